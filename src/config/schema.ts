@@ -1,0 +1,462 @@
+import { z } from 'zod';
+import { parsePattern } from '../domain/access-rule.ts';
+import { GRANT_TYPES } from '../domain/integration.ts';
+import { isIdentityId, isIdentityLabel } from '../domain/person.ts';
+import { NAME_SOURCES } from '../ports/directory.ts';
+import { crossCheck } from './cross-check.ts';
+import { duration, pathIn, peers, rate, scope, size } from './units.ts';
+
+/**
+ * The configuration file, whole. The single source of types, validation, `gatehouse schema` and
+ * docs/configuration.md. Paths are resolved against the folder of the file.
+ */
+export function settingsSchema(folder: string) {
+  const path = pathIn(folder);
+  const nameSource = z.enum(NAME_SOURCES);
+  const grantType = z.enum(GRANT_TYPES);
+
+  const tls = z.strictObject({
+    certificate: path.meta({ description: 'Server certificate chain, PEM. Reloaded when it changes.' }),
+    key: path.meta({ description: 'Private key of the server certificate, PEM. Reloaded with it.' }),
+    minVersion: z
+      .enum(['TLSv1.2', 'TLSv1.3'])
+      .default('TLSv1.2')
+      .meta({ description: 'Lowest TLS version accepted.' }),
+    askCertificate: z
+      .union([z.enum(['always', 'never']), z.array(z.string().min(1)).min(1)])
+      .default('always')
+      .meta({
+        description:
+          'Where a client certificate is asked for: always, never, or a list of host names (by SNI). It is never demanded by the handshake.',
+      }),
+    nameIssuers: z.boolean().default(true).meta({
+      description:
+        'Tell clients the names of the approved issuers during the handshake (browsers pick certificates by them).',
+    }),
+  });
+
+  const listen = z.strictObject({
+    host: z.string().default('127.0.0.1').meta({ description: 'Address of the public listener.' }),
+    port: z.int().min(0).max(65_535).default(8443).meta({ description: 'Port of the public listener.' }),
+    workers: z
+      .union([z.int().min(1).max(256), z.literal('auto')])
+      .default(1)
+      .meta({ description: 'Processes sharing the port; `auto` is one per core.' }),
+    proxyProtocol: peers
+      .prefault([])
+      .meta({ description: 'Peers (address or CIDR) that speak the PROXY protocol v1 or v2.' }),
+    behindTls: z.boolean().default(false).meta({
+      description:
+        'Plain HTTP: only where something in front has ended TLS. Needed when `listen.tls` is left out.',
+    }),
+    tls: tls.exactOptional(),
+  });
+
+  const admin = z.strictObject({
+    host: z
+      .string()
+      .default('127.0.0.1')
+      .meta({ description: 'Address of the admin listener: probes, metrics, grant administration.' }),
+    port: z.int().min(0).max(65_535).default(9443).meta({ description: 'Port of the admin listener.' }),
+    tokenFile: path
+      .prefault('data/admin-token')
+      .meta({ description: 'Bearer token of grant administration; made when missing, mode 0600.' }),
+  });
+
+  const service = z.strictObject({
+    paths: z
+      .array(z.string().regex(/^(?:\/[A-Za-z0-9_-]+)+$/, 'must be a path such as /authsvc'))
+      .min(1)
+      .default(['/authsvc'])
+      .meta({
+        description:
+          'Where the token service answers; the first is the one we name, others are aliases. Compared without case.',
+      }),
+  });
+
+  const store = z.strictObject({
+    type: z
+      .enum(['embedded'])
+      .default('embedded')
+      .meta({ description: '`embedded`: one machine, a durable file beside the process.' }),
+    path: path
+      .prefault('data')
+      .meta({ description: 'Folder of the embedded store. One gatehouse at a time.' }),
+    mapSize: size
+      .prefault('16GiB')
+      .meta({ description: 'Most the embedded store may grow to (address space, not memory).' }),
+  });
+
+  const keys = z.strictObject({
+    file: path.prefault('data/keys.json').meta({
+      description: 'Signing and sealing keys, mode 0600. Made when missing and the store is empty.',
+    }),
+    algorithm: z
+      .enum(['EdDSA', 'ES256'])
+      .default('EdDSA')
+      .meta({ description: 'Algorithm of signing keys made from now on.' }),
+    publishBefore: duration
+      .prefault('5m')
+      .meta({ description: 'How long a new signing key is published before it signs.' }),
+  });
+
+  const tokens = z.strictObject({
+    format: z.enum(['jwt']).default('jwt').meta({ description: 'Form of access tokens.' }),
+    accessLifetime: duration.prefault('1h').meta({ description: 'How long an access token works.' }),
+    grantLifetime: duration.prefault('90d').meta({ description: 'How long a grant can be refreshed.' }),
+    refresh: z
+      .strictObject({
+        retryWindow: duration.prefault('10s').meta({
+          description: 'How long a lost refresh answer can be asked for again; 0s is never, at most 60s.',
+        }),
+        reuse: z
+          .enum(['revoke', 'reject'])
+          .default('revoke')
+          .meta({ description: 'What a spent refresh token does: end the grant, or only be refused.' }),
+        supersede: z
+          .boolean()
+          .default(false)
+          .meta({ description: 'A refresh ends the access token before it at once, everywhere.' }),
+      })
+      .prefault({}),
+    remembered: z
+      .int()
+      .min(100)
+      .default(20_000)
+      .meta({ description: 'How many verified access tokens a process remembers.' }),
+  });
+
+  const issuer = z.union([
+    path.transform((file) => ({ file })),
+    z.strictObject({
+      name: z.string().min(1).exactOptional().meta({
+        description:
+          'Short name, for `integrations[].issuers` and logs. Default: the file name without its ending.',
+      }),
+      file: path.meta({ description: 'Issuer certificate, PEM.' }),
+      directory: z
+        .string()
+        .exactOptional()
+        .meta({ description: 'Directory in which names of this issuer are looked up.' }),
+      identityFrom: nameSource.exactOptional().meta({ description: 'Where this issuer writes the name.' }),
+    }),
+  ]);
+
+  const certificates = z.strictObject({
+    issuers: z.array(issuer).default([]).meta({
+      description:
+        'Approved direct issuers of client certificates (pinned by key). Intermediates stand here themselves.',
+    }),
+    crls: z.array(path).default([]).meta({
+      description: 'Certificate revocation lists, PEM or DER. An issuer with a list must have a fresh one.',
+    }),
+    requireCrl: z
+      .boolean()
+      .default(false)
+      .meta({ description: 'Refuse certificates of issuers for which no revocation list is loaded.' }),
+    identityFrom: nameSource
+      .default('commonName')
+      .meta({ description: 'Which name of the certificate is the identity.' }),
+    directory: z.string().exactOptional().meta({ description: 'Directory in which the name is looked up.' }),
+    requireClientAuth: z
+      .boolean()
+      .default(true)
+      .meta({ description: 'The certificate must carry the clientAuth extended key usage.' }),
+    asciiNames: z
+      .boolean()
+      .default(true)
+      .meta({ description: 'Refuse names with characters outside ASCII (look-alikes).' }),
+    forwardedFrom: peers
+      .prefault([])
+      .meta({ description: 'Peers (address or CIDR) whose client-certificate header is believed.' }),
+  });
+
+  const device = z.strictObject({
+    enabled: z
+      .boolean()
+      .default(true)
+      .meta({ description: 'Browser confirmation (Authorize/Device) is on.' }),
+    codeLifetime: duration
+      .prefault('5m')
+      .meta({ description: 'How long a device code can be confirmed and exchanged.' }),
+    interval: duration.prefault('5s').meta({ description: 'How often a device may ask.' }),
+    maxPending: z
+      .int()
+      .min(1)
+      .default(100_000)
+      .meta({ description: 'Most device requests waiting at once, in all.' }),
+    maxPendingPerClient: z
+      .int()
+      .min(1)
+      .default(10_000)
+      .meta({ description: 'Most device requests waiting at once for one integration.' }),
+    sessionLifetime: duration
+      .prefault('15m')
+      .meta({ description: 'How long a person stays signed in on the confirmation page.' }),
+  });
+
+  const user = z.strictObject({
+    id: z
+      .string()
+      .refine(isIdentityId, 'must be a braced GUID or a hex string')
+      .meta({
+        description: 'A braced GUID or a hex string.',
+        examples: ['{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}'],
+      }),
+    name: z.string().min(1).max(256).meta({ description: 'What is typed at sign-in.' }),
+    displayName: z
+      .string()
+      .min(1)
+      .max(256)
+      .exactOptional()
+      .meta({ description: 'What pages show. Default: the name.' }),
+    commonName: z.string().min(1).max(256).exactOptional(),
+    email: z.string().min(3).max(256).exactOptional(),
+    userPrincipalName: z.string().min(3).max(256).exactOptional(),
+    groups: z.array(z.string().min(1)).default([]),
+    disabled: z.boolean().default(false),
+    passwordHash: z
+      .string()
+      .regex(
+        /^\$argon2id\$v=19\$m=\d+,t=\d+,p=\d+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+$/,
+        'must be made by `gatehouse hash-password`',
+      )
+      .exactOptional()
+      .meta({
+        description: 'Made by `gatehouse hash-password`. Without it the person cannot sign in by password.',
+      }),
+    passwordHashFile: path.exactOptional().meta({ description: 'A file that holds the password hash.' }),
+  });
+
+  const directory = z.strictObject({
+    label: z
+      .string()
+      .refine(isIdentityLabel, 'must be letters, digits, dot, dash or underscore')
+      .meta({ description: 'The part of an identity before the colon.' }),
+    users: z.array(user).default([]),
+    derive: z.boolean().default(false).meta({
+      description:
+        'No list: the id is a digest of the certificate name. For workloads whose CA is the directory.',
+    }),
+  });
+
+  const accessEntry = z.strictObject({
+    groups: z.array(z.string().min(1)).default([]),
+    identities: z.array(z.string().regex(/^[^:]+:.+$/, 'must be label:id')).default([]),
+    directory: z.string().exactOptional().meta({ description: 'Everyone in this directory.' }),
+    scope: scope.exactOptional().meta({ description: 'Only this part of the integration’s scope.' }),
+    grants: z.array(grantType).min(1).exactOptional().meta({ description: 'Only by these grant types.' }),
+  });
+
+  const integration = z.strictObject({
+    clientId: z
+      .string()
+      .min(1)
+      .max(256)
+      .regex(/^[\x21-\x7e]+$/, 'must be printable ASCII without spaces')
+      .meta({ description: 'Compared exactly, case included.' }),
+    name: z
+      .string()
+      .min(1)
+      .max(256)
+      .exactOptional()
+      .meta({ description: 'What people see. Default: the client id.' }),
+    scope: scope.meta({ description: 'The most a token of this integration may carry.' }),
+    grants: z
+      .array(grantType)
+      .min(1)
+      .default([...GRANT_TYPES])
+      .meta({ description: 'By which flows grants are made.' }),
+    access: z
+      .array(accessEntry)
+      .default([])
+      .meta({ description: 'Who may use it. Entries add up; nobody when empty.' }),
+    accessLifetime: duration.exactOptional(),
+    grantLifetime: duration.exactOptional(),
+    issuers: z
+      .array(z.string().min(1))
+      .min(1)
+      .exactOptional()
+      .meta({ description: 'Only certificates of these issuers, by name.' }),
+    bindToCertificate: z
+      .boolean()
+      .default(false)
+      .meta({ description: 'Tokens work only with the certificate they were issued for (RFC 8705).' }),
+  });
+
+  const upstream = z
+    .strictObject({
+      url: z
+        .string()
+        .exactOptional()
+        .meta({ description: '`http://host:port`, `https://host:port` or `unix:/path/to.sock`.' }),
+      urls: z
+        .array(z.string())
+        .min(1)
+        .exactOptional()
+        .meta({ description: 'Several targets, used in turn.' }),
+      timeouts: z
+        .strictObject({
+          connect: duration.prefault('2s'),
+          headers: duration.prefault('30s'),
+          idle: duration.prefault('60s'),
+        })
+        .prefault({}),
+      connections: z.int().min(1).default(128).meta({ description: 'Most connections to each target.' }),
+      ca: path.exactOptional().meta({ description: 'CA bundle for an https upstream, PEM.' }),
+      certificate: path
+        .exactOptional()
+        .meta({ description: 'Our client certificate for an https upstream, PEM.' }),
+      key: path.exactOptional().meta({ description: 'Its private key, PEM.' }),
+    })
+    .transform((given, context) => {
+      const targets = given.urls ?? (given.url === undefined ? [] : [given.url]);
+      if ((given.url === undefined) === (given.urls === undefined))
+        context.addIssue({ code: 'custom', message: 'give either url or urls' });
+      for (const text of targets)
+        if (!/^unix:\/.+/.test(text) && !(URL.canParse(text) && /^https?:$/.test(new URL(text).protocol)))
+          context.addIssue({
+            code: 'custom',
+            path: ['url'],
+            message: `not an http, https or unix URL: "${text}"`,
+          });
+      return { ...given, targets };
+    });
+
+  const route = z.strictObject({
+    path: z
+      .string()
+      .superRefine((text, context) => {
+        const parsed = parsePattern(text);
+        if (!parsed.ok) context.addIssue({ code: 'custom', message: parsed.problem });
+      })
+      .meta({
+        description: 'A path; `*` stands for one segment, `/**` at the end for any rest (none included).',
+        examples: ['/files/**'],
+      }),
+    host: z.string().min(1).exactOptional().meta({ description: 'Only for this host name.' }),
+    methods: z
+      .array(z.string().regex(/^[A-Z]{1,20}$/))
+      .min(1)
+      .exactOptional()
+      .meta({ description: 'Only for these methods. GET does not include HEAD.' }),
+    public: z.literal(true).exactOptional().meta({ description: 'No token is asked for.' }),
+    requires: z
+      .union([z.literal('any-token'), scope])
+      .exactOptional()
+      .meta({ description: 'The scope a token must have, or `any-token`.' }),
+    clients: z
+      .array(z.string().min(1))
+      .min(1)
+      .exactOptional()
+      .meta({ description: 'Only tokens of these integrations.' }),
+    upstream: z.string().default('default'),
+    stripPrefix: z
+      .string()
+      .regex(/^(?:\/[^/]+)+$/, 'must be a path such as /api')
+      .exactOptional()
+      .meta({ description: 'Taken off the path before forwarding.' }),
+    encodedSlash: z
+      .boolean()
+      .default(false)
+      .meta({ description: 'Let `%2F` stand inside a segment, untouched.' }),
+    forwardAuthorization: z
+      .boolean()
+      .default(false)
+      .meta({ description: 'Send the Authorization header on to the upstream.' }),
+  });
+
+  const limits = z.strictObject({
+    body: size.prefault('10MiB').meta({ description: 'Largest request body that is forwarded.' }),
+    headers: size.prefault('16KiB').meta({ description: 'Largest request head.' }),
+    headerTimeout: duration
+      .prefault('10s')
+      .meta({ description: 'A request head must arrive within this time.' }),
+    connections: z
+      .int()
+      .min(1)
+      .default(10_000)
+      .meta({ description: 'Most open client connections per process.' }),
+    rates: z
+      .strictObject({
+        token: rate.prefault('100/s').meta({ description: 'Authorize/Token, per client address.' }),
+        certificate: rate
+          .prefault('50/s')
+          .meta({ description: 'Authorize/Certificate, per client address.' }),
+        device: rate.prefault('10/s').meta({ description: 'Authorize/Device, per client address.' }),
+        revoke: rate.prefault('50/s').meta({ description: 'Revoke/Token, per client address.' }),
+        verify: rate.prefault('100/s').meta({ description: 'Authorize/Verify, per client address.' }),
+        page: rate.prefault('10/s').meta({ description: 'The confirmation page, per client address.' }),
+        codeGuesses: rate.prefault('5/m').meta({ description: 'Wrong user codes, per client address.' }),
+        allCodeGuesses: rate.prefault('60/m').meta({ description: 'Wrong user codes, in all.' }),
+      })
+      .prefault({}),
+  });
+
+  const headers = z.strictObject({
+    user: z
+      .string()
+      .default('X-Forwarded-User')
+      .meta({ description: 'Carries the identity to the upstream.' }),
+    clientId: z.string().default('X-Forwarded-Client-Id').meta({ description: 'Carries the client id.' }),
+    scope: z
+      .string()
+      .default('X-Forwarded-Scope')
+      .meta({ description: 'Carries the scope, in normal form.' }),
+  });
+
+  return z
+    .strictObject({
+      publicUrl: z
+        .string()
+        .refine(
+          (text) => URL.canParse(text) && /^https?:\/\/[^/?#]+$/.test(text),
+          'must be an origin such as https://api.example.test, without a path',
+        )
+        .default('https://localhost:8443')
+        .meta({ description: 'The address clients use ({base_url}); issuer and audience of tokens.' }),
+      listen: listen.prefault({}),
+      trustedProxies: peers
+        .prefault([])
+        .meta({ description: 'Peers (address or CIDR) whose X-Forwarded-* headers are believed.' }),
+      admin: admin.prefault({}),
+      service: service.prefault({}),
+      store: store.prefault({}),
+      keys: keys.prefault({}),
+      tokens: tokens.prefault({}),
+      certificates: certificates.prefault({}),
+      device: device.prefault({}),
+      directories: z.record(z.string().min(1), directory).default({}),
+      integrations: z.array(integration).default([]),
+      upstreams: z.record(z.string().min(1), upstream).default({}),
+      routes: z
+        .array(route)
+        .default([])
+        .meta({ description: 'First match wins; what no rule matches is denied.' }),
+      headers: headers
+        .prefault({})
+        .meta({ description: 'Names of the headers that tell the upstream who is calling.' }),
+      limits: limits.prefault({}),
+      shutdown: z
+        .strictObject({
+          preStop: duration
+            .prefault('5s')
+            .meta({ description: 'After SIGTERM: not ready, but still serving, for this long.' }),
+          drain: duration
+            .prefault('30s')
+            .meta({ description: 'Then: how long running requests may take to end.' }),
+        })
+        .prefault({}),
+      log: z
+        .strictObject({
+          level: z.enum(['debug', 'info', 'warn', 'error']).default('info'),
+          format: z.enum(['json', 'text']).default('json'),
+          requests: z.boolean().default(true).meta({ description: 'One line for each request.' }),
+        })
+        .prefault({}),
+    })
+    .superRefine(crossCheck);
+}
+
+export type Settings = z.output<ReturnType<typeof settingsSchema>>;
+export type SettingsInput = z.input<ReturnType<typeof settingsSchema>>;

@@ -1,0 +1,109 @@
+import { BlockList, isIPv4, isIPv6 } from 'node:net';
+import { isAbsolute, resolve } from 'node:path';
+import { z } from 'zod';
+import { parseScope } from '../domain/scope.ts';
+
+const SECONDS = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_400 } as const;
+const BYTES = { '': 1, B: 1, KiB: 1_024, MiB: 1_048_576, GiB: 1_073_741_824 } as const;
+const PER = { s: 1, m: 60, h: 3_600 } as const;
+
+/** `90d` in the file, seconds in the program. */
+export const duration = z
+  .string()
+  .regex(/^\d{1,9}(?:ms|s|m|h|d)$/, 'must be a whole number followed by ms, s, m, h or d, such as 15m')
+  .meta({ examples: ['30s', '5m', '1h', '90d'] })
+  .transform((text) => {
+    const unit = /[a-z]+$/.exec(text)?.[0] as keyof typeof SECONDS;
+    return Number.parseInt(text, 10) * SECONDS[unit];
+  });
+
+/** `16KiB` in the file, bytes in the program. */
+export const size = z
+  .union([
+    z.int().nonnegative(),
+    z.string().regex(/^\d{1,12}(?:B|KiB|MiB|GiB)?$/, 'must be a size such as 16KiB or 10MiB'),
+  ])
+  .meta({ examples: ['16KiB', '10MiB'] })
+  .transform((value) => {
+    if (typeof value === 'number') return value;
+    const unit = (/[A-Za-z]+$/.exec(value)?.[0] ?? '') as keyof typeof BYTES;
+    return Number.parseInt(value, 10) * BYTES[unit];
+  });
+
+/** `600/m` in the file; how many at once and how many per second in the program. `off` means no limit. */
+export const rate = z
+  .string()
+  .regex(/^(?:off|[1-9]\d{0,8}\/[smh])$/, 'must be a rate such as 20/s or 600/m, or off')
+  .meta({ examples: ['20/s', '600/m', 'off'] })
+  .transform((text): Rate | undefined => {
+    if (text === 'off') return undefined;
+    const [count = '', unit = 's'] = text.split('/');
+    return { burst: Number(count), perSecond: Number(count) / PER[unit as keyof typeof PER] };
+  });
+
+export interface Rate {
+  readonly burst: number;
+  readonly perSecond: number;
+}
+
+export const scope = z
+  .string()
+  .meta({ examples: ['reports:read,write;files:read'] })
+  .transform((text, context) => {
+    const parsed = parseScope(text);
+    if (parsed.ok) return parsed.value;
+    const where =
+      parsed.refusal.reason === 'scope_malformed' ? ` (at character ${parsed.refusal.at + 1})` : '';
+    context.addIssue({
+      code: 'custom',
+      message: `not a scope: "${text}"${where}; write resource:permission,permission;resource`,
+    });
+    return z.NEVER;
+  });
+
+/** A path in the file is relative to the file. */
+export const pathIn = (folder: string) =>
+  z
+    .string()
+    .min(1)
+    .transform((path) => (isAbsolute(path) ? path : resolve(folder, path)));
+
+export function addPeers(list: BlockList, text: string): boolean {
+  const [address = '', bits, ...rest] = text.split('/');
+  const family = isIPv4(address) ? 'ipv4' : isIPv6(address) ? 'ipv6' : undefined;
+  if (family === undefined || rest.length > 0) return false;
+  if (bits === undefined) {
+    list.addAddress(address, family);
+    return true;
+  }
+  if (!/^\d{1,3}$/.test(bits) || Number(bits) > (family === 'ipv4' ? 32 : 128)) return false;
+  list.addSubnet(address, Number(bits), family);
+  return true;
+}
+
+/** Peers by address or CIDR. Empty: nobody. */
+export const peers = z
+  .array(z.string())
+  .meta({ examples: [['10.0.0.0/8', '::1']] })
+  .transform((texts, context): Peers => {
+    const list = new BlockList();
+    texts.forEach((text, index) => {
+      if (!addPeers(list, text))
+        context.addIssue({ code: 'custom', path: [index], message: `not an address or CIDR: "${text}"` });
+    });
+    return {
+      some: texts.length > 0,
+      includes: (address) => {
+        const plain = address.startsWith('::ffff:') && isIPv4(address.slice(7)) ? address.slice(7) : address;
+        return (
+          texts.length > 0 &&
+          (isIPv4(plain) ? list.check(plain, 'ipv4') : isIPv6(plain) && list.check(plain, 'ipv6'))
+        );
+      },
+    };
+  });
+
+export interface Peers {
+  readonly some: boolean;
+  readonly includes: (address: string) => boolean;
+}

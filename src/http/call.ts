@@ -1,0 +1,29 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Epoch } from '../domain/epoch.ts';
+
+/** A request on its way through the house, with what the listener found out about it. */
+export interface Call {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  /** Goes into every log line and every refusal. */
+  readonly id: string;
+  readonly arrivedAt: Epoch;
+  /** The other end of the socket (or what the PROXY protocol said, from listed peers). */
+  readonly peer: string;
+  /** Who is calling: the peer, or through listed proxies what they say. */
+  readonly clientAddress: string;
+  /** The leaf certificate the client proved possession of in this connection's handshake, DER. */
+  readonly certificate: () => Buffer | undefined;
+  /** What the room that answered wants in the request's log line. */
+  note(fields: CallNote): void;
+}
+
+export interface CallNote {
+  readonly rule?: string;
+  readonly decision?: string;
+  readonly reason?: string;
+  readonly identity?: string;
+  readonly clientId?: string;
+  readonly grantId?: string;
+  readonly upstream?: string;
+}

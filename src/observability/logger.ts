@@ -1,0 +1,108 @@
+import { redact } from './redact.ts';
+
+export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
+export type LogValue = string | number | boolean | null | undefined | readonly string[];
+/** What a log line may hold: flat, and named one by one where it is written. Objects are not poured into logs. */
+export type LogFields = Readonly<Record<string, LogValue>>;
+
+export interface Logger {
+  debug(event: string, fields?: LogFields): void;
+  info(event: string, fields?: LogFields): void;
+  warn(event: string, fields?: LogFields): void;
+  error(event: string, fields?: LogFields): void;
+  /** What happened to a grant, and to whom: one line each, never dropped by level. */
+  audit(event: AuditEvent, fields?: LogFields): void;
+}
+
+export const AUDIT_EVENTS = [
+  'grant_issued',
+  'grant_refreshed',
+  'refresh_repeated',
+  'refresh_reuse',
+  'refresh_rolled_forward',
+  'grant_revoked',
+  'grant_denied',
+  'device_asked',
+  'device_confirmed',
+  'device_denied',
+  'device_closed',
+  'device_code_replayed',
+  'sign_in',
+  'sign_in_failed',
+  'code_guess_failed',
+  'certificate_names_differ',
+  'configuration_changed',
+] as const;
+export type AuditEvent = (typeof AUDIT_EVENTS)[number];
+
+const RANK = { debug: 0, info: 1, warn: 2, error: 3 } as const satisfies Record<LogLevel, number>;
+
+export interface LoggerOptions {
+  readonly level: LogLevel;
+  readonly format: 'json' | 'text';
+  /** Takes whole lines, newline included. */
+  readonly write: (line: string) => void;
+  readonly now?: () => Date;
+}
+
+export function createLogger({ level, format, write, now = () => new Date() }: LoggerOptions): Logger {
+  const line = format === 'json' ? jsonLine : textLine;
+  const emit = (at: LogLevel, event: string, fields: LogFields, audit: boolean): void => {
+    if (!audit && RANK[at] < RANK[level]) return;
+    write(
+      line({ time: now().toISOString(), level: at, ...(audit && { audit: true }), event, ...redact(fields) }),
+    );
+  };
+  return {
+    debug: (event, fields = {}) => emit('debug', event, fields, false),
+    info: (event, fields = {}) => emit('info', event, fields, false),
+    warn: (event, fields = {}) => emit('warn', event, fields, false),
+    error: (event, fields = {}) => emit('error', event, fields, false),
+    audit: (event, fields = {}) => emit('info', event, fields, true),
+  };
+}
+
+const jsonLine = (entry: LogFields): string => `${JSON.stringify(entry)}\n`;
+
+function textLine({ time, level, event, ...fields }: LogFields): string {
+  const rest = Object.entries(fields)
+    .filter(([, value]) => value !== undefined)
+    .map(([name, value]) => `${name}=${JSON.stringify(value)}`);
+  return `${[String(time).slice(11, 19), String(level).padEnd(5), event, ...rest].join(' ')}\n`;
+}
+
+/** Gathers the lines of one turn of the event loop into one write to standard output. */
+export function stdoutSink(stream: NodeJS.WritableStream = process.stdout): {
+  write(line: string): void;
+  flush(): void;
+} {
+  let waiting = '';
+  const flush = (): void => {
+    if (waiting === '') return;
+    const lines = waiting;
+    waiting = '';
+    stream.write(lines);
+  };
+  return {
+    write(line) {
+      if (waiting === '') setImmediate(flush);
+      waiting += line;
+    },
+    flush,
+  };
+}
+
+/** The parts of an exception that are fit for a log line. */
+export function errorFields(error: unknown): LogFields {
+  if (!(error instanceof Error)) return { error: String(error) };
+  const { code } = error as { code?: unknown };
+  return {
+    error: error.message,
+    ...(typeof code === 'string' && { code }),
+    ...(error.cause instanceof Error && { cause: error.cause.message }),
+    stack: error.stack
+      ?.split('\n')
+      .slice(1, 6)
+      .map((frame) => frame.trim()),
+  };
+}

@@ -1,0 +1,54 @@
+import type { LogFields, LogValue } from './logger.ts';
+
+/**
+ * The second net. The first is that nobody hands a secret to the logger; this one catches a secret that slipped
+ * into a message, by its shape or by the name of its field.
+ */
+const SECRET_NAMES = new Set([
+  'access_token',
+  'refresh_token',
+  'device_code',
+  'user_code',
+  'password',
+  'passwordhash',
+  'authorization',
+  'cookie',
+  'set-cookie',
+  'secret',
+  'token',
+  'key',
+]);
+
+const SHAPES: readonly (readonly [RegExp, string])[] = [
+  // A JWT, also a broken one.
+  [/\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_=-]*){0,4}/g, '[redacted-jwt]'],
+  // Our refresh tokens, device codes and sealed cookies carry their kind as a prefix.
+  [/\bgh[rdsc]_[A-Za-z0-9_.~-]+/g, '[redacted]'],
+  [
+    /((?:access_token|refresh_token|device_code|user_code|password|client_secret|assertion)=)[^&\s"']+/gi,
+    '$1[redacted]',
+  ],
+  [/(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]+/gi, '$1 [redacted]'],
+  [/-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)/g, '[redacted-key]'],
+  // redis://user:password@host and the like.
+  [/(\b[a-z][a-z0-9+.-]*:\/\/[^\s/:@]*:)[^\s/@]+@/gi, '$1[redacted]@'],
+];
+
+export function redactText(text: string): string {
+  let clean = text;
+  for (const [shape, instead] of SHAPES) clean = clean.replace(shape, instead);
+  return clean;
+}
+
+function redactValue(name: string, value: LogValue): LogValue {
+  if (typeof value === 'string')
+    return SECRET_NAMES.has(name.toLowerCase()) ? '[redacted]' : redactText(value);
+  if (Array.isArray(value)) return value.map((text: string) => redactText(text));
+  return value;
+}
+
+export function redact(fields: LogFields): LogFields {
+  const clean: Record<string, LogValue> = {};
+  for (const [name, value] of Object.entries(fields)) clean[name] = redactValue(name, value);
+  return clean;
+}

@@ -1,0 +1,31 @@
+/**
+ * Something we depend on failed: never the caller's fault, and never told as such.
+ * Handled once per face: a temporary error with Retry-After, logged as an error.
+ */
+export class Fault extends Error {
+  readonly code: FaultCode;
+  readonly retryAfter: number;
+
+  constructor(
+    code: FaultCode,
+    message: string,
+    options: { readonly cause?: unknown; readonly retryAfter?: number } = {},
+  ) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = 'Fault';
+    this.code = code;
+    this.retryAfter = options.retryAfter ?? 1;
+  }
+}
+
+export type FaultCode =
+  | 'store_unavailable'
+  | 'store_full'
+  | 'store_corrupt'
+  | 'store_locked'
+  | 'store_record_unreadable'
+  | 'directory_unavailable'
+  | 'keys_unavailable'
+  | 'upstream_unavailable'
+  | 'upstream_timeout'
+  | 'overloaded';

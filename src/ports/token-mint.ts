@@ -1,0 +1,22 @@
+import type { Bearer } from '../domain/bearer.ts';
+import type { Epoch } from '../domain/epoch.ts';
+import type { Grant, KeyIds } from '../domain/grant.ts';
+
+export interface TokenPair {
+  readonly accessToken: string;
+  readonly refreshToken: string;
+}
+
+/** Makes and reads tokens. The same grant record always gives the same refresh token, and with EdDSA the same access token. */
+export interface TokenMint {
+  /** The keys that new tokens are made with now. */
+  keys(now: Epoch): KeyIds;
+  pair(grant: Grant): Promise<TokenPair>;
+  /** Who a refresh token says it is, when its seal is ours; undefined for everything else. */
+  openRefresh(
+    token: string,
+    now: Epoch,
+  ): { readonly grantId: string; readonly generation: number } | undefined;
+  /** What an access token says, when it is authentic and canonical; expiry and revocation are the caller's to judge. */
+  readAccess(token: string, now: Epoch): Promise<Bearer | undefined>;
+}
