@@ -14,3 +14,12 @@ export interface Directory {
   /** The person, when user name and password are right. Takes as long for an unknown name as for a wrong password. */
   signIn(userName: string, password: string): Promise<Person | undefined>;
 }
+
+/** All directories together. */
+export interface People {
+  byCertificateName(directory: string, source: NameSource, name: string): Promise<Person | undefined>;
+  /** By `<label>:<id>`. */
+  byIdentity(identity: string): Promise<Person | undefined>;
+  /** Asks the directories in their order; the first that knows the name and password wins. */
+  signIn(userName: string, password: string): Promise<Person | undefined>;
+}

@@ -1,0 +1,29 @@
+import type { DeviceRequest } from '../domain/device-request.ts';
+import type { Epoch } from '../domain/epoch.ts';
+import type { Grant } from '../domain/grant.ts';
+import type { RecordStore } from './record-store.ts';
+import type { RevocationLog } from './revocation-log.ts';
+
+/** Everything that outlives the process and is shared by workers and replicas. */
+export interface Store {
+  readonly grants: RecordStore<Grant>;
+  readonly devices: RecordStore<DeviceRequest>;
+  /** Which device request a typed code stands for, under a keyed digest of the code. */
+  readonly userCodes: RecordStore<UserCodeEntry>;
+  /** Facts about the store itself, such as the fingerprints of the keys it was written under. */
+  readonly notes: RecordStore<Readonly<Record<string, string>>>;
+  readonly revocations: RevocationLog;
+  /** No grant and no device request has ever been kept here. */
+  isEmpty(): Promise<boolean>;
+  /** When the store last came back after being away; 0 when it never was. */
+  recoveredAt(): Epoch;
+  /** Resolves when the store can be read and written; throws a `Fault` that says what is wrong. */
+  probe(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface UserCodeEntry {
+  readonly requestId: string;
+}
+
+export const KEEP_FOREVER: Epoch = Number.MAX_SAFE_INTEGER;
