@@ -1,0 +1,110 @@
+import { compactVerify, SignJWT } from 'jose';
+import { LRUCache } from 'lru-cache';
+import type { Bearer } from '../domain/bearer.ts';
+import type { Epoch } from '../domain/epoch.ts';
+import type { Grant } from '../domain/grant.ts';
+import { parseScope, writeScope } from '../domain/scope.ts';
+import { isJsonObject, type Json, parseStrictJson } from '../http/strict-json.ts';
+import { isCanonicalBase64url } from './canonical.ts';
+import { type Keyring, protectedHeader, type SigningKey } from './keyring.ts';
+
+/** Longer ones are not ours: the longest scope we grant fits. */
+const MAX_LENGTH = 8_192;
+const CLOCK_TOLERANCE = 5;
+
+/** RFC 9068 access token of a grant's current generation. The same record gives the same claims, and with EdDSA the same string. */
+export function signAccessToken(key: SigningKey, issuer: string, grant: Grant): Promise<string> {
+  const scope = parseScope(grant.scope, { spaces: true });
+  if (!scope.ok) throw new Error(`grant ${grant.id} has a scope that cannot be read`);
+  return new SignJWT({
+    iss: issuer,
+    aud: issuer,
+    sub: grant.identity,
+    client_id: grant.clientId,
+    scope: writeScope(scope.value),
+    gid: grant.id,
+    gen: grant.generation,
+    jti: `${grant.id}.${grant.generation}`,
+    iat: Math.floor(grant.rotatedAt),
+    exp: grant.accessExpires,
+    ...(grant.boundTo !== undefined && { cnf: { 'x5t#S256': grant.boundTo } }),
+  })
+    .setProtectedHeader(protectedHeader(key.kid, key.alg))
+    .sign(key.privateKey);
+}
+
+export interface AccessTokenReader {
+  read(token: string, now: Epoch): Bearer | undefined | Promise<Bearer | undefined>;
+}
+
+/**
+ * Reads access tokens and remembers those it has verified, by their exact canonical string. Whether a
+ * remembered token still counts (expiry, revocation, a retired key) is asked anew each time it is seen.
+ */
+export function accessTokenReader(keyring: Keyring, issuer: string, remembered: number): AccessTokenReader {
+  const memory = new LRUCache<string, Bearer>({ max: remembered });
+
+  const verify = async (token: string, key: SigningKey, now: Epoch): Promise<Bearer | undefined> => {
+    let payload: Uint8Array;
+    try {
+      ({ payload } = await compactVerify(token, key.publicKey, { algorithms: [key.alg] }));
+    } catch {
+      return undefined;
+    }
+    const bearer = readClaims(payload, issuer, key.kid, now);
+    if (bearer) memory.set(token, bearer);
+    return bearer;
+  };
+
+  return {
+    read(token, now) {
+      const known = memory.get(token);
+      if (known !== undefined) return keyring.verifies(known.keyId, now) ? known : undefined;
+      if (token.length > MAX_LENGTH) return undefined;
+      // The header is one of ours to the letter, or the token is not ours: no algorithm, key or type is taken from a stranger.
+      const [header = '', payload = '', signature = '', ...rest] = token.split('.', 4);
+      const key = keyring.byHeader(header, now);
+      if (key === undefined || rest.length > 0) return undefined;
+      if (!isCanonicalBase64url(payload) || !isCanonicalBase64url(signature)) return undefined;
+      return verify(token, key, now);
+    },
+  };
+}
+
+function readClaims(payload: Uint8Array, issuer: string, keyId: string, now: Epoch): Bearer | undefined {
+  let claims: Json;
+  try {
+    claims = parseStrictJson(new TextDecoder('utf-8', { fatal: true }).decode(payload));
+  } catch {
+    return undefined;
+  }
+  if (!isJsonObject(claims)) return undefined;
+  const { iss, aud, sub, client_id, scope, gid, gen, iat, nbf, exp, cnf } = claims;
+  if (iss !== issuer || aud !== issuer) return undefined;
+  if (typeof sub !== 'string' || typeof client_id !== 'string' || typeof gid !== 'string') return undefined;
+  if (!isTime(iat) || !isTime(exp) || !isTime(gen) || typeof scope !== 'string') return undefined;
+  if (nbf !== undefined && (!isTime(nbf) || nbf > now + CLOCK_TOLERANCE)) return undefined;
+  if (iat > now + CLOCK_TOLERANCE) return undefined;
+  const parsed = parseScope(scope);
+  if (!parsed.ok) return undefined;
+  const bound = cnf === undefined ? undefined : boundCertificate(cnf);
+  if (cnf !== undefined && bound === undefined) return undefined;
+  return {
+    grantId: gid,
+    generation: gen,
+    clientId: client_id,
+    identity: sub,
+    scope: parsed.value,
+    issuedAt: iat,
+    expires: exp,
+    keyId,
+    ...(bound !== undefined && { boundTo: bound }),
+  };
+}
+
+const isTime = (value: Json | undefined): value is number => Number.isSafeInteger(value);
+
+function boundCertificate(cnf: Json): string | undefined {
+  const thumbprint = isJsonObject(cnf) ? cnf['x5t#S256'] : undefined;
+  return typeof thumbprint === 'string' ? thumbprint : undefined;
+}

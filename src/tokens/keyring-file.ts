@@ -1,0 +1,180 @@
+import { generateKeyPairSync, randomBytes } from 'node:crypto';
+import {
+  closeSync,
+  existsSync,
+  fchmodSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  unlinkSync,
+  writeSync,
+} from 'node:fs';
+import { dirname } from 'node:path';
+import { z } from 'zod';
+import type { Epoch } from '../domain/epoch.ts';
+import { Fault } from '../ports/fault.ts';
+
+export type SigningAlgorithm = 'EdDSA' | 'ES256';
+
+const base64url = z.string().regex(/^[A-Za-z0-9_-]+$/);
+const kid = z.string().regex(/^[A-Za-z0-9]{4,32}$/);
+const life = { activeFrom: z.int(), retireAt: z.int().exactOptional() };
+
+const Signing = z.strictObject({
+  kid,
+  alg: z.enum(['EdDSA', 'ES256']),
+  ...life,
+  jwk: z.strictObject({
+    kty: z.enum(['OKP', 'EC']),
+    crv: z.enum(['Ed25519', 'P-256']),
+    x: base64url,
+    y: base64url.exactOptional(),
+    d: base64url,
+  }),
+});
+const Sealing = z.strictObject({ kid, ...life, secret: base64url.length(43) });
+const File = z.strictObject({
+  version: z.literal(1),
+  signing: z.array(Signing).min(1),
+  sealing: z.array(Sealing).min(1),
+});
+
+export type SigningEntry = z.output<typeof Signing>;
+export type SealingEntry = z.output<typeof Sealing>;
+/** `keys.json`: as valuable as every token it can make. Mode 0600, never in a log, never in an error. */
+export type KeyringFile = z.output<typeof File>;
+
+const problem = (path: string, words: string): Fault => new Fault('keys_unavailable', `${path}: ${words}`);
+
+export function readKeyringFile(path: string): KeyringFile {
+  if (!existsSync(path)) throw problem(path, 'no such key file; make one with `gatehouse keys new`');
+  const mode = statSync(path).mode & 0o777;
+  if ((mode & 0o077) !== 0 && process.platform !== 'win32')
+    throw problem(
+      path,
+      `others can read this key file (mode ${mode.toString(8)}); run chmod 600, and rotate the keys if somebody may have read it`,
+    );
+  let json: unknown;
+  try {
+    json = JSON.parse(readFileSync(path, 'utf8'));
+  } catch (cause) {
+    // The parser quotes what it read, so its words stay out of ours.
+    throw problem(path, `is not readable JSON (${cause instanceof SyntaxError ? 'syntax' : 'read'} error)`);
+  }
+  const parsed = File.safeParse(json);
+  if (!parsed.success) {
+    const first = parsed.error.issues[0];
+    throw problem(path, `is not a key file of this version (at ${first?.path.join('.') || 'its top'})`);
+  }
+  const kids = [...parsed.data.signing, ...parsed.data.sealing].map((key) => key.kid);
+  if (new Set(kids).size !== kids.length) throw problem(path, 'two keys have the same kid');
+  return parsed.data;
+}
+
+/** Writes beside and renames, so that a crash leaves the old file or the new one. */
+export function writeKeyringFile(
+  path: string,
+  file: KeyringFile,
+  { replace }: { readonly replace: boolean },
+): void {
+  if (!replace && existsSync(path))
+    throw problem(path, 'exists already; `gatehouse keys rotate` adds new keys to it');
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  const beside = `${path}.${randomBytes(4).toString('hex')}.new`;
+  const fd = openSync(beside, 'wx', 0o600);
+  try {
+    fchmodSync(fd, 0o600);
+    writeSync(fd, `${JSON.stringify(file, null, 2)}\n`);
+    fsyncSync(fd);
+    renameSync(beside, path);
+  } catch (error) {
+    if (existsSync(beside)) unlinkSync(beside);
+    throw error;
+  } finally {
+    closeSync(fd);
+  }
+}
+
+const randomKid = (use: 's' | 'm'): string =>
+  use + randomBytes(6).toString('base64url').replace(/[-_]/g, '0');
+
+function newSigning(alg: SigningAlgorithm, activeFrom: Epoch): SigningEntry {
+  const { privateKey } =
+    alg === 'EdDSA' ? generateKeyPairSync('ed25519') : generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  return Signing.parse({ kid: randomKid('s'), alg, activeFrom, jwk: privateKey.export({ format: 'jwk' }) });
+}
+
+const newSealing = (activeFrom: Epoch): SealingEntry => ({
+  kid: randomKid('m'),
+  activeFrom,
+  secret: randomBytes(32).toString('base64url'),
+});
+
+export const newKeyring = (alg: SigningAlgorithm, now: Epoch): KeyringFile => ({
+  version: 1,
+  signing: [newSigning(alg, Math.floor(now))],
+  sealing: [newSealing(Math.floor(now))],
+});
+
+export interface Rotation {
+  readonly alg: SigningAlgorithm;
+  readonly now: Epoch;
+  /** Seconds from now until the new keys make tokens: every replica must have read the file by then. */
+  readonly publishBefore: number;
+  /** Seconds the old keys go on checking tokens: as long as the longest grant. */
+  readonly keep: number;
+}
+
+/** Adds a new key of each kind. The old ones go on checking until the last token made with them has ended. */
+export function rotateKeyring(file: KeyringFile, { alg, now, publishBefore, keep }: Rotation): KeyringFile {
+  const activeFrom = Math.floor(now + publishBefore);
+  const retired = <K extends { readonly retireAt?: Epoch }>(keys: readonly K[]): K[] =>
+    keys
+      .filter((key) => (key.retireAt ?? Number.POSITIVE_INFINITY) > now)
+      .map((key) => ({ ...key, retireAt: key.retireAt ?? activeFrom + Math.ceil(keep) }));
+  return {
+    version: 1,
+    signing: [...retired(file.signing), newSigning(alg, activeFrom)],
+    sealing: [...retired(file.sealing), newSealing(activeFrom)],
+  };
+}
+
+export interface KeyDescription {
+  readonly kid: string;
+  readonly use: 'signing' | 'sealing';
+  readonly algorithm: string;
+  readonly state: 'published' | 'active' | 'checks only' | 'retired';
+  readonly activeFrom: Epoch;
+  readonly retireAt?: Epoch;
+}
+
+/** What may be told about the keys: everything but the keys. */
+export function describeKeyring(file: KeyringFile, now: Epoch): KeyDescription[] {
+  const describe = (
+    keys: readonly (SigningEntry | SealingEntry)[],
+    use: 'signing' | 'sealing',
+  ): KeyDescription[] => {
+    const makes = keys.findLast(
+      (key) => key.activeFrom <= now && now < (key.retireAt ?? Number.POSITIVE_INFINITY),
+    );
+    return keys.map((key) => ({
+      kid: key.kid,
+      use,
+      algorithm: 'alg' in key ? key.alg : 'HMAC-SHA-256',
+      state:
+        key.activeFrom > now
+          ? 'published'
+          : now >= (key.retireAt ?? Number.POSITIVE_INFINITY)
+            ? 'retired'
+            : key === makes
+              ? 'active'
+              : 'checks only',
+      activeFrom: key.activeFrom,
+      ...(key.retireAt !== undefined && { retireAt: key.retireAt }),
+    }));
+  };
+  return [...describe(file.signing, 'signing'), ...describe(file.sealing, 'sealing')];
+}
