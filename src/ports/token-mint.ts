@@ -11,7 +11,7 @@ export interface TokenPair {
 export interface TokenMint {
   /** The keys that new tokens are made with now. */
   keys(now: Epoch): KeyIds;
-  pair(grant: Grant): Promise<TokenPair>;
+  pair(grant: Grant, now: Epoch): Promise<TokenPair>;
   /** Who a refresh token says it is, when its seal is ours; undefined for everything else. */
   openRefresh(
     token: string,

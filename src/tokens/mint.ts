@@ -15,11 +15,10 @@ export function createMint({ keyring, publicUrl, remembered }: MintOptions): Tok
   const reader = accessTokenReader(keyring, publicUrl, remembered);
   return {
     keys: (now) => keyring.current(now),
-    async pair(grant) {
+    async pair(grant, now) {
       // A generation's own keys make its tokens again; once one of them has left the ring, today's do.
-      const current = keyring.current(grant.rotatedAt);
-      const signing = keyring.signing(grant.keys.signing) ?? keyring.signing(current.signing);
-      const sealing = keyring.sealing(grant.keys.sealing) ?? keyring.sealing(current.sealing);
+      const signing = keyring.signing(grant.keys.signing) ?? keyring.signing(keyring.current(now).signing);
+      const sealing = keyring.sealing(grant.keys.sealing) ?? keyring.sealing(keyring.current(now).sealing);
       if (signing === undefined || sealing === undefined)
         throw new Error('the current keys are in the keyring');
       return {

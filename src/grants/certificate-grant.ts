@@ -1,0 +1,75 @@
+import { keepGrantUntil } from '../domain/grant.ts';
+import { mayHold, names } from '../domain/integration.ts';
+import { granted, type Outcome, refused } from '../domain/outcome.ts';
+import type { Person } from '../domain/person.ts';
+import { parseScope, type ScopeDialect } from '../domain/scope.ts';
+import type { JudgedCertificate } from '../ports/certificate-judge.ts';
+import type { GrantDesk } from './desk.ts';
+import { firstGeneration, grantFields, type Issued, issue, randomGrantId } from './issue.ts';
+
+export interface CertificateAsk {
+  readonly clientId: string;
+  readonly scope: string | undefined;
+  /** The certificate proven in the handshake of this connection, DER. */
+  readonly certificate: Uint8Array | undefined;
+  readonly dialect?: ScopeDialect;
+}
+
+/** Who a certificate speaks for. Asked before anything is told about integrations. */
+export async function identify(
+  desk: GrantDesk,
+  certificate: Uint8Array | undefined,
+): Promise<Outcome<{ readonly person: Person; readonly certificate: JudgedCertificate }>> {
+  if (certificate === undefined) return refused({ reason: 'certificate_missing' });
+  const judged = desk.certificates.judge(certificate, desk.now());
+  if (!judged.ok) return judged;
+  const { directory, source, name } = judged.value;
+  const person = await desk.people.byCertificateName(directory, source, name);
+  if (person === undefined) return refused({ reason: 'identity_unknown' });
+  if (person.disabled) return refused({ reason: 'identity_disabled', identity: person.identity });
+  if (judged.value.namesDiffer)
+    desk.log.audit('certificate_names_differ', {
+      identity: person.identity,
+      source,
+      issuer: judged.value.issuer,
+    });
+  return granted({ person, certificate: judged.value });
+}
+
+/** A token for a caller known by its client certificate. One write. */
+export async function grantByCertificate(desk: GrantDesk, ask: CertificateAsk): Promise<Outcome<Issued>> {
+  const known = await identify(desk, ask.certificate);
+  if (!known.ok) return known;
+  const { person, certificate } = known.value;
+
+  if (!desk.integrations.values().some(({ access }) => access.some((entry) => names(entry, person))))
+    return refused({ reason: 'identity_without_access', identity: person.identity });
+  const integration = desk.integrations.get(ask.clientId);
+  if (integration === undefined) return refused({ reason: 'client_unknown', clientId: ask.clientId });
+  if (!integration.grants.has('certificate'))
+    return refused({ reason: 'grant_type_off', grantType: 'certificate' });
+  if (integration.issuers !== undefined && !integration.issuers.has(certificate.issuerKey))
+    return refused({ reason: 'certificate_issuer_not_approved' });
+
+  if (ask.scope === undefined) return refused({ reason: 'scope_missing' });
+  const scope = parseScope(ask.scope, ask.dialect);
+  if (!scope.ok) return scope;
+  const allowed = mayHold(integration, person, 'certificate', scope.value);
+  if (!allowed.ok) return allowed;
+
+  const now = desk.now();
+  const grant = firstGeneration(desk, {
+    id: randomGrantId(),
+    integration,
+    identity: person.identity,
+    grantType: 'certificate',
+    scope: ask.scope,
+    now,
+    ...(integration.bindToCertificate && { boundTo: certificate.fingerprint }),
+  });
+  if ((await desk.store.grants.create(grant.id, grant, keepGrantUntil(grant))) === 'taken')
+    throw new Error('a random grant id was taken');
+  const issued = await issue(desk, grant, now);
+  desk.log.audit('grant_issued', { ...grantFields(grant), issuer: certificate.issuer });
+  return granted(issued);
+}

@@ -1,0 +1,38 @@
+import type { Epoch } from '../domain/epoch.ts';
+import type { Integration } from '../domain/integration.ts';
+import type { Logger } from '../observability/logger.ts';
+import type { CertificateJudge } from '../ports/certificate-judge.ts';
+import type { People } from '../ports/directory.ts';
+import type { Sealer } from '../ports/sealer.ts';
+import type { Store } from '../ports/store.ts';
+import type { TokenMint } from '../ports/token-mint.ts';
+import type { PollPace } from './poll-pace.ts';
+import type { WaitingRoom } from './waiting-room.ts';
+
+/** What the grant core works with. One per configuration generation; `pace`, `waiting` and the store outlive it. */
+export interface GrantDesk {
+  readonly store: Pick<Store, 'grants' | 'devices' | 'userCodes' | 'revocations' | 'recoveredAt'>;
+  readonly people: People;
+  readonly certificates: CertificateJudge;
+  readonly mint: TokenMint;
+  readonly sealer: Sealer;
+  readonly integrations: ReadonlyMap<string, Integration>;
+  readonly policy: GrantPolicy;
+  readonly pace: PollPace;
+  readonly waiting: WaitingRoom;
+  readonly startedAt: Epoch;
+  readonly now: () => Epoch;
+  readonly log: Logger;
+}
+
+export interface GrantPolicy {
+  /** Seconds in which a lost refresh answer can be asked for again. */
+  readonly retryWindow: number;
+  readonly reuse: 'revoke' | 'reject';
+  readonly supersede: boolean;
+  readonly device: {
+    readonly enabled: boolean;
+    readonly codeLifetime: number;
+    readonly interval: number;
+  };
+}

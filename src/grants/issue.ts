@@ -1,0 +1,58 @@
+import { randomBytes } from 'node:crypto';
+import type { Epoch } from '../domain/epoch.ts';
+import { accessExpiry, type Grant } from '../domain/grant.ts';
+import type { GrantType, Integration } from '../domain/integration.ts';
+import type { TokenPair } from '../ports/token-mint.ts';
+import type { GrantDesk } from './desk.ts';
+
+/** A grant together with the tokens of its current generation. */
+export interface Issued {
+  readonly grant: Grant;
+  readonly pair: TokenPair;
+  /** Seconds until the access token ends, rounded down. */
+  readonly expiresIn: number;
+}
+
+export interface NewGrant {
+  readonly id: string;
+  readonly integration: Integration;
+  readonly identity: string;
+  readonly grantType: GrantType;
+  readonly scope: string;
+  readonly boundTo?: string;
+  readonly now: Epoch;
+}
+
+export const randomGrantId = (): string => randomBytes(17).toString('base64url').slice(0, 22);
+
+export function firstGeneration(desk: GrantDesk, { integration, now, ...rest }: NewGrant): Grant {
+  const refreshUntil = Math.floor(now) + integration.grantLifetime;
+  return {
+    ...rest,
+    clientId: integration.clientId,
+    issuedAt: Math.floor(now),
+    refreshUntil,
+    generation: 1,
+    rotatedAt: now,
+    accessExpires: accessExpiry(now, integration.accessLifetime, refreshUntil),
+    keys: desk.mint.keys(now),
+  };
+}
+
+export async function issue(desk: GrantDesk, grant: Grant, now: Epoch): Promise<Issued> {
+  return {
+    grant,
+    pair: await desk.mint.pair(grant, now),
+    expiresIn: Math.max(0, Math.floor(grant.accessExpires - now)),
+  };
+}
+
+/** The facts about a grant that audit lines carry. */
+export const grantFields = (grant: Grant) => ({
+  grant: grant.id,
+  client: grant.clientId,
+  identity: grant.identity,
+  scope: grant.scope,
+  grantType: grant.grantType,
+  generation: grant.generation,
+});
