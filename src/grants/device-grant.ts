@@ -272,20 +272,15 @@ export async function exchangeDeviceCode(desk: GrantDesk, ask: ExchangeAsk): Pro
   if (early > 0) return refused({ reason: 'device_pending', retryAfter: early });
 
   const found = await desk.store.devices.read(id);
-  if (found === undefined) {
-    desk.pace.forget(id);
-    return refused({ reason: 'device_code_unknown' });
-  }
+  if (found === undefined) return refused({ reason: 'device_code_unknown' });
   const { record, now } = found;
   if (record.clientId !== ask.clientId) return refused({ reason: 'client_mismatch', grantId: id });
   const ready = exchangeable(record, now);
   if (!ready.ok) {
-    if (ready.refusal.reason !== 'device_pending') desk.pace.forget(id);
+    if (ready.refusal.reason === 'device_pending') desk.pace.waits(id, desk.now());
     return ready;
   }
 
-  // From here on the device need not wait: it was confirmed.
-  desk.pace.forget(id);
   const { identity, scope: asked } = ready.value;
   const person = await desk.people.byIdentity(identity);
   if (person === undefined) return refused({ reason: 'identity_unknown' });

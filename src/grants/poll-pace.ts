@@ -8,7 +8,8 @@ import type { Epoch } from '../domain/epoch.ts';
 export interface PollPace {
   /** 0 when it is time; otherwise the seconds still to wait. */
   early(requestId: string, interval: number, now: Epoch): number;
-  forget(requestId: string): void;
+  /** It was told to wait. */
+  waits(requestId: string, now: Epoch): void;
 }
 
 export function pollPace(max = 100_000): PollPace {
@@ -17,11 +18,9 @@ export function pollPace(max = 100_000): PollPace {
     early(requestId, interval, now) {
       const before = last.get(requestId);
       // Half a second of grace: a device that keeps the interval exactly must not fail by jitter.
-      if (before !== undefined && now < before + interval - 0.5)
-        return Math.max(1, Math.ceil(before + interval - now));
-      last.set(requestId, now);
-      return 0;
+      if (before === undefined || now >= before + interval - 0.5) return 0;
+      return Math.max(1, Math.ceil(before + interval - now));
     },
-    forget: (requestId) => void last.delete(requestId),
+    waits: (requestId, now) => void last.set(requestId, now),
   };
 }
