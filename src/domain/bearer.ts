@@ -1,4 +1,5 @@
 import type { Epoch } from './epoch.ts';
+import type { TokenFault } from './refusal.ts';
 import type { Scope } from './scope.ts';
 
 /** What an authentic access token says. Whether it still counts is asked on every use. */
@@ -15,3 +16,25 @@ export interface Bearer {
   /** The key it was made with, which may be retired while the token is remembered. */
   readonly keyId: string;
 }
+
+export interface BearerFacts {
+  readonly now: Epoch;
+  readonly revoked: boolean;
+  readonly clientKnown: boolean;
+  /** SHA-256 of the certificate on this connection; asked for only when the token is bound to one. */
+  readonly certificate: () => string | undefined;
+}
+
+/** Why an authentic token does not count now; undefined when it does. A token works before `expires`, without tolerance. */
+export function bearerFault(bearer: Bearer, facts: BearerFacts): TokenFault | undefined {
+  if (facts.now >= bearer.expires) return 'expired';
+  if (bearer.issuedAt > facts.now + CLOCK_TOLERANCE) return 'not_yet_valid';
+  if (facts.revoked) return 'revoked';
+  if (!facts.clientKnown) return 'client_removed';
+  if (bearer.boundTo !== undefined && bearer.boundTo !== facts.certificate())
+    return 'certificate_not_presented';
+  return undefined;
+}
+
+/** Another machine's clock may be a little ahead of ours. */
+export const CLOCK_TOLERANCE = 5;

@@ -1,6 +1,6 @@
 import { compactVerify, SignJWT } from 'jose';
 import { LRUCache } from 'lru-cache';
-import type { Bearer } from '../domain/bearer.ts';
+import { type Bearer, CLOCK_TOLERANCE } from '../domain/bearer.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
 import { parseScope, writeScope } from '../domain/scope.ts';
@@ -10,7 +10,6 @@ import { type Keyring, protectedHeader, type SigningKey } from './keyring.ts';
 
 /** Longer ones are not ours: the longest scope we grant fits. */
 const MAX_LENGTH = 8_192;
-const CLOCK_TOLERANCE = 5;
 
 /** RFC 9068 access token of a grant's current generation. The same record gives the same claims, and with EdDSA the same string. */
 export function signAccessToken(key: SigningKey, issuer: string, grant: Grant): Promise<string> {

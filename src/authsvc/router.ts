@@ -1,0 +1,121 @@
+import type { Refusal } from '../domain/refusal.ts';
+import { type Answer, sendJson } from '../http/answer.ts';
+import type { Call } from '../http/call.ts';
+import { limitName } from '../http/rate-limit.ts';
+import { errorFields } from '../observability/logger.ts';
+import { Fault } from '../ports/fault.ts';
+import { certificate } from './certificate.ts';
+import { device } from './device.ts';
+import { type Parameters, readParameters } from './parameters.ts';
+import { revoke } from './revoke.ts';
+import type { Operation, Service } from './service.ts';
+import { token } from './token.ts';
+import { verify } from './verify.ts';
+import { describe } from './wire-errors.ts';
+
+export const OPERATIONS: readonly Operation[] = [token, certificate, device, revoke, verify];
+
+const NOTHING: Parameters = { encoding: 'form', get: () => undefined };
+
+/** Answers one call below the service path. `rest` is the path after it; words are compared without case. */
+export async function answerAuthsvc(service: Service, call: Call, rest: string): Promise<void> {
+  const operation = OPERATIONS.find(({ path }) => path === rest.toLowerCase());
+  const { method = '' } = call.request;
+  if (operation === undefined)
+    return send(call, problem(404, 'not_found', 'There is no such operation of the token service.'));
+  call.note({ rule: `authsvc:${operation.name}` });
+  if (method !== operation.method && !(method === 'HEAD' && operation.head)) {
+    const allow = operation.head ? `${operation.method}, HEAD` : operation.method;
+    return send(call, problem(405, 'invalid_request', `Use ${operation.method}.`, { allow }));
+  }
+  try {
+    send(call, await perform(operation, service, call));
+  } catch (error) {
+    send(call, failed(operation, service, call, error));
+  }
+}
+
+async function perform(operation: Operation, service: Service, call: Call): Promise<Answer> {
+  const wait = service.rates[operation.name].take(limitName(call.clientAddress));
+  if (wait > 0) return refusal(operation, service, call, { reason: 'too_many_requests', retryAfter: wait });
+
+  let parameters = NOTHING;
+  if (operation.body !== undefined) {
+    const { known, accepted } = operation.body;
+    const read = await readParameters(call, known, accepted, service.bodyTimeout);
+    if ('status' in read)
+      return problem(read.status, 'invalid_request', read.detail, { connection: 'close' });
+    if (!read.ok) return refusal(operation, service, call, read.refusal);
+    parameters = read.value;
+  }
+  const outcome = await operation.answer(service, call, parameters);
+  if (!outcome.ok) return refusal(operation, service, call, outcome.refusal);
+  call.note({ decision: 'allowed' });
+  return outcome.value;
+}
+
+function refusal(operation: Operation, service: Service, call: Call, why: Refusal): Answer {
+  const { status, code, description } = describe(operation.errors, why);
+  const retryAfter =
+    'retryAfter' in why ? why.retryAfter : why.reason === 'device_requests_full' ? 60 : undefined;
+  call.note({ decision: 'refused', reason: why.reason });
+  if (why.reason !== 'device_pending')
+    service.desk.log.audit('grant_denied', {
+      request_id: call.id,
+      operation: operation.name,
+      from: call.clientAddress,
+      ...auditable(why),
+    });
+  return problem(status, code, description, {
+    ...(retryAfter !== undefined && { 'retry-after': String(retryAfter) }),
+    ...(status === 401 && { 'www-authenticate': challenge(operation, code) }),
+  });
+}
+
+/** A refusal's facts are fit for the log: none is a secret. Free text from strangers is kept short. */
+function auditable(why: Refusal): Readonly<Record<string, string | number>> {
+  const fields: Record<string, string | number> = {};
+  for (const [name, value] of Object.entries(why))
+    fields[name] = typeof value === 'string' ? value.slice(0, 256) : Number(value);
+  return fields;
+}
+
+function challenge(operation: Operation, code: string): string {
+  const realm = 'realm="gatehouse"';
+  if (operation.name === 'certificate') return `Mutual ${realm}`;
+  return `Bearer ${realm}, error="${code}"`;
+}
+
+/** Our own failure is never told as the client's: temporary, and worth another try. */
+function failed(operation: Operation, service: Service, call: Call, error: unknown): Answer {
+  const known = error instanceof Fault;
+  service.desk.log.error(known ? 'dependency_failed' : 'unexpected_error', {
+    request_id: call.id,
+    operation: operation.name,
+    ...errorFields(error),
+  });
+  call.note({ decision: 'failed', reason: known ? error.code : 'unexpected_error' });
+  const { status, code } = operation.fault;
+  return problem(
+    status,
+    code,
+    'The service has a temporary problem of its own. Nothing is wrong with your credentials; retry.',
+    {
+      'retry-after': String(known ? error.retryAfter : 1),
+    },
+  );
+}
+
+const problem = (
+  status: number,
+  code: string,
+  description: string,
+  headers: Readonly<Record<string, string>> = {},
+): Answer => ({
+  status,
+  body: { Error: code, Error_description: description },
+  headers,
+  reason: description,
+});
+
+const send = (call: Call, answer: Answer): void => sendJson(call.response, answer);

@@ -1,0 +1,12 @@
+import type { Issued } from '../grants/issue.ts';
+
+/** The token grant of the specification, section 2.1. */
+export const tokenGrant = ({ grant, pair, expiresIn }: Issued) => ({
+  access_token: pair.accessToken,
+  refresh_token: pair.refreshToken,
+  expires_in: expiresIn,
+  expires: grant.accessExpires,
+  token_type: 'Bearer',
+  scope: grant.scope,
+  refresh_until: grant.refreshUntil,
+});
