@@ -16,8 +16,8 @@ export const revoke: Operation = {
   errors: BEARER_ERRORS,
   fault: { status: 503, code: 'temporarily_unavailable' },
   async answer(service, call) {
-    const purpose = `${call.request.headers['sec-purpose'] ?? ''} ${call.request.headers['purpose'] ?? ''}`;
-    if (/prefetch|prerender/i.test(purpose))
+    const { 'sec-purpose': secPurpose = '', purpose: oldPurpose = '' } = call.request.headers;
+    if (/prefetch|prerender/i.test(String([secPurpose, oldPurpose])))
       return refused({ reason: 'request_malformed', detail: 'A prefetch revokes nothing.' });
     const bearer = await bearerOf(service, call);
     if (!bearer.ok) return bearer;

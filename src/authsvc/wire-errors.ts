@@ -252,16 +252,17 @@ const TOKEN_FAULTS = {
     'The access token is bound to a client certificate that was not presented on this connection.',
 } as const satisfies Record<RefusalOf<'token_invalid'>['why'], string>;
 
-export const describe = (
-  table: ErrorTable,
-  refusal: Refusal,
-): { status: number; code: string; description: string } => {
-  const row: WireError = table[refusal.reason];
+export interface Told {
+  readonly status: number;
+  readonly code: string;
+  readonly description: string;
+}
+
+export function describe(table: ErrorTable, refusal: Refusal): Told {
   // The table is keyed by reason, so a row's function takes exactly the refusal it is looked up by.
-  const words = row.description as string | ((refusal: Refusal) => string);
-  return {
-    status: row.status,
-    code: row.code,
-    description: typeof words === 'string' ? words : words(refusal),
+  const row = table[refusal.reason] as WireError<never> & {
+    readonly description: string | ((refusal: Refusal) => string);
   };
-};
+  const { status, code, description } = row;
+  return { status, code, description: typeof description === 'string' ? description : description(refusal) };
+}
