@@ -1,16 +1,25 @@
-import type { z } from 'zod';
+import { type PatternSegment, parsePattern } from '../domain/access-rule.ts';
 import { excessOf, type Scope, writeScope } from '../domain/scope.ts';
+import type { SettingPath } from './setting-path.ts';
 
-/** What the cross-check looks at; the whole of the settings has more. */
-interface Shape {
-  readonly publicUrl: string;
-  readonly listen: { readonly tls?: unknown; readonly behindTls: boolean };
-  readonly tokens: {
+/**
+ * What the cross-check looks at; the whole of the settings has more. A section, or an entry of one, is undefined
+ * when its own problems must be solved first: then nothing that depends on it is claimed.
+ */
+export interface SoundSettings {
+  readonly listen?: {
+    readonly tls?: unknown;
+    readonly behindTls: boolean;
+    readonly host: string;
+    readonly port: number;
+  };
+  readonly admin?: { readonly host: string; readonly port: number };
+  readonly tokens?: {
     readonly accessLifetime: number;
     readonly grantLifetime: number;
     readonly refresh: { readonly retryWindow: number };
   };
-  readonly certificates: {
+  readonly certificates?: {
     readonly issuers: readonly {
       readonly file: string;
       readonly name?: string;
@@ -18,38 +27,45 @@ interface Shape {
     }[];
     readonly directory?: string;
   };
-  readonly device: { readonly codeLifetime: number; readonly interval: number };
-  readonly directories: Readonly<
+  readonly device?: { readonly codeLifetime: number; readonly interval: number };
+  readonly directories?: Readonly<
     Record<
       string,
-      { readonly label: string; readonly derive: boolean; readonly users: readonly DirectoryUser[] }
+      | { readonly label: string; readonly derive: boolean; readonly users: readonly DirectoryUser[] }
+      | undefined
     >
   >;
-  readonly integrations: readonly {
-    readonly clientId: string;
-    readonly scope: Scope;
-    readonly issuers?: readonly string[];
-    readonly grants: readonly string[];
-    readonly bindToCertificate: boolean;
-    readonly accessLifetime?: number;
-    readonly grantLifetime?: number;
-    readonly access: readonly {
-      readonly directory?: string;
-      readonly identities: readonly string[];
-      readonly groups: readonly string[];
-      readonly scope?: Scope;
-    }[];
+  readonly integrations?: readonly (Integration | undefined)[];
+  readonly upstreams?: Readonly<Record<string, unknown>>;
+  readonly routes?: readonly (Route | undefined)[];
+  readonly service?: { readonly paths: readonly string[] };
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+interface Integration {
+  readonly clientId: string;
+  readonly scope: Scope;
+  readonly issuers?: readonly string[];
+  readonly accessLifetime?: number;
+  readonly grantLifetime?: number;
+  readonly access: readonly {
+    readonly directory?: string;
+    readonly identities: readonly string[];
+    readonly groups: readonly string[];
+    readonly scope?: Scope;
   }[];
-  readonly upstreams: Readonly<Record<string, unknown>>;
-  readonly routes: readonly {
-    readonly path: string;
-    readonly public?: true;
-    readonly requires?: unknown;
-    readonly clients?: readonly string[];
-    readonly upstream: string;
-    readonly stripPrefix?: string;
-  }[];
-  readonly service: { readonly paths: readonly string[] };
+}
+
+interface Route {
+  readonly path: string;
+  readonly host?: string;
+  readonly methods?: readonly string[];
+  readonly public?: true;
+  readonly requires?: unknown;
+  readonly clients?: readonly string[];
+  readonly upstream: string;
+  readonly stripPrefix?: string;
+  readonly encodedSlash: boolean;
 }
 
 interface DirectoryUser {
@@ -58,112 +74,69 @@ interface DirectoryUser {
   readonly commonName?: string;
   readonly email?: string;
   readonly userPrincipalName?: string;
-  readonly passwordHash?: string;
-  readonly passwordHashFile?: string;
 }
 
-type Path = readonly (string | number)[];
+type Tell = (path: SettingPath, message: string) => void;
 
 export const issuerName = (issuer: { readonly file: string; readonly name?: string }): string =>
   issuer.name ?? (issuer.file.split('/').at(-1) ?? issuer.file).replace(/\.[^.]+$/, '');
 
 /** What no single setting can know: names that must exist elsewhere, and settings that contradict each other. */
-export function crossCheck(settings: Shape, context: z.RefinementCtx): void {
-  const problem = (path: Path, message: string): void => {
-    context.addIssue({ code: 'custom', path: [...path], message });
-  };
+export function crossCheck(settings: SoundSettings, tell: Tell): void {
+  checkListeners(settings, tell);
+  checkLifetimes(settings, tell);
+  checkDirectories(settings, tell);
+  checkIssuers(settings, tell);
+  checkIntegrations(settings, tell);
+  checkRoutes(settings, tell);
+  checkHeaders(settings, tell);
+}
 
-  if (settings.listen.tls === undefined && !settings.listen.behindTls)
-    problem(
+function checkListeners({ listen, admin }: SoundSettings, tell: Tell): void {
+  if (!listen) return;
+  if (listen.tls === undefined && !listen.behindTls)
+    tell(
       ['listen', 'tls'],
       'is missing; without it set listen.behindTls: true, and let something in front end TLS',
     );
-  if (settings.listen.tls !== undefined && settings.listen.behindTls)
-    problem(['listen', 'behindTls'], 'contradicts listen.tls; keep one of them');
-  if (settings.tokens.refresh.retryWindow > 60)
-    problem(['tokens', 'refresh', 'retryWindow'], 'is at most 60s');
-  if (settings.tokens.accessLifetime < 1) problem(['tokens', 'accessLifetime'], 'is at least 1s');
-  if (settings.device.codeLifetime < 10 || settings.device.codeLifetime > 86_400)
-    problem(['device', 'codeLifetime'], 'is from 10s to 1d');
-  if (settings.device.interval < 1 || settings.device.interval > settings.device.codeLifetime)
-    problem(['device', 'interval'], 'is at least 1s and at most device.codeLifetime');
-
-  const directories = new Set(Object.keys(settings.directories));
-  const knownDirectory = (name: string | undefined, path: Path): void => {
-    if (name !== undefined && !directories.has(name)) problem(path, `no such directory: "${name}"`);
-  };
-  checkDirectories(settings, problem);
-
-  knownDirectory(settings.certificates.directory, ['certificates', 'directory']);
-  const issuerNames = new Set<string>();
-  settings.certificates.issuers.forEach((issuer, index) => {
-    const path = ['certificates', 'issuers', index];
-    knownDirectory(issuer.directory, [...path, 'directory']);
-    if (issuer.directory === undefined && settings.certificates.directory === undefined)
-      problem([...path, 'directory'], 'is missing; set it here or in certificates.directory');
-    const name = issuerName(issuer);
-    if (issuerNames.has(name))
-      problem([...path, 'name'], `"${name}" names two issuers; give them names of their own`);
-    issuerNames.add(name);
-  });
-
-  const labels = new Set(Object.values(settings.directories).map(({ label }) => label));
-  const clients = new Set<string>();
-  settings.integrations.forEach((integration, index) => {
-    const path = ['integrations', index];
-    if (clients.has(integration.clientId))
-      problem([...path, 'clientId'], `"${integration.clientId}" is taken already`);
-    clients.add(integration.clientId);
-    for (const name of integration.issuers ?? [])
-      if (!issuerNames.has(name)) problem([...path, 'issuers'], `no such issuer: "${name}"`);
-    if ((integration.accessLifetime ?? 1) < 1) problem([...path, 'accessLifetime'], 'is at least 1s');
-    integration.access.forEach((entry, at) => {
-      const entryPath = [...path, 'access', at];
-      knownDirectory(entry.directory, [...entryPath, 'directory']);
-      if (entry.directory === undefined && entry.identities.length === 0 && entry.groups.length === 0)
-        problem(entryPath, 'names nobody; give groups, identities or directory');
-      for (const identity of entry.identities)
-        if (!labels.has(identity.slice(0, identity.indexOf(':'))))
-          problem([...entryPath, 'identities'], `no directory has the label of "${identity}"`);
-      const excess = entry.scope && excessOf(entry.scope, integration.scope);
-      if (excess)
-        problem([...entryPath, 'scope'], `goes beyond the integration's scope by ${writeScope(excess)}`);
-    });
-  });
-
-  settings.routes.forEach((route, index) => {
-    const path = ['routes', index];
-    if ((route.public === undefined) === (route.requires === undefined))
-      problem(path, 'says either public: true, or requires: <scope> or any-token');
-    if (route.public && route.clients) problem([...path, 'clients'], 'has no meaning on a public route');
-    if (!(route.upstream in settings.upstreams))
-      problem([...path, 'upstream'], `no such upstream: "${route.upstream}"`);
-    for (const client of route.clients ?? [])
-      if (!clients.has(client)) problem([...path, 'clients'], `no such integration: "${client}"`);
-    for (const service of settings.service.paths)
-      if (`${route.path.toLowerCase()}/`.startsWith(`${service.toLowerCase()}/`))
-        problem([...path, 'path'], `lies below ${service}, which is the token service's own`);
-    if (route.stripPrefix !== undefined && !`${route.path}/`.startsWith(`${route.stripPrefix}/`))
-      problem([...path, 'stripPrefix'], `is not a prefix of ${route.path}`);
-  });
+  if (listen.tls !== undefined && listen.behindTls)
+    tell(['listen', 'behindTls'], 'contradicts listen.tls; keep one of them');
+  const anywhere = ['0.0.0.0', '::'];
+  const shared =
+    admin && (admin.host === listen.host || anywhere.includes(admin.host) || anywhere.includes(listen.host));
+  if (admin && shared && listen.port === admin.port && listen.port !== 0)
+    tell(
+      ['admin', 'port'],
+      `is ${admin.port}, which is listen.port too; give the admin listener another one`,
+    );
 }
 
-function checkDirectories(settings: Shape, problem: (path: Path, message: string) => void): void {
+function checkLifetimes({ tokens, device, integrations }: SoundSettings, tell: Tell): void {
+  if (tokens && tokens.refresh.retryWindow > 60) tell(['tokens', 'refresh', 'retryWindow'], 'is at most 60s');
+  if (tokens && tokens.accessLifetime < 1) tell(['tokens', 'accessLifetime'], 'is at least 1s');
+  if (tokens && tokens.grantLifetime < 1) tell(['tokens', 'grantLifetime'], 'is at least 1s');
+  integrations?.forEach((integration, index) => {
+    for (const name of ['accessLifetime', 'grantLifetime'] as const)
+      if ((integration?.[name] ?? 1) < 1) tell(['integrations', index, name], 'is at least 1s');
+  });
+  if (device && (device.codeLifetime < 10 || device.codeLifetime > 86_400))
+    tell(['device', 'codeLifetime'], 'is from 10s to 1d');
+  if (device && (device.interval < 1 || device.interval > device.codeLifetime))
+    tell(['device', 'interval'], 'is at least 1s and at most device.codeLifetime');
+}
+
+function checkDirectories({ directories = {} }: SoundSettings, tell: Tell): void {
   const labels = new Set<string>();
-  for (const [name, directory] of Object.entries(settings.directories)) {
+  for (const [name, directory] of Object.entries(directories)) {
+    if (!directory) continue;
     const path = ['directories', name];
     if (labels.has(directory.label))
-      problem([...path, 'label'], `"${directory.label}" is the label of another directory`);
+      tell([...path, 'label'], `"${directory.label}" is the label of another directory`);
     labels.add(directory.label);
     if (directory.derive && directory.users.length > 0)
-      problem([...path, 'users'], 'cannot stand beside derive: true');
+      tell([...path, 'users'], 'cannot stand beside derive: true');
     const seen = new Map<string, Set<string>>();
     directory.users.forEach((user, index) => {
-      if (user.passwordHash !== undefined && user.passwordHashFile !== undefined)
-        problem(
-          [...path, 'users', index, 'passwordHashFile'],
-          'stands beside passwordHash; keep one of them',
-        );
       for (const field of ['id', 'name', 'commonName', 'email', 'userPrincipalName'] as const) {
         const value = user[field];
         if (value === undefined) continue;
@@ -171,9 +144,133 @@ function checkDirectories(settings: Shape, problem: (path: Path, message: string
         seen.set(field, taken);
         const folded = field === 'commonName' ? value : value.toLowerCase();
         if (taken.has(folded))
-          problem([...path, 'users', index, field], `"${value}" belongs to another user too`);
+          tell([...path, 'users', index, field], `"${value}" belongs to another user too`);
         taken.add(folded);
       }
     });
   }
 }
+
+function directoryCheck({ directories }: SoundSettings, tell: Tell) {
+  return (name: string | undefined, path: SettingPath): void => {
+    if (name !== undefined && directories && !Object.hasOwn(directories, name))
+      tell(path, `no such directory: "${name}"${listed(Object.keys(directories))}`);
+  };
+}
+
+function checkIssuers(settings: SoundSettings, tell: Tell): void {
+  const { certificates } = settings;
+  if (!certificates) return;
+  const knownDirectory = directoryCheck(settings, tell);
+  knownDirectory(certificates.directory, ['certificates', 'directory']);
+  const names = new Set<string>();
+  certificates.issuers.forEach((issuer, index) => {
+    const path = ['certificates', 'issuers', index];
+    knownDirectory(issuer.directory, [...path, 'directory']);
+    if (issuer.directory === undefined && certificates.directory === undefined)
+      tell([...path, 'directory'], 'is missing; set it here or in certificates.directory');
+    const name = issuerName(issuer);
+    if (names.has(name)) tell([...path, 'name'], `"${name}" names two issuers; give them names of their own`);
+    names.add(name);
+  });
+}
+
+function checkIntegrations(settings: SoundSettings, tell: Tell): void {
+  const knownDirectory = directoryCheck(settings, tell);
+  const directories = settings.directories && Object.values(settings.directories);
+  const labels = directories?.every((directory) => directory !== undefined)
+    ? new Set(directories.map(({ label }) => label))
+    : undefined;
+  const issuers = settings.certificates && new Set(settings.certificates.issuers.map(issuerName));
+  const clients = new Set<string>();
+  settings.integrations?.forEach((integration, index) => {
+    if (!integration) return;
+    const path = ['integrations', index];
+    if (clients.has(integration.clientId))
+      tell([...path, 'clientId'], `"${integration.clientId}" is taken already`);
+    clients.add(integration.clientId);
+    integration.issuers?.forEach((name, at) => {
+      if (issuers && !issuers.has(name))
+        tell([...path, 'issuers', at], `no such issuer: "${name}"${listed(issuers)}`);
+    });
+    integration.access.forEach((entry, at) => {
+      const entryPath = [...path, 'access', at];
+      knownDirectory(entry.directory, [...entryPath, 'directory']);
+      if (entry.directory === undefined && entry.identities.length === 0 && entry.groups.length === 0)
+        tell(entryPath, 'names nobody; give groups, identities or directory');
+      entry.identities.forEach((identity, which) => {
+        if (labels && !labels.has(identity.slice(0, identity.indexOf(':'))))
+          tell([...entryPath, 'identities', which], `no directory has the label of "${identity}"`);
+      });
+      const excess = entry.scope && excessOf(entry.scope, integration.scope);
+      if (excess)
+        tell([...entryPath, 'scope'], `goes beyond the integration's scope by ${writeScope(excess)}`);
+    });
+  });
+}
+
+function checkRoutes({ routes = [], upstreams, integrations, service }: SoundSettings, tell: Tell): void {
+  const clients = integrations?.every((integration) => integration !== undefined)
+    ? new Set(integrations.map(({ clientId }) => clientId))
+    : undefined;
+  routes.forEach((route, index) => {
+    if (!route) return;
+    const path = ['routes', index];
+    if ((route.public === undefined) === (route.requires === undefined))
+      tell(path, 'says either public: true, or requires: <scope> or any-token');
+    if (route.public && route.clients) tell([...path, 'clients'], 'has no meaning on a public route');
+    if (upstreams && !Object.hasOwn(upstreams, route.upstream))
+      tell([...path, 'upstream'], `no such upstream: "${route.upstream}"${listed(Object.keys(upstreams))}`);
+    route.clients?.forEach((client, at) => {
+      if (clients && !clients.has(client))
+        tell([...path, 'clients', at], `no such integration: "${client}"${listed(clients)}`);
+    });
+    for (const own of service?.paths ?? [])
+      if (`${route.path.toLowerCase()}/`.startsWith(`${own.toLowerCase()}/`))
+        tell([...path, 'path'], `lies below ${own}, which is the token service's own`);
+    if (route.stripPrefix !== undefined && !`${route.path}/`.startsWith(`${route.stripPrefix}/`))
+      tell([...path, 'stripPrefix'], `is not a prefix of ${route.path}`);
+    const before = routes.slice(0, index).findIndex((earlier) => earlier && hides(earlier, route));
+    if (before >= 0)
+      tell(
+        [...path, 'path'],
+        `is never reached: routes[${before}] matches everything this one does; put it after`,
+      );
+  });
+}
+
+/** The first match wins, so a rule behind a wider one never speaks: most likely somebody believes that it does. */
+function hides(earlier: Route, later: Route): boolean {
+  if (earlier.encodedSlash !== later.encodedSlash) return false;
+  if (earlier.host !== undefined && earlier.host.toLowerCase() !== later.host?.toLowerCase()) return false;
+  const methods = earlier.methods;
+  if (methods && !later.methods?.every((method) => methods.includes(method))) return false;
+  const [wide, narrow] = [parsePattern(earlier.path), parsePattern(later.path)];
+  return wide.ok && narrow.ok && coversPattern(wide.segments, narrow.segments);
+}
+
+function coversPattern(wide: readonly PatternSegment[], narrow: readonly PatternSegment[]): boolean {
+  for (const [index, segment] of wide.entries()) {
+    if (segment === '**') return true;
+    const other = narrow[index];
+    if (other === undefined || other === '**') return false;
+    if (segment === '*') continue;
+    if (other === '*' || other.literal !== segment.literal) return false;
+  }
+  return wide.length === narrow.length;
+}
+
+/** Compared as the proxy compares them: without case. */
+function checkHeaders({ headers = {} }: SoundSettings, tell: Tell): void {
+  const seen = new Set<string>();
+  for (const [setting, name] of Object.entries(headers)) {
+    if (seen.has(name.toLowerCase()))
+      tell(['headers', setting], `"${name}" is used twice; each needs its own`);
+    seen.add(name.toLowerCase());
+  }
+}
+
+const listed = (names: Iterable<string>): string => {
+  const known = [...names];
+  return known.length === 0 || known.length > 8 ? '' : `; there is ${known.join(', ')}`;
+};

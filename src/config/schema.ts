@@ -6,11 +6,17 @@ import { NAME_SOURCES } from '../ports/directory.ts';
 import { crossCheck } from './cross-check.ts';
 import { duration, pathIn, peers, rate, scope, size } from './units.ts';
 
+/** `label:id`, as tokens and logs carry it. */
+function isIdentity(text: string): boolean {
+  const colon = text.indexOf(':');
+  return colon > 0 && isIdentityLabel(text.slice(0, colon)) && isIdentityId(text.slice(colon + 1));
+}
+
 /**
- * The configuration file, whole. The single source of types, validation, `gatehouse schema` and
+ * The sections of the configuration file. The single source of types, validation, `gatehouse schema` and
  * docs/configuration.md. Paths are resolved against the folder of the file.
  */
-export function settingsSchema(folder: string) {
+export function settingsSections(folder: string) {
   const path = pathIn(folder);
   const nameSource = z.enum(NAME_SOURCES);
   const grantType = z.enum(GRANT_TYPES);
@@ -36,7 +42,7 @@ export function settingsSchema(folder: string) {
   });
 
   const listen = z.strictObject({
-    host: z.string().default('127.0.0.1').meta({ description: 'Address of the public listener.' }),
+    host: z.string().min(1).default('127.0.0.1').meta({ description: 'Address of the public listener.' }),
     port: z.int().min(0).max(65_535).default(8443).meta({ description: 'Port of the public listener.' }),
     workers: z
       .union([z.int().min(1).max(256), z.literal('auto')])
@@ -49,12 +55,13 @@ export function settingsSchema(folder: string) {
       description:
         'Plain HTTP: only where something in front has ended TLS. Needed when `listen.tls` is left out.',
     }),
-    tls: tls.exactOptional(),
+    tls: tls.exactOptional().meta({ description: 'TLS of the public listener.' }),
   });
 
   const admin = z.strictObject({
     host: z
       .string()
+      .min(1)
       .default('127.0.0.1')
       .meta({ description: 'Address of the admin listener: probes, metrics, grant administration.' }),
     port: z.int().min(0).max(65_535).default(9443).meta({ description: 'Port of the admin listener.' }),
@@ -143,11 +150,11 @@ export function settingsSchema(folder: string) {
   ]);
 
   const certificates = z.strictObject({
-    issuers: z.array(issuer).default([]).meta({
+    issuers: z.array(issuer).prefault([]).meta({
       description:
         'Approved direct issuers of client certificates (pinned by key). Intermediates stand here themselves.',
     }),
-    crls: z.array(path).default([]).meta({
+    crls: z.array(path).prefault([]).meta({
       description: 'Certificate revocation lists, PEM or DER. An issuer with a list must have a fresh one.',
     }),
     requireCrl: z
@@ -210,11 +217,32 @@ export function settingsSchema(folder: string) {
       .max(256)
       .exactOptional()
       .meta({ description: 'What pages show. Default: the name.' }),
-    commonName: z.string().min(1).max(256).exactOptional(),
-    email: z.string().min(3).max(256).exactOptional(),
-    userPrincipalName: z.string().min(3).max(256).exactOptional(),
-    groups: z.array(z.string().min(1)).default([]),
-    disabled: z.boolean().default(false),
+    commonName: z
+      .string()
+      .min(1)
+      .max(256)
+      .exactOptional()
+      .meta({ description: 'The common name in the certificates of this person.' }),
+    email: z
+      .string()
+      .min(3)
+      .max(256)
+      .exactOptional()
+      .meta({ description: 'The e-mail address in the certificates of this person.' }),
+    userPrincipalName: z
+      .string()
+      .min(3)
+      .max(256)
+      .exactOptional()
+      .meta({ description: 'The user principal name in the certificates of this person.' }),
+    groups: z
+      .array(z.string().min(1))
+      .default([])
+      .meta({ description: 'Groups, for the access lists of integrations.' }),
+    disabled: z
+      .boolean()
+      .default(false)
+      .meta({ description: 'May not sign in, and no token of theirs is refreshed.' }),
     passwordHash: z
       .string()
       .regex(
@@ -233,7 +261,7 @@ export function settingsSchema(folder: string) {
       .string()
       .refine(isIdentityLabel, 'must be letters, digits, dot, dash or underscore')
       .meta({ description: 'The part of an identity before the colon.' }),
-    users: z.array(user).default([]),
+    users: z.array(user).default([]).meta({ description: 'The people in it.' }),
     derive: z.boolean().default(false).meta({
       description:
         'No list: the id is a digest of the certificate name. For workloads whose CA is the directory.',
@@ -241,8 +269,14 @@ export function settingsSchema(folder: string) {
   });
 
   const accessEntry = z.strictObject({
-    groups: z.array(z.string().min(1)).default([]),
-    identities: z.array(z.string().regex(/^[^:]+:.+$/, 'must be label:id')).default([]),
+    groups: z.array(z.string().min(1)).default([]).meta({ description: 'Everyone in one of these groups.' }),
+    identities: z
+      .array(z.string().refine(isIdentity, 'must be label:id, the id being a braced GUID or a hex string'))
+      .default([])
+      .meta({
+        description: 'These people, each as `label:id`.',
+        examples: [['local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}']],
+      }),
     directory: z.string().exactOptional().meta({ description: 'Everyone in this directory.' }),
     scope: scope.exactOptional().meta({ description: 'Only this part of the integration’s scope.' }),
     grants: z.array(grantType).min(1).exactOptional().meta({ description: 'Only by these grant types.' }),
@@ -271,8 +305,12 @@ export function settingsSchema(folder: string) {
       .array(accessEntry)
       .default([])
       .meta({ description: 'Who may use it. Entries add up; nobody when empty.' }),
-    accessLifetime: duration.exactOptional(),
-    grantLifetime: duration.exactOptional(),
+    accessLifetime: duration
+      .exactOptional()
+      .meta({ description: 'How long its access tokens work. Default: `tokens.accessLifetime`.' }),
+    grantLifetime: duration
+      .exactOptional()
+      .meta({ description: 'How long its grants can be refreshed. Default: `tokens.grantLifetime`.' }),
     issuers: z
       .array(z.string().min(1))
       .min(1)
@@ -297,9 +335,9 @@ export function settingsSchema(folder: string) {
         .meta({ description: 'Several targets, used in turn.' }),
       timeouts: z
         .strictObject({
-          connect: duration.prefault('2s'),
-          headers: duration.prefault('30s'),
-          idle: duration.prefault('60s'),
+          connect: duration.prefault('2s').meta({ description: 'A connection must stand within this time.' }),
+          headers: duration.prefault('30s').meta({ description: 'The answer must begin within this time.' }),
+          idle: duration.prefault('60s').meta({ description: 'The longest silence within an answer.' }),
         })
         .prefault({}),
       connections: z.int().min(1).default(128).meta({ description: 'Most connections to each target.' }),
@@ -336,7 +374,7 @@ export function settingsSchema(folder: string) {
       }),
     host: z.string().min(1).exactOptional().meta({ description: 'Only for this host name.' }),
     methods: z
-      .array(z.string().regex(/^[A-Z]{1,20}$/))
+      .array(z.string().regex(/^[A-Z]{1,20}$/, 'must be a method in capitals, such as GET'))
       .min(1)
       .exactOptional()
       .meta({ description: 'Only for these methods. GET does not include HEAD.' }),
@@ -350,7 +388,10 @@ export function settingsSchema(folder: string) {
       .min(1)
       .exactOptional()
       .meta({ description: 'Only tokens of these integrations.' }),
-    upstream: z.string().default('default'),
+    upstream: z
+      .string()
+      .default('default')
+      .meta({ description: 'Where it is forwarded to, by its name in `upstreams`.' }),
     stripPrefix: z
       .string()
       .regex(/^(?:\/[^/]+)+$/, 'must be a path such as /api')
@@ -393,69 +434,88 @@ export function settingsSchema(folder: string) {
       .prefault({}),
   });
 
+  const headerName = z
+    .string()
+    .regex(/^[A-Za-z0-9][A-Za-z0-9-]{0,63}$/, 'must be a header name of letters, digits and dashes');
+
   const headers = z.strictObject({
-    user: z
-      .string()
+    user: headerName
       .default('X-Forwarded-User')
       .meta({ description: 'Carries the identity to the upstream.' }),
-    clientId: z.string().default('X-Forwarded-Client-Id').meta({ description: 'Carries the client id.' }),
-    scope: z
-      .string()
+    clientId: headerName.default('X-Forwarded-Client-Id').meta({ description: 'Carries the client id.' }),
+    scope: headerName
       .default('X-Forwarded-Scope')
       .meta({ description: 'Carries the scope, in normal form.' }),
   });
 
-  return z
-    .strictObject({
-      publicUrl: z
-        .string()
-        .refine(
-          (text) => URL.canParse(text) && /^https?:\/\/[^/?#]+$/.test(text),
-          'must be an origin such as https://api.example.test, without a path',
-        )
-        .default('https://localhost:8443')
-        .meta({ description: 'The address clients use ({base_url}); issuer and audience of tokens.' }),
-      listen: listen.prefault({}),
-      trustedProxies: peers
-        .prefault([])
-        .meta({ description: 'Peers (address or CIDR) whose X-Forwarded-* headers are believed.' }),
-      admin: admin.prefault({}),
-      service: service.prefault({}),
-      store: store.prefault({}),
-      keys: keys.prefault({}),
-      tokens: tokens.prefault({}),
-      certificates: certificates.prefault({}),
-      device: device.prefault({}),
-      directories: z.record(z.string().min(1), directory).default({}),
-      integrations: z.array(integration).default([]),
-      upstreams: z.record(z.string().min(1), upstream).default({}),
-      routes: z
-        .array(route)
-        .default([])
-        .meta({ description: 'First match wins; what no rule matches is denied.' }),
-      headers: headers
-        .prefault({})
-        .meta({ description: 'Names of the headers that tell the upstream who is calling.' }),
-      limits: limits.prefault({}),
-      shutdown: z
-        .strictObject({
-          preStop: duration
-            .prefault('5s')
-            .meta({ description: 'After SIGTERM: not ready, but still serving, for this long.' }),
-          drain: duration
-            .prefault('30s')
-            .meta({ description: 'Then: how long running requests may take to end.' }),
-        })
-        .prefault({}),
-      log: z
-        .strictObject({
-          level: z.enum(['debug', 'info', 'warn', 'error']).default('info'),
-          format: z.enum(['json', 'text']).default('json'),
-          requests: z.boolean().default(true).meta({ description: 'One line for each request.' }),
-        })
-        .prefault({}),
-    })
-    .superRefine(crossCheck);
+  return {
+    publicUrl: z
+      .string()
+      .refine(
+        (text) => URL.canParse(text) && /^https?:\/\/[^/?#]+$/.test(text),
+        'must be an origin such as https://api.example.test, without a path',
+      )
+      .default('https://localhost:8443')
+      .meta({ description: 'The address clients use ({base_url}); issuer and audience of tokens.' }),
+    listen: listen.prefault({}),
+    trustedProxies: peers
+      .prefault([])
+      .meta({ description: 'Peers (address or CIDR) whose X-Forwarded-* headers are believed.' }),
+    admin: admin.prefault({}),
+    service: service.prefault({}),
+    store: store.prefault({}),
+    keys: keys.prefault({}),
+    tokens: tokens.prefault({}),
+    certificates: certificates.prefault({}),
+    device: device.prefault({}),
+    directories: z
+      .record(z.string().min(1), directory)
+      .prefault({})
+      .meta({ description: 'Where people and workloads are known, by a name of your choice.' }),
+    integrations: z.array(integration).prefault([]).meta({ description: 'The registered API integrations.' }),
+    upstreams: z
+      .record(z.string().min(1), upstream)
+      .prefault({})
+      .meta({ description: 'Where requests are forwarded to, by a name of your choice.' }),
+    routes: z
+      .array(route)
+      .prefault([])
+      .meta({ description: 'First match wins; what no rule matches is denied.' }),
+    headers: headers
+      .prefault({})
+      .meta({ description: 'Names of the headers that tell the upstream who is calling.' }),
+    limits: limits.prefault({}),
+    shutdown: z
+      .strictObject({
+        preStop: duration
+          .prefault('5s')
+          .meta({ description: 'After SIGTERM: not ready, but still serving, for this long.' }),
+        drain: duration
+          .prefault('30s')
+          .meta({ description: 'Then: how long running requests may take to end.' }),
+      })
+      .prefault({}),
+    log: z
+      .strictObject({
+        level: z
+          .enum(['debug', 'info', 'warn', 'error'])
+          .default('info')
+          .meta({ description: 'The least important lines that are written.' }),
+        format: z
+          .enum(['json', 'text'])
+          .default('json')
+          .meta({ description: '`json` for programs, `text` for people.' }),
+        requests: z.boolean().default(true).meta({ description: 'One line for each request.' }),
+      })
+      .prefault({}),
+  };
+}
+
+/** The configuration file, whole: each section by itself, then what they say about each other. */
+export function settingsSchema(folder: string) {
+  return z.strictObject(settingsSections(folder)).superRefine((settings, context) => {
+    crossCheck(settings, (path, message) => context.addIssue({ code: 'custom', path: [...path], message }));
+  });
 }
 
 export type Settings = z.output<ReturnType<typeof settingsSchema>>;

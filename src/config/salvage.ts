@@ -1,0 +1,50 @@
+import type { SoundSettings } from './cross-check.ts';
+import { settingsSections } from './schema.ts';
+import { writePath } from './setting-path.ts';
+import { isObject, type Tree, type TreeObject } from './tree.ts';
+
+interface Reader {
+  safeParse(value: unknown): { readonly success: boolean; readonly data?: unknown };
+}
+
+/**
+ * What of a broken configuration is sound by itself, so that the rest can still be compared: sections as a whole,
+ * and one by one the entries of the four sections that are lists or groups of the operator's own things. An entry
+ * that is not sound leaves a hole where it stood, so that indexes and names keep their meaning.
+ */
+export function salvage(
+  folder: string,
+  tree: TreeObject,
+): { readonly sound: SoundSettings; readonly unchecked: readonly string[] } {
+  const sections = settingsSections(folder);
+  const unchecked: string[] = [];
+  const sound: Record<string, unknown> = {};
+
+  const entries: Readonly<Record<string, Reader>> = {
+    integrations: sections.integrations.unwrap().element,
+    routes: sections.routes.unwrap().element,
+    directories: sections.directories.unwrap().valueType,
+    upstreams: sections.upstreams.unwrap().valueType,
+  };
+  const one = (reader: Reader, value: Tree, path: readonly (string | number)[]): unknown => {
+    const parsed = reader.safeParse(value);
+    if (parsed.success) return parsed.data;
+    unchecked.push(writePath(path));
+    return undefined;
+  };
+
+  for (const [name, reader] of Object.entries(sections)) {
+    const given = tree[name];
+    const whole = reader.safeParse(given);
+    const entry = entries[name];
+    if (whole.success) sound[name] = whole.data;
+    else if (entry && Array.isArray(given))
+      sound[name] = given.map((value, index) => one(entry, value, [name, index]));
+    else if (entry && isObject(given))
+      sound[name] = Object.fromEntries(
+        Object.entries(given).map(([key, value]) => [key, one(entry, value, [name, key])]),
+      );
+    else unchecked.push(name);
+  }
+  return { sound, unchecked };
+}

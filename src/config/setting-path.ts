@@ -1,0 +1,53 @@
+/** Where a setting stands: `integrations[0].scope` is `['integrations', 0, 'scope']`. */
+export type SettingPath = readonly (string | number)[];
+
+const PLAIN = /^[A-Za-z0-9_-]+$/;
+
+export function writePath(path: SettingPath): string {
+  let text = '';
+  for (const segment of path) {
+    if (typeof segment === 'number') text += `[${segment}]`;
+    else if (!PLAIN.test(segment)) text += `[${JSON.stringify(segment)}]`;
+    else text += text === '' ? segment : `.${segment}`;
+  }
+  return text;
+}
+
+/** Reads what `writePath` writes, and `integrations.0.scope` as well. Undefined when it is no path. */
+export function readPath(text: string): SettingPath | undefined {
+  const segment = /\.?([A-Za-z0-9_-]+)|\[(\d{1,6})\]|\[("(?:[^"\\]|\\.)*")\]/y;
+  const path: (string | number)[] = [];
+  while (segment.lastIndex < text.length) {
+    const at = segment.lastIndex;
+    const found = segment.exec(text);
+    if (found === null) return undefined;
+    const [whole, name, index, quoted] = found;
+    if (name !== undefined && whole.startsWith('.') !== at > 0) return undefined;
+    if (index !== undefined) path.push(Number(index));
+    else if (quoted !== undefined) path.push(unquoted(quoted));
+    else if (name !== undefined) path.push(path.length > 0 && /^\d{1,6}$/.test(name) ? Number(name) : name);
+  }
+  return path.length === 0 ? undefined : path;
+}
+
+function unquoted(text: string): string {
+  try {
+    return String(JSON.parse(text));
+  } catch {
+    return text;
+  }
+}
+
+/** In the order of names, indexes by their number; what stands above comes first. */
+export function comparePaths(a: SettingPath, b: SettingPath): number {
+  for (let at = 0; at < Math.min(a.length, b.length); at += 1) {
+    const [left, right] = [a[at], b[at]];
+    if (left === right) continue;
+    if (typeof left === 'number' && typeof right === 'number') return left - right;
+    return String(left) < String(right) ? -1 : 1;
+  }
+  return a.length - b.length;
+}
+
+export const startsWithPath = (path: SettingPath, start: SettingPath): boolean =>
+  start.length <= path.length && start.every((segment, at) => path[at] === segment);
