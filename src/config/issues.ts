@@ -34,7 +34,7 @@ function findingOf(draft: Draft, issue: Issue, above: SettingPath): readonly Fin
   switch (issue.code) {
     case 'invalid_type': {
       const wanted = EXPECTED[issue.expected] ?? issue.expected;
-      return say(value === undefined ? `is missing; give ${wanted}` : `must be ${wanted}${but}`);
+      return say(value === undefined ? `is missing; it must be ${wanted}` : `must be ${wanted}${but}`);
     }
     case 'too_small':
       if (issue.origin === 'string')
@@ -53,7 +53,7 @@ function findingOf(draft: Draft, issue: Issue, above: SettingPath): readonly Fin
       const allowed = issue.values.map(String);
       const near = typeof value === 'string' ? nearest(value, allowed) : undefined;
       const hint = near === undefined || allowed.length < 2 ? '' : `; did you mean ${near}?`;
-      if (value === undefined) return say(`is missing; give ${oneOf(allowed)}`);
+      if (value === undefined) return say(`is missing; it must be ${oneOf(allowed)}`);
       return say(`must be ${oneOf(allowed)}${but}${hint}`);
     }
     case 'invalid_format':

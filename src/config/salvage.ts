@@ -1,4 +1,4 @@
-import type { SoundSettings } from './cross-check.ts';
+import { COMPARED, type SoundSettings } from './cross-check.ts';
 import { settingsSections } from './schema.ts';
 import { writePath } from './setting-path.ts';
 import { isObject, type Tree, type TreeObject } from './tree.ts';
@@ -29,7 +29,7 @@ export function salvage(
   const one = (reader: Reader, value: Tree, path: readonly (string | number)[]): unknown => {
     const parsed = reader.safeParse(value);
     if (parsed.success) return parsed.data;
-    unchecked.push(writePath(path));
+    if (COMPARED.includes(String(path[0]))) unchecked.push(writePath(path));
     return undefined;
   };
 
@@ -44,7 +44,7 @@ export function salvage(
       sound[name] = Object.fromEntries(
         Object.entries(given).map(([key, value]) => [key, one(entry, value, [name, key])]),
       );
-    else unchecked.push(name);
+    else if (COMPARED.includes(name)) unchecked.push(name);
   }
   return { sound, unchecked };
 }

@@ -4,7 +4,10 @@ import { GRANT_TYPES } from '../domain/integration.ts';
 import { isIdentityId, isIdentityLabel } from '../domain/person.ts';
 import { NAME_SOURCES } from '../ports/directory.ts';
 import { crossCheck } from './cross-check.ts';
-import { duration, pathIn, peers, rate, scope, size } from './units.ts';
+import { duration, durationFrom, pathIn, peers, rate, scope, size } from './units.ts';
+
+/** Of anything that works for a time. */
+const lifetime = durationFrom(1, Number.MAX_SAFE_INTEGER, 'must be at least 1s');
 
 /** `label:id`, as tokens and logs carry it. */
 function isIdentity(text: string): boolean {
@@ -109,11 +112,11 @@ export function settingsSections(folder: string) {
 
   const tokens = z.strictObject({
     format: z.enum(['jwt']).default('jwt').meta({ description: 'Form of access tokens.' }),
-    accessLifetime: duration.prefault('1h').meta({ description: 'How long an access token works.' }),
-    grantLifetime: duration.prefault('90d').meta({ description: 'How long a grant can be refreshed.' }),
+    accessLifetime: lifetime.prefault('1h').meta({ description: 'How long an access token works.' }),
+    grantLifetime: lifetime.prefault('90d').meta({ description: 'How long a grant can be refreshed.' }),
     refresh: z
       .strictObject({
-        retryWindow: duration.prefault('10s').meta({
+        retryWindow: durationFrom(0, 60, 'must be at most 60s').prefault('10s').meta({
           description: 'How long a lost refresh answer can be asked for again; 0s is never, at most 60s.',
         }),
         reuse: z
@@ -183,10 +186,10 @@ export function settingsSections(folder: string) {
       .boolean()
       .default(true)
       .meta({ description: 'Browser confirmation (Authorize/Device) is on.' }),
-    codeLifetime: duration
+    codeLifetime: durationFrom(10, 86_400, 'must be from 10s to 1d')
       .prefault('5m')
       .meta({ description: 'How long a device code can be confirmed and exchanged.' }),
-    interval: duration.prefault('5s').meta({ description: 'How often a device may ask.' }),
+    interval: lifetime.prefault('5s').meta({ description: 'How often a device may ask.' }),
     maxPending: z
       .int()
       .min(1)
@@ -197,7 +200,7 @@ export function settingsSections(folder: string) {
       .min(1)
       .default(10_000)
       .meta({ description: 'Most device requests waiting at once for one integration.' }),
-    sessionLifetime: duration
+    sessionLifetime: lifetime
       .prefault('15m')
       .meta({ description: 'How long a person stays signed in on the confirmation page.' }),
   });
@@ -305,10 +308,10 @@ export function settingsSections(folder: string) {
       .array(accessEntry)
       .default([])
       .meta({ description: 'Who may use it. Entries add up; nobody when empty.' }),
-    accessLifetime: duration
+    accessLifetime: lifetime
       .exactOptional()
       .meta({ description: 'How long its access tokens work. Default: `tokens.accessLifetime`.' }),
-    grantLifetime: duration
+    grantLifetime: lifetime
       .exactOptional()
       .meta({ description: 'How long its grants can be refreshed. Default: `tokens.grantLifetime`.' }),
     issuers: z

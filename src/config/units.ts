@@ -17,6 +17,10 @@ export const duration = z
     return Number.parseInt(text, 10) * SECONDS[unit];
   });
 
+/** A duration within bounds, both included. */
+export const durationFrom = (least: number, most: number, words: string) =>
+  duration.refine((seconds) => seconds >= least && seconds <= most, words);
+
 /** `16KiB` in the file, bytes in the program. */
 export const size = z
   .union([
