@@ -1,0 +1,170 @@
+import type { AccessRule } from '../domain/access-rule.ts';
+import type { Bearer } from '../domain/bearer.ts';
+import type { Epoch } from '../domain/epoch.ts';
+import type { Integration } from '../domain/integration.ts';
+import type { TokenFault } from '../domain/refusal.ts';
+import { type RequestTarget, readTarget } from '../domain/request-target.ts';
+import type { CompiledRules } from '../domain/rule-matcher.ts';
+import { meet, type Scope } from '../domain/scope.ts';
+import type { RevocationLog } from '../ports/revocation-log.ts';
+import { unmetDemand } from './demand.ts';
+import type { ProxyRefusal } from './refuse.ts';
+
+/** May this request pass, and as whom? Answered from memory: no network, no disk. */
+export interface AdmissionDesk {
+  readonly rules: CompiledRules;
+  /** A remembered token is answered at once, a new one after its signature was checked. */
+  readonly readAccess: (token: string, now: Epoch) => Bearer | undefined | Promise<Bearer | undefined>;
+  readonly revocations: Pick<RevocationLog, 'isRevoked'>;
+  readonly integrationOf: (clientId: string) => Integration | undefined;
+  readonly isOwnAuthority: (authority: string) => boolean;
+}
+
+export interface AdmissionQuestion {
+  readonly method: string;
+  readonly url: string;
+  readonly host: string;
+  /** The values of all Authorization fields. */
+  readonly authorization: readonly string[];
+  /** SHA-256 of the connection's client certificate, base64url; asked for only by bound tokens. */
+  readonly certificate: () => string | undefined;
+  readonly now: Epoch;
+}
+
+/** Who is calling, as far as it counts now. */
+export interface Caller {
+  readonly bearer: Bearer;
+  /** The token's scope within the integration's scope of now. */
+  readonly scope: Scope;
+}
+
+export type Admission =
+  | {
+      readonly kind: 'admitted';
+      readonly rule: AccessRule;
+      readonly target: RequestTarget;
+      readonly caller: Caller | undefined;
+    }
+  | { readonly kind: 'asterisk' }
+  | {
+      readonly kind: 'refused';
+      readonly refusal: ProxyRefusal;
+      readonly rule?: AccessRule;
+      readonly caller?: Caller;
+      /** For the log of a 404: rules that came near, and why they did not match. */
+      readonly tried?: string;
+    };
+
+/** Clocks of replicas differ a little: RFC 7519 §4.1.5 allows some leeway. None for the end of a token. */
+const FUTURE_TOLERANCE = 5;
+
+const refused = (refusal: ProxyRefusal): Admission => ({ kind: 'refused', refusal });
+const invalid = (why: TokenFault): Admission => refused({ reason: 'token_invalid', why });
+
+export function admit(desk: AdmissionDesk, question: AdmissionQuestion): Admission | Promise<Admission> {
+  const { method, authorization, url, now } = question;
+  // RFC 6750 §2: one token, sent in one way. On public routes too: an upstream may look where we did not.
+  if (authorization.length > 1)
+    return refused({ reason: 'malformed', detail: 'more than one Authorization field' });
+  const [credentials] = authorization;
+  if (credentials !== undefined && holdsTwoTokens(credentials))
+    return refused({ reason: 'malformed', detail: 'more than one token' });
+  if (namesAccessToken(url)) return refused({ reason: 'malformed', detail: 'a token in the query' });
+
+  const { rules } = desk;
+  const reading = readTarget(url, { method, isOwn: desk.isOwnAuthority, encodedSlash: rules.encodedSlash });
+  if (reading.kind === 'asterisk') return reading;
+  if (reading.kind === 'misdirected') return refused({ reason: 'misdirected' });
+  if (reading.kind === 'malformed') return refused({ reason: 'malformed', detail: reading.detail });
+  const { target } = reading;
+  const host = target.authority ?? question.host;
+  const rule = rules.match({ method, host, target });
+  if (rule === undefined && target.encodedSlash)
+    return refused({ reason: 'malformed', detail: 'an encoded slash in the path' });
+  if (rule?.demand.kind === 'public') return { kind: 'admitted', rule, target, caller: undefined };
+
+  const token = bearerToken(credentials);
+  if (token === undefined) return refused({ reason: 'token_missing' });
+  if (token === 'malformed') return invalid('malformed');
+  const decide = (bearer: Bearer | undefined): Admission => {
+    const caller = judgeBearer(desk, bearer, now, question.certificate);
+    if (typeof caller === 'string') return invalid(caller);
+    if (rule === undefined)
+      return {
+        kind: 'refused',
+        refusal: { reason: 'no_rule' },
+        caller,
+        tried: nearMisses(rules, { method, host, target }),
+      };
+    const unmet = unmetDemand(rule, caller.bearer.clientId, caller.scope);
+    if (unmet !== undefined) return { kind: 'refused', refusal: unmet, rule, caller };
+    return { kind: 'admitted', rule, target, caller };
+  };
+  const read = desk.readAccess(token.value, now);
+  return read instanceof Promise ? read.then(decide) : decide(read);
+}
+
+/** Asked on every use, of remembered tokens too: each of these can change while a token is remembered. */
+function judgeBearer(
+  desk: AdmissionDesk,
+  bearer: Bearer | undefined,
+  now: Epoch,
+  certificate: () => string | undefined,
+): Caller | TokenFault {
+  if (bearer === undefined) return 'not_authentic';
+  if (now >= bearer.expires) return 'expired';
+  if (bearer.issuedAt > now + FUTURE_TOLERANCE) return 'not_yet_valid';
+  if (desk.revocations.isRevoked(bearer)) return 'revoked';
+  const integration = desk.integrationOf(bearer.clientId);
+  if (integration === undefined) return 'client_removed';
+  if (bearer.boundTo !== undefined && bearer.boundTo !== certificate()) return 'certificate_not_presented';
+  return callerOf(bearer, integration);
+}
+
+/** A remembered token comes as the same object each time, so what follows from it is worked out once. */
+const callers = new WeakMap<Bearer, { readonly of: Integration; readonly caller: Caller }>();
+
+function callerOf(bearer: Bearer, integration: Integration): Caller {
+  const known = callers.get(bearer);
+  if (known?.of === integration) return known.caller;
+  const caller = { bearer, scope: meet(bearer.scope, integration.scope) };
+  callers.set(bearer, { of: integration, caller });
+  return caller;
+}
+
+/** RFC 6750 §2.1: the scheme in any case, one space, b64token. */
+const BEARER = /^bearer ([A-Za-z0-9._~+/-]+=*)$/i;
+
+function bearerToken(credentials: string | undefined): { readonly value: string } | 'malformed' | undefined {
+  if (credentials === undefined || !/^bearer(?:\s|$)/i.test(credentials)) return undefined;
+  const value = BEARER.exec(credentials)?.[1];
+  return value === undefined ? 'malformed' : { value };
+}
+
+const holdsTwoTokens = (credentials: string): boolean =>
+  credentials.includes(',') && (/^bearer\b/i.test(credentials) || /,\s*bearer\b/i.test(credentials));
+
+/** RFC 6750 §5.3: a token in a URL ends up in logs and histories. Encoded names count as well. */
+function namesAccessToken(url: string): boolean {
+  const mark = url.indexOf('?');
+  if (mark < 0) return false;
+  const query = url.slice(mark + 1);
+  if (!query.includes('%')) return /(?:^|[&;])access_token(?:[=&;]|$)/.test(query);
+  return query.split(/[&;]/).some((pair) => {
+    const name = (pair.split('=', 1)[0] ?? '').replace(/%([0-9A-Fa-f]{2})/g, (_, hex: string) =>
+      String.fromCharCode(Number.parseInt(hex, 16)),
+    );
+    return name === 'access_token';
+  });
+}
+
+const NEAR_MISSES = 8;
+
+function nearMisses(rules: CompiledRules, question: Parameters<CompiledRules['trace']>[0]): string {
+  const near = rules.trace(question).filter(({ misfit }) => misfit !== 'path');
+  if (near.length === 0) return `none of ${rules.rules.length} rules has this path`;
+  return near
+    .slice(0, NEAR_MISSES)
+    .map(({ rule, misfit }) => `${rule.name}: ${misfit}`)
+    .join('; ');
+}

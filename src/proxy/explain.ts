@@ -1,0 +1,85 @@
+import type { AccessRule } from '../domain/access-rule.ts';
+import type { Integration } from '../domain/integration.ts';
+import { readTarget } from '../domain/request-target.ts';
+import type { CompiledRules, Misfit } from '../domain/rule-matcher.ts';
+import { excessOf, meet, type Scope, writeScope } from '../domain/scope.ts';
+import { unmetDemand } from './demand.ts';
+
+export interface ExplainQuestion {
+  readonly method: string;
+  readonly path: string;
+  readonly host: string;
+  /** The scope of the imagined token. */
+  readonly scope?: Scope;
+  readonly client?: string;
+  /** The integration of that client: its scope of now limits the token's. */
+  readonly integration?: Integration;
+}
+
+export interface Explanation {
+  /** What the gateway would do: refuse the path, forward without a token, forward, refuse, find no rule. */
+  readonly verdict: 'bad_path' | 'public' | 'passes' | 'needs_token' | 'insufficient' | 'no_rule';
+  readonly why: string;
+  /** The path as rules see it and the upstream gets it. */
+  readonly path?: string;
+  readonly rule?: AccessRule;
+  /** What the rule asks for: `public`, `any-token`, or a scope. */
+  readonly asks?: string;
+  readonly tried: readonly { readonly rule: string; readonly misfit: Misfit | undefined }[];
+}
+
+/** Answers with the live matcher and the live check: what is said here is what happens. */
+export function explain(rules: CompiledRules, question: ExplainQuestion): Explanation {
+  const { method, path, host, scope, client, integration } = question;
+  const reading = readTarget(path, { method, isOwn: () => true, encodedSlash: rules.encodedSlash });
+  if (reading.kind !== 'target')
+    return {
+      verdict: 'bad_path',
+      why: reading.kind === 'malformed' ? reading.detail : 'the gateway answers this itself',
+      tried: [],
+    };
+  const { target } = reading;
+  const trace = rules.trace({ method, host: target.authority ?? host, target });
+  const tried = trace.map(({ rule, misfit }) => ({ rule: rule.name, misfit }));
+  const last = trace.at(-1);
+  const rule = last?.misfit === undefined ? last?.rule : undefined;
+  if (rule === undefined) {
+    return target.encodedSlash
+      ? {
+          verdict: 'bad_path',
+          why: 'an encoded slash, and no rule that lets it stand',
+          path: target.path,
+          tried,
+        }
+      : { verdict: 'no_rule', why: 'no rule matches, so it is denied', path: target.path, tried };
+  }
+
+  const asks = asksOf(rule);
+  const known = { path: target.path, rule, asks, tried };
+  if (rule.demand.kind === 'public') return { verdict: 'public', why: 'the rule is public', ...known };
+  if (scope === undefined && client === undefined)
+    return { verdict: 'needs_token', why: `the rule asks for ${asks}`, ...known };
+
+  const held: Scope = scope ?? integration?.scope ?? new Map();
+  const effective = integration === undefined ? held : meet(held, integration.scope);
+  const unmet = unmetDemand(rule, client ?? '', effective);
+  if (unmet === undefined) return { verdict: 'passes', why: `the token gives ${asks}`, ...known };
+  if (unmet.reason === 'client_not_admitted')
+    return {
+      verdict: 'insufficient',
+      why: client === undefined ? 'the rule is for named clients only' : `the rule is not open to ${client}`,
+      ...known,
+    };
+  const missing = rule.demand.kind === 'scope' ? excessOf(rule.demand.scope, effective) : undefined;
+  return {
+    verdict: 'insufficient',
+    why: `the token lacks ${missing === undefined ? asks : writeScope(missing)}`,
+    ...known,
+  };
+}
+
+function asksOf(rule: AccessRule): string {
+  const { demand } = rule;
+  const asked = demand.kind === 'scope' ? writeScope(demand.scope) : demand.kind;
+  return rule.clients === undefined ? asked : `${asked}, from ${[...rule.clients].join(' or ')}`;
+}

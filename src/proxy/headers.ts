@@ -1,0 +1,262 @@
+import { randomFillSync } from 'node:crypto';
+import { writeScope } from '../domain/scope.ts';
+import type { Caller } from './admission.ts';
+import type { RequestHead } from './request-head.ts';
+
+/**
+ * Header lists are built, never passed through: hop-by-hop fields and what Connection names go first, then every
+ * client-sent copy of a name that is ours, then ours are set. Lists are flat, as node and undici take them.
+ */
+export interface HeaderPolicy {
+  /** Names that tell the upstream who is calling. */
+  readonly user: string;
+  readonly clientId: string;
+  readonly scope: string;
+  /** The name of our own session cookie: it concerns no upstream. */
+  readonly cookie: string;
+}
+
+/** `dropped`: ends here, or is written anew by us or by the HTTP client. */
+type RequestName = 'plain' | 'dropped' | 'authorization' | 'cookie' | 'trace' | 'forwarded';
+type AnswerName = 'plain' | 'dropped' | 'set-cookie' | 'server-timing';
+
+/** RFC 9110 §7.6.1, and the framing, which is never copied but made from what was read. */
+const HOP_BY_HOP = new Set([
+  'connection',
+  'keep-alive',
+  'proxy-connection',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'http2-settings',
+]);
+
+/** Names under which somebody downstream might believe what a client says. */
+const RESERVED = new Set([
+  'forwarded',
+  'x-real-ip',
+  'x-client-ip',
+  'true-client-ip',
+  'x-rewrite-url',
+  'x-http-method',
+  'x-http-method-override',
+  'x-method-override',
+  'x-request-id',
+  'proxy',
+  'client-cert',
+  'client-cert-chain',
+  'x-client-cert',
+  'x-arr-clientcert',
+  '--proto--',
+]);
+const RESERVED_PREFIXES = [
+  'x-forwarded-',
+  'x-original-',
+  'x-gatehouse-',
+  'x-ssl-',
+  'ssl-client-',
+  'x-client-cert-',
+  'x-amzn-mtls-',
+] as const;
+/** What a listed proxy in front may tell about its client. */
+const TOLD_BY_PROXIES = new Set(['x-forwarded-for', 'x-forwarded-proto', 'x-forwarded-host']);
+const HANDLED_APART = new Set(['host', 'content-length', 'expect']);
+
+/** Some servers read `X_Forwarded_User` and `X.Forwarded.User` as `X-Forwarded-User`: so do we when we remove it. */
+const folded = (name: string): string => name.toLowerCase().replace(/[_.]/g, '-');
+
+export interface ForwardFacts {
+  readonly requestId: string;
+  readonly peer: string;
+  readonly encrypted: boolean;
+  /** The peer is a listed proxy: what it says about its client is kept, and its own address added. */
+  readonly trustedPeer: boolean;
+  readonly host: string;
+  readonly forwardAuthorization: boolean;
+  readonly caller: Caller | undefined;
+}
+
+export interface HeaderRules {
+  forUpstream(rawHeaders: readonly string[], head: RequestHead, facts: ForwardFacts): string[];
+  forClient(rawHeaders: readonly string[], status: number, requestId: string): string[];
+}
+
+export function headerRules(policy: HeaderPolicy): HeaderRules {
+  const identityNames = [policy.user, policy.clientId, policy.scope];
+  const ours = new Set(identityNames.map(folded));
+  const isReserved = (name: string): boolean =>
+    RESERVED.has(name) || ours.has(name) || RESERVED_PREFIXES.some((prefix) => name.startsWith(prefix));
+
+  const classifyRequest = remembering<RequestName>((name) => {
+    const lower = name.toLowerCase();
+    const plain = folded(name);
+    if (lower === 'authorization' || lower === 'cookie') return lower;
+    if (lower === 'traceparent' || lower === 'tracestate') return 'trace';
+    if (TOLD_BY_PROXIES.has(lower) && !ours.has(lower)) return 'forwarded';
+    return HOP_BY_HOP.has(plain) || HANDLED_APART.has(plain) || isReserved(plain) ? 'dropped' : 'plain';
+  });
+  const classifyAnswer = remembering<AnswerName>((name) => {
+    const plain = folded(name);
+    if (plain === 'set-cookie' || plain === 'server-timing') return plain;
+    const isOurs = ours.has(plain) || plain === 'x-request-id' || plain.startsWith('x-gatehouse-');
+    return HOP_BY_HOP.has(plain) || isOurs ? 'dropped' : 'plain';
+  });
+
+  return {
+    forUpstream(rawHeaders, head, facts) {
+      const list: string[] = [];
+      const told = new Map<string, string>();
+      let trace: string | undefined;
+      let traceState: string | undefined;
+      for (let at = 0; at < rawHeaders.length; at += 2) {
+        const name = rawHeaders[at] ?? '';
+        const value = rawHeaders[at + 1] ?? '';
+        const kind = classifyRequest(name);
+        if (kind === 'dropped' || head.connection?.has(name.toLowerCase()) === true) continue;
+        switch (kind) {
+          case 'plain':
+            list.push(name, value);
+            break;
+          case 'authorization':
+            if (facts.forwardAuthorization) list.push(name, value);
+            break;
+          case 'cookie': {
+            const rest = withoutCookie(value, policy.cookie);
+            if (rest !== '') list.push(name, rest);
+            break;
+          }
+          case 'trace':
+            if (name.length === 11 && name.toLowerCase() === 'traceparent') trace = value;
+            else traceState = traceState === undefined ? value : `${traceState},${value}`;
+            break;
+          case 'forwarded':
+            if (facts.trustedPeer) joinTo(told, name.toLowerCase(), value);
+            break;
+        }
+      }
+      if (head.contentLength !== undefined) list.push('content-length', String(head.contentLength));
+      pushTrace(list, trace, traceState);
+      pushForwarded(list, told, facts);
+      if (facts.caller !== undefined) pushIdentity(list, policy, facts.caller);
+      return list;
+    },
+
+    forClient(rawHeaders, status, requestId) {
+      const list: string[] = ['X-Request-Id', requestId];
+      let named: Set<string> | undefined;
+      for (let at = 0; at < rawHeaders.length; at += 2) {
+        const name = rawHeaders[at] ?? '';
+        if (name.length === 10 && name.toLowerCase() === 'connection')
+          for (const option of (rawHeaders[at + 1] ?? '').split(','))
+            (named ??= new Set()).add(option.trim().toLowerCase());
+      }
+      for (let at = 0; at < rawHeaders.length; at += 2) {
+        const name = rawHeaders[at] ?? '';
+        const value = rawHeaders[at + 1] ?? '';
+        const kind = classifyAnswer(name);
+        if (kind === 'dropped' || named?.has(name.toLowerCase()) === true) continue;
+        if (kind === 'set-cookie' && value.trimStart().startsWith(`${policy.cookie}=`)) continue;
+        if (kind === 'server-timing' && LOOKS_LIKE_TOKEN.test(value)) continue;
+        // RFC 9110 §8.6: no Content-Length in a 204.
+        if (status === 204 && name.toLowerCase() === 'content-length') continue;
+        list.push(name, value);
+      }
+      return list;
+    },
+  };
+}
+
+const LOOKS_LIKE_TOKEN = /\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+/;
+
+/** Header names repeat endlessly. The memory has a bound, so that invented names cannot make it grow. */
+function remembering<Kind extends string>(classify: (name: string) => Kind): (name: string) => Kind {
+  const known = new Map<string, Kind>();
+  return (name) => {
+    const remembered = known.get(name);
+    if (remembered !== undefined) return remembered;
+    const kind = classify(name);
+    if (known.size < 1_000 && name.length <= 64) known.set(name, kind);
+    return kind;
+  };
+}
+
+const joinTo = (told: Map<string, string>, name: string, value: string): void => {
+  const before = told.get(name);
+  told.set(name, before === undefined ? value : `${before}, ${value}`);
+};
+
+function withoutCookie(cookies: string, name: string): string {
+  if (!cookies.includes(name)) return cookies;
+  return cookies
+    .split(';')
+    .map((cookie) => cookie.trim())
+    .filter((cookie) => cookie !== '' && cookie.split('=', 1)[0]?.trim() !== name)
+    .join('; ');
+}
+
+const FORWARDED_HOST = /^[A-Za-z0-9._[\]:-]{1,262}$/;
+const FORWARDED_FOR = /^[0-9A-Za-z.:[\]_, -]{1,2048}$/;
+
+function pushForwarded(list: string[], told: ReadonlyMap<string, string>, facts: ForwardFacts): void {
+  const before = told.get('x-forwarded-for');
+  const chain = before !== undefined && FORWARDED_FOR.test(before) ? `${before}, ${facts.peer}` : facts.peer;
+  const proto = told.get('x-forwarded-proto');
+  const host = told.get('x-forwarded-host');
+  list.push('X-Forwarded-For', chain);
+  list.push(
+    'X-Forwarded-Proto',
+    proto === 'http' || proto === 'https' ? proto : facts.encrypted ? 'https' : 'http',
+  );
+  if (host !== undefined && FORWARDED_HOST.test(host)) list.push('X-Forwarded-Host', host);
+  else if (facts.host !== '') list.push('X-Forwarded-Host', facts.host);
+  list.push('X-Request-Id', facts.requestId);
+}
+
+/** What follows from a caller alone is written once and remembered with it. */
+const identities = new WeakMap<Caller, readonly [string, string, string]>();
+
+function pushIdentity(list: string[], policy: HeaderPolicy, caller: Caller): void {
+  let values = identities.get(caller);
+  if (values === undefined) {
+    const { identity, clientId } = caller.bearer;
+    values = [headerText(identity), headerText(clientId), headerText(writeScope(caller.scope))];
+    identities.set(caller, values);
+  }
+  list.push(policy.user, values[0], policy.clientId, values[1], policy.scope, values[2]);
+}
+
+/** Printable ASCII as it is; every other byte, and the percent sign, percent-encoded: no name can end a line. */
+export const headerText = (text: string): string =>
+  text.replace(/[^\x20-\x24\x26-\x7e]+/g, (run) =>
+    [...Buffer.from(run, 'utf8')]
+      .map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, '0')}`)
+      .join(''),
+  );
+
+/** W3C Trace Context, version 00. */
+const TRACEPARENT = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
+
+function pushTrace(list: string[], parent: string | undefined, state: string | undefined): void {
+  if (parent !== undefined && TRACEPARENT.test(parent)) {
+    list.push('traceparent', parent);
+    if (state !== undefined) list.push('tracestate', state);
+    return;
+  }
+  list.push('traceparent', `00-${randomHex(16)}-${randomHex(8)}-00`);
+}
+
+const pool = Buffer.alloc(4_096);
+let poolAt = pool.length;
+
+/** Random bytes are cheaper by the page. */
+function randomHex(bytes: number): string {
+  if (poolAt + bytes > pool.length) {
+    randomFillSync(pool);
+    poolAt = 0;
+  }
+  poolAt += bytes;
+  return pool.toString('hex', poolAt - bytes, poolAt);
+}
