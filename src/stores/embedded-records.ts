@@ -1,0 +1,118 @@
+import type { Epoch } from '../domain/epoch.ts';
+import { Fault } from '../ports/fault.ts';
+import type { RecordStore, Version } from '../ports/record-store.ts';
+import { KEEP_FOREVER } from '../ports/store.ts';
+import type { Env, ExpiryKey, RecordKind, TableName } from './embedded-env.ts';
+
+/** A record as it lies in the file. */
+export interface Envelope {
+  readonly record: unknown;
+  readonly keepUntil: Epoch;
+}
+
+const FORMAT = 1;
+
+export const seal = ({ record, keepUntil }: Envelope): Buffer =>
+  Buffer.from(JSON.stringify({ v: FORMAT, k: keepUntil, r: record }));
+
+/** What cannot be read is a fault: taking it for "not there" would let an id be used twice. */
+export function unseal(kind: string, bytes: Buffer): Envelope {
+  let read: unknown;
+  try {
+    read = JSON.parse(bytes.toString());
+  } catch (error) {
+    throw unreadable(kind, 'it is damaged', error);
+  }
+  if (typeof read !== 'object' || read === null || !('v' in read)) throw unreadable(kind, 'it is damaged');
+  if (read.v !== FORMAT)
+    throw unreadable(kind, `it has format ${String(read.v)}, and this version knows ${FORMAT}`);
+  if (!('k' in read) || typeof read.k !== 'number' || !('r' in read)) throw unreadable(kind, 'it is damaged');
+  return { record: read.r, keepUntil: read.k };
+}
+
+export const unreadable = (kind: string, why: string, cause?: unknown): Fault =>
+  new Fault(
+    'store_record_unreadable',
+    `a record of ${kind} cannot be read: ${why}. Was the store written by a newer gatehouse?`,
+    { cause },
+  );
+
+const MAX_ID_LENGTH = 480;
+
+/** LMDB keys have a length; and what is not well-formed text would not come back as it went in. */
+export const isUsableId = (id: string): boolean =>
+  id.length > 0 && id.length <= MAX_ID_LENGTH && id.isWellFormed();
+
+/** Versions of one life count up from a number drawn at random, so a writer from a former life finds no match. */
+export const firstVersion = (): number => Math.floor(Math.random() * 2 ** 51) + 1;
+
+export const expiryKey = (keepUntil: Epoch, table: TableName, id: string): ExpiryKey => [
+  keepUntil,
+  table,
+  id,
+];
+
+export const EMPTY = Buffer.from([1]);
+
+/** Whoever loses a race looks again; more often than this is no race but a fault. */
+const MAX_TRIES = 50;
+
+export function embeddedRecords<T>(env: Env, kind: RecordKind, now: () => Epoch): RecordStore<T> {
+  const table = env.tables[kind];
+
+  const lookUp = (id: string): (Envelope & { readonly version: number }) | undefined =>
+    env.fresh(() => {
+      const entry = table.getEntry(id);
+      return entry && { ...unseal(kind, entry.value), version: entry.version ?? 0 };
+    });
+
+  /** Puts the record and its place in the order of expiry, if the entry is still as it was seen. */
+  const put = (
+    id: string,
+    seen: { readonly version: number; readonly keepUntil: Epoch } | undefined,
+    version: number,
+    envelope: Envelope,
+  ): Promise<boolean> => {
+    const bytes = seal(envelope);
+    const { keepUntil } = envelope;
+    const change = (): void => {
+      void table.put(id, bytes, version);
+      if (keepUntil === seen?.keepUntil) return;
+      if (seen !== undefined && seen.keepUntil !== KEEP_FOREVER)
+        void env.expiry.remove(expiryKey(seen.keepUntil, kind, id));
+      if (keepUntil !== KEEP_FOREVER) void env.expiry.put(expiryKey(keepUntil, kind, id), EMPTY);
+    };
+    return env.writes.write(() =>
+      seen === undefined ? table.ifNoExists(id, change) : table.ifVersion(id, seen.version, change),
+    );
+  };
+
+  return {
+    async read(id) {
+      if (!isUsableId(id)) return undefined;
+      const found = lookUp(id);
+      const at = now();
+      if (found === undefined || at >= found.keepUntil) return undefined;
+      return { record: found.record as T, version: String(found.version) as Version, now: at };
+    },
+
+    async create(id, record, keepUntil) {
+      if (!isUsableId(id)) throw new RangeError(`not an id the store can keep: ${id.length} characters`);
+      env.requireRoom();
+      for (let tries = 0; tries < MAX_TRIES; tries += 1) {
+        const found = lookUp(id);
+        if (found !== undefined && now() < found.keepUntil) return 'taken';
+        // What has ended but was not swept yet is written over; the sweeper and we cannot both be first.
+        if (await put(id, found, firstVersion(), { record, keepUntil })) return 'created';
+      }
+      throw new Fault('overloaded', 'too many writers for one record');
+    },
+
+    async replace(id, seen, record, keepUntil) {
+      if (!isUsableId(id)) return 'stale';
+      const found = lookUp(id);
+      if (found === undefined || String(found.version) !== seen || now() >= found.keepUntil) return 'stale';
+      return (await put(id, found, found.version + 1, { record, keepUntil })) ? 'replaced' : 'stale';
+    },
+  };
+}

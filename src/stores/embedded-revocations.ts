@@ -1,0 +1,109 @@
+import type { Epoch } from '../domain/epoch.ts';
+import { Fault } from '../ports/fault.ts';
+import type { RevocationLog } from '../ports/revocation-log.ts';
+import type { Env } from './embedded-env.ts';
+import { EMPTY, expiryKey, firstVersion, isUsableId, unreadable } from './embedded-records.ts';
+import {
+  clientKey,
+  entryOf,
+  grantKey,
+  identityKey,
+  keyOf,
+  type RevocationEntry,
+  stricter,
+} from './revocation-rules.ts';
+
+/**
+ * Revocations are read straight from the memory map, synchronously, on every request.
+ *
+ * Whole clients and identities are revoked seldom. A stamp beside the entries changes in the same transaction
+ * as any of those, so while it stays the same we know, across processes, which of these tables have entries.
+ */
+export function embeddedRevocations(env: Env, now: () => Epoch): RevocationLog {
+  const table = env.tables.revocations;
+  let knownStamp = -1;
+  let anyClient = true;
+  let anyIdentity = true;
+
+  const limitOf = (key: string): number => {
+    const bytes = table.getBinaryFast(key);
+    if (bytes === undefined) return 0;
+    const { limit, keepUntil } = unpack(bytes);
+    return now() < keepUntil ? limit : 0;
+  };
+
+  const has = (prefix: string): boolean => {
+    for (const _ of table.getKeys({ start: `${prefix}:`, end: `${prefix};`, limit: 1 })) return true;
+    return false;
+  };
+
+  const minding = (): void => {
+    const bytes = table.getBinaryFast(STAMP);
+    const stamp = bytes === undefined ? 0 : bytes.readDoubleLE(1);
+    if (stamp === knownStamp) return;
+    anyClient = has('c');
+    anyIdentity = has('i');
+    knownStamp = stamp;
+  };
+
+  return {
+    async announce(revocation) {
+      const key = keyOf(revocation);
+      if (!isUsableId(key)) throw new RangeError('not a name the store can keep');
+      const asked = entryOf(revocation);
+      for (let tries = 0; tries < 50; tries += 1) {
+        const found = env.fresh(() => table.getEntry(key));
+        const known = found && unpack(found.value);
+        const entry = known === undefined ? asked : stricter(known, asked);
+        if (known !== undefined && known.limit === entry.limit && known.keepUntil === entry.keepUntil) return;
+        const change = (): void => {
+          void table.put(key, pack(entry), found === undefined ? firstVersion() : (found.version ?? 0) + 1);
+          if (known?.keepUntil !== entry.keepUntil) {
+            if (known !== undefined) void env.expiry.remove(expiryKey(known.keepUntil, 'revocations', key));
+            void env.expiry.put(expiryKey(entry.keepUntil, 'revocations', key), EMPTY);
+          }
+          if (revocation.of !== 'grant')
+            void table.put(STAMP, pack({ limit: firstVersion(), keepUntil: 0 }), firstVersion());
+        };
+        const done = await env.writes.write(() =>
+          found === undefined
+            ? table.ifNoExists(key, change)
+            : table.ifVersion(key, found.version ?? 0, change),
+        );
+        if (done) return;
+      }
+      throw new Fault('overloaded', 'too many writers for one revocation');
+    },
+
+    isRevoked: ({ grantId, generation, clientId, identity, issuedAt }) =>
+      env.fresh(() => {
+        if (generation < limitOf(grantKey(grantId))) return true;
+        minding();
+        return (
+          (anyClient && issuedAt < limitOf(clientKey(clientId))) ||
+          (anyIdentity && issuedAt < limitOf(identityKey(identity)))
+        );
+      }),
+  };
+}
+
+/** No entry's key: those begin with `g:`, `c:` or `i:`. */
+export const STAMP = '#';
+
+const FORMAT = 1;
+const LENGTH = 17;
+
+function pack({ limit, keepUntil }: RevocationEntry): Buffer {
+  const bytes = Buffer.alloc(LENGTH);
+  bytes.writeUInt8(FORMAT, 0);
+  bytes.writeDoubleLE(limit, 1);
+  bytes.writeDoubleLE(keepUntil, 9);
+  return bytes;
+}
+
+/** An entry that cannot be read must not let a revoked token pass: it is a fault. */
+export function unpack(bytes: Buffer): RevocationEntry {
+  if (bytes.length !== LENGTH || bytes[0] !== FORMAT)
+    throw unreadable('revocations', 'it has another format');
+  return { limit: bytes.readDoubleLE(1), keepUntil: bytes.readDoubleLE(9) };
+}

@@ -1,0 +1,51 @@
+import type { Epoch } from '../domain/epoch.ts';
+import type { Env, ExpiryKey } from './embedded-env.ts';
+import { unseal } from './embedded-records.ts';
+import { unpack } from './embedded-revocations.ts';
+
+const BATCH = 200;
+
+/**
+ * Removes what has ended, in the order of its end, a small batch at a time with room for others in between.
+ * Returns how many records are gone. Readers do not wait for this: for them a record ends at its time.
+ */
+export async function sweep(env: Env, now: () => Epoch, isClosing: () => boolean): Promise<number> {
+  let removed = 0;
+  while (!isClosing()) {
+    const due = env.fresh(() => dueKeys(env, now()));
+    if (due.length === 0) break;
+    const outcomes = await Promise.all(due.map((key) => forget(env, key)));
+    removed += outcomes.filter((gone) => gone).length;
+    await new Promise(setImmediate);
+  }
+  return removed;
+}
+
+function dueKeys(env: Env, at: Epoch): readonly ExpiryKey[] {
+  const due: ExpiryKey[] = [];
+  for (const key of env.expiry.getKeys({ limit: BATCH })) {
+    if (key[0] > at) break;
+    due.push(key);
+  }
+  return due;
+}
+
+/** True when a record went. Conditional on what was seen, so a record made anew in the meantime stays. */
+async function forget(env: Env, key: ExpiryKey): Promise<boolean> {
+  const [keepUntil, name, id] = key;
+  const table = env.tables[name];
+  const found = env.fresh(() => table.getEntry(id));
+  if (found === undefined) {
+    await env.writes.write(() => table.ifNoExists(id, () => void env.expiry.remove(key)));
+    return false;
+  }
+  const kept = name === 'revocations' ? unpack(found.value) : unseal(name, found.value);
+  const isIt = kept.keepUntil === keepUntil;
+  const done = await env.writes.write(() =>
+    table.ifVersion(id, found.version ?? 0, () => {
+      if (isIt) void table.remove(id);
+      void env.expiry.remove(key);
+    }),
+  );
+  return done && isIt;
+}

@@ -1,0 +1,169 @@
+import { statfs } from 'node:fs/promises';
+import type { DeviceRequest } from '../domain/device-request.ts';
+import type { Epoch } from '../domain/epoch.ts';
+import type { Grant } from '../domain/grant.ts';
+import { Fault } from '../ports/fault.ts';
+import type { Store, UserCodeEntry } from '../ports/store.ts';
+import { backup, type ExportedRecord, exportRecords } from './embedded-backup.ts';
+import { checkDataFile } from './embedded-check.ts';
+import { type Env, openEnv } from './embedded-env.ts';
+import {
+  filesIn,
+  prepareFolder,
+  requireOpened,
+  type StoreFiles,
+  stateOf,
+  takeLock,
+  writeMarker,
+} from './embedded-folder.ts';
+import { embeddedRecords, firstVersion } from './embedded-records.ts';
+import { embeddedRevocations } from './embedded-revocations.ts';
+import { sweep } from './embedded-sweep.ts';
+
+export { type ExportedRecord, restoreEmbedded } from './embedded-backup.ts';
+
+export interface EmbeddedOptions {
+  readonly path: string;
+  /** Most the records may take up on disk. */
+  readonly mapSize: number;
+  /** One owner holds the lock and sweeps; workers of the same gatehouse share its store. */
+  readonly role: 'owner' | 'worker';
+  readonly now: () => Epoch;
+  /** What went wrong in the background, for the log. */
+  readonly onFault?: (fault: Fault) => void;
+}
+
+export interface EmbeddedStore extends Store {
+  /** What was set right at opening and is worth a line in the log, such as file modes. */
+  readonly notices: readonly string[];
+  backup(toFile: string): Promise<void>;
+  /** Removes what has ended; returns how many. Runs by itself in the owner. */
+  sweep(): Promise<number>;
+  /** Everything that has not ended, for moving to another store. */
+  exportRecords(): AsyncIterable<ExportedRecord>;
+}
+
+const SWEEP_EVERY_MS = 10_000;
+
+/** The single-machine store: LMDB, in a folder of its own, shared by the worker processes. */
+export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedStore> {
+  const { now } = options;
+  const files = filesIn(options.path);
+  const { notices, unlock } = options.role === 'owner' ? becomeOwner(files) : joinOwner(files);
+  let env: Env;
+  try {
+    env = openEnv(files, options.mapSize, now);
+    if (options.role === 'owner') writeMarker(files);
+  } catch (error) {
+    unlock();
+    throw error;
+  }
+
+  let closing = false;
+  const sweeping = sweeper(env, options, () => closing);
+  return {
+    notices,
+    grants: embeddedRecords<Grant>(env, 'grants', now),
+    devices: embeddedRecords<DeviceRequest>(env, 'devices', now),
+    userCodes: embeddedRecords<UserCodeEntry>(env, 'userCodes', now),
+    notes: embeddedRecords<Readonly<Record<string, string>>>(env, 'notes', now),
+    revocations: embeddedRevocations(env, now),
+    isEmpty: async () =>
+      env.fresh(() => {
+        for (const table of [env.tables.grants, env.tables.devices])
+          for (const _ of table.getKeys({ limit: 1 })) return false;
+        return true;
+      }),
+    recoveredAt: () => env.writes.recoveredAt(),
+    probe: pulse(env, files),
+    backup: (toFile) => backup(env, toFile),
+    sweep: sweeping.now,
+    exportRecords: () => exportRecords(env, now),
+    async close() {
+      if (closing) return;
+      closing = true;
+      await sweeping.stop();
+      await env.close();
+      unlock();
+    },
+  };
+}
+
+interface Entry {
+  readonly notices: readonly string[];
+  readonly unlock: () => void;
+}
+
+function becomeOwner(files: StoreFiles): Entry {
+  const notices = prepareFolder(files);
+  const unlock = takeLock(files);
+  try {
+    if (stateOf(files) === 'existing') checkDataFile(files.data);
+    return { notices, unlock };
+  } catch (error) {
+    unlock();
+    throw error;
+  }
+}
+
+function joinOwner(files: StoreFiles): Entry {
+  requireOpened(files);
+  return { notices: [], unlock: () => {} };
+}
+
+function sweeper(
+  env: Env,
+  { role, now, onFault }: EmbeddedOptions,
+  isClosing: () => boolean,
+): { readonly now: () => Promise<number>; readonly stop: () => Promise<void> } {
+  let running: Promise<number> | undefined;
+  const once = (): Promise<number> => {
+    running ??= sweep(env, now, isClosing).finally(() => {
+      running = undefined;
+    });
+    return running;
+  };
+  const inBackground = async (): Promise<void> => {
+    try {
+      // Slots of killed workers would keep old pages from being used again.
+      env.root.readerCheck();
+      await once();
+    } catch (error) {
+      onFault?.(
+        error instanceof Fault ? error : new Fault('store_unavailable', 'sweeping failed', { cause: error }),
+      );
+    }
+  };
+  const timer = role === 'owner' ? setInterval(() => void inBackground(), SWEEP_EVERY_MS).unref() : undefined;
+  return {
+    now: once,
+    async stop() {
+      clearInterval(timer);
+      await running?.catch(() => 0);
+    },
+  };
+}
+
+const PULSE_EVERY_MS = 1000;
+const LEAST_FREE_BYTES = 64 * 1024;
+
+/** Writes a few bytes for real, at most once a second; asked more often it gives the last answer. */
+function pulse(env: Env, files: StoreFiles): () => Promise<void> {
+  let last: { readonly at: number; readonly answer: Promise<void> } | undefined;
+  const beat = async (): Promise<void> => {
+    await env.writes.write(() => env.pulse.put('pulse', Buffer.from([1]), firstVersion()));
+    // LMDB can rewrite a few bytes in pages it has to spare when nothing new would fit any more.
+    const { bavail, bsize } = await statfs(files.folder);
+    if (bavail * bsize < LEAST_FREE_BYTES)
+      throw new Fault('store_full', `no space left in ${files.folder}`, { retryAfter: 5 });
+    env.requireRoom();
+  };
+  return () => {
+    if (last === undefined || performance.now() - last.at >= PULSE_EVERY_MS) {
+      last = { at: performance.now(), answer: beat() };
+      // Whoever asked hears it; nobody may be left to.
+      last.answer.catch(() => {});
+    }
+    return last.answer;
+  };
+}
