@@ -16,6 +16,7 @@ export interface Call {
   readonly certificate: () => Buffer | undefined;
   /** What the room that answered wants in the request's log line. */
   note(fields: CallNote): void;
+  readonly notes: CallNote;
 }
 
 export interface CallNote {

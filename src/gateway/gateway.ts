@@ -1,0 +1,262 @@
+import type { Settings } from '../config/schema.ts';
+import type { Call } from '../http/call.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
+import { type AdminListener, openAdmin } from '../ops/admin.ts';
+import { Fault } from '../ports/fault.ts';
+import { type EmbeddedStore, openEmbedded } from '../stores/embedded.ts';
+import type { CertificateFiles } from '../tls/certificate-files.ts';
+import { openPublicListener, type PublicListener, type TlsMaterial } from '../tls/listener.ts';
+import { ensureAdminToken } from './admin-token.ts';
+import { buildGeneration, type Generation } from './generation.ts';
+import { ensureKeyFile } from './keys.ts';
+import { createPermanent } from './permanent.ts';
+import { requestLog } from './request-log.ts';
+import { StartError } from './start-error.ts';
+
+export interface GatewayOptions {
+  readonly settings: Settings;
+  readonly log: Logger;
+  readonly now?: () => number;
+  /**
+   * `alone`: the one process. `worker`: one of several that share a port and a store, under a supervisor that
+   * holds the store's lock and answers probes.
+   */
+  readonly role?: 'alone' | 'worker';
+  readonly workers?: number;
+}
+
+/** A running gatehouse: opened, reloaded, drained, closed. */
+export interface Gateway {
+  readonly port: number;
+  readonly adminPort: number | undefined;
+  readonly store: EmbeddedStore;
+  readonly settings: () => Settings;
+  /** Moves to new settings; throws a `StartError` and stays as it was when they cannot be used. */
+  reload(settings: Settings): Promise<void>;
+  /** Says "not ready", goes on serving for the pre-stop time, lets running requests end, closes. */
+  drain(): Promise<void>;
+  /** Closes at once. */
+  close(): Promise<void>;
+}
+
+const systemClock = (): number => Date.now() / 1_000;
+
+export async function openGateway(options: GatewayOptions): Promise<Gateway> {
+  const { settings, log, now = systemClock, role = 'alone', workers = 1 } = options;
+  const store = await openStore(settings, log, now, role === 'alone' ? 'owner' : 'worker');
+  const closing: (() => Promise<void>)[] = [() => store.close()];
+  try {
+    if (role === 'alone') {
+      await ensureKeyFile(settings, store, now());
+      ensureAdminToken(settings.admin.tokenFile);
+    }
+    const permanent = createPermanent({ settings, store, log, now, workers });
+    let current = await buildGeneration(settings, permanent);
+    closing.push(() => current.close(0));
+    let draining = false;
+    const logRequest = requestLog(log);
+
+    const onCall = (call: Call): void => {
+      const generation = current;
+      if (draining) call.response.setHeader('connection', 'close');
+      if (generation.settings.log.requests) logRequest(call);
+      void serve(generation, call, log);
+    };
+    const listener = await openPublic(current, log, now, onCall);
+    closing.push(() => listener.close());
+    const admin = role === 'alone' ? await openAdminFor(settings, store, () => draining) : undefined;
+    if (admin !== undefined) closing.push(() => admin.close());
+    for (const warning of current.files.warnings) log.warn('certificate_warning', { warning });
+
+    const close = async (): Promise<void> => {
+      while (closing.length > 0) await closing.pop()?.();
+    };
+    return {
+      port: listener.port,
+      adminPort: admin?.port,
+      store,
+      settings: () => current.settings,
+      async reload(next) {
+        const built = await buildGeneration(next, permanent);
+        try {
+          const material = materialOf(built.settings, built.files);
+          if (material !== undefined) listener.setSecureContext(material);
+        } catch (error) {
+          await built.close(0);
+          throw new StartError([`listen.tls: ${(error as Error).message}`]);
+        }
+        const before = current;
+        current = built;
+        void before.close(before.settings.shutdown.drain);
+        for (const setting of needsRestart(before.settings, next))
+          log.warn('restart_needed', {
+            setting,
+            note: 'this setting is read at start; the old value stays in force',
+          });
+        for (const warning of built.files.warnings) log.warn('certificate_warning', { warning });
+        log.audit('configuration_changed', {});
+      },
+      async drain() {
+        draining = true;
+        const { preStop, drain } = current.settings.shutdown;
+        log.info('draining', { preStopSeconds: preStop, drainSeconds: drain });
+        await new Promise((resolve) => setTimeout(resolve, preStop * 1_000));
+        await listener.drain(drain);
+        await close();
+      },
+      close,
+    };
+  } catch (error) {
+    while (closing.length > 0) await closing.pop()?.();
+    throw error;
+  }
+}
+
+/** A mistake of ours in handling one call ends that call, with its id in the log and in the answer. */
+async function serve(generation: Generation, call: Call, log: Logger): Promise<void> {
+  try {
+    await generation.handle(call);
+  } catch (error) {
+    log.error('unexpected_error', { request_id: call.id, ...errorFields(error) });
+    const { response } = call;
+    if (response.headersSent) response.destroy();
+    else
+      response
+        .writeHead(500, {
+          'content-type': 'application/json',
+          'cache-control': 'no-store',
+          connection: 'close',
+        })
+        .end(
+          JSON.stringify({
+            error: 'server_error',
+            error_description: 'An error of ours. Try again.',
+            request_id: call.id,
+          }),
+        );
+  }
+}
+
+export async function openStore(
+  settings: Settings,
+  log: Logger,
+  now: () => number,
+  role: 'owner' | 'worker',
+): Promise<EmbeddedStore> {
+  try {
+    const store = await openEmbedded({
+      path: settings.store.path,
+      mapSize: settings.store.mapSize,
+      role,
+      now,
+      onFault: (fault) => log.error('store_fault', errorFields(fault)),
+    });
+    for (const notice of store.notices) log.warn('store_notice', { notice });
+    return store;
+  } catch (error) {
+    if (error instanceof Fault) throw new StartError([`store.path: ${error.message}`], { cause: error });
+    throw error;
+  }
+}
+
+export const materialOf = (settings: Settings, files: CertificateFiles): TlsMaterial | undefined => {
+  const { tls } = settings.listen;
+  if (tls === undefined || files.server === undefined) return undefined;
+  return {
+    certificate: files.server.certificate,
+    key: files.server.key,
+    minVersion: tls.minVersion,
+    issuers: tls.nameIssuers ? files.issuers.map(({ certificate }) => certificate.toString()) : [],
+  };
+};
+
+async function openPublic(
+  { settings, files }: Generation,
+  log: Logger,
+  now: () => number,
+  onCall: (call: Call) => void,
+): Promise<PublicListener> {
+  const { host, port, tls, proxyProtocol } = settings.listen;
+  const material = materialOf(settings, files);
+  try {
+    return await openPublicListener({
+      host,
+      port,
+      ...(material !== undefined &&
+        tls !== undefined && { tls: { ...material, askCertificate: tls.askCertificate } }),
+      limits: settings.limits,
+      proxyProtocol,
+      trustedProxies: settings.trustedProxies,
+      onCall,
+      log,
+      now,
+    });
+  } catch (error) {
+    throw portProblem('listen', host, port, error);
+  }
+}
+
+export async function openAdminFor(
+  { admin: { host, port } }: Settings,
+  store: EmbeddedStore,
+  isDraining: () => boolean,
+  checks: readonly { name: string; check(): Promise<void> }[] = [],
+): Promise<AdminListener> {
+  try {
+    return await openAdmin({
+      host,
+      port,
+      checks: [
+        {
+          name: 'accepting',
+          check: async () => {
+            if (isDraining()) throw new Error('is shutting down');
+          },
+        },
+        { name: 'store', check: () => store.probe() },
+        ...checks,
+      ],
+    });
+  } catch (error) {
+    throw portProblem('admin', host, port, error);
+  }
+}
+
+function portProblem(setting: 'listen' | 'admin', host: string, port: number, error: unknown): unknown {
+  switch ((error as NodeJS.ErrnoException).code) {
+    case 'EADDRINUSE':
+      return new StartError([
+        `${setting}.port: ${host}:${port} is taken by another program; end it, or change ${setting}.port`,
+      ]);
+    case 'EACCES':
+      return new StartError([
+        `${setting}.port: not allowed to listen on ${host}:${port}; choose a port above 1023, or give the right to`,
+      ]);
+    case 'EADDRNOTAVAIL':
+      return new StartError([`${setting}.host: ${host} is not an address of this machine`]);
+    default:
+      return error;
+  }
+}
+
+/** What is read once, at start. */
+function needsRestart(before: Settings, next: Settings): string[] {
+  const fixed = ({ listen, admin, store, log }: Settings) => ({
+    'listen.host': listen.host,
+    'listen.port': listen.port,
+    'listen.workers': listen.workers,
+    'listen.behindTls': listen.behindTls,
+    'listen.tls.askCertificate': listen.tls?.askCertificate,
+    'admin.host': admin.host,
+    'admin.port': admin.port,
+    'store.path': store.path,
+    'store.mapSize': store.mapSize,
+    'log.format': log.format,
+    'log.level': log.level,
+  });
+  const old = Object.entries(fixed(before));
+  const now = new Map(Object.entries(fixed(next)));
+  return old
+    .filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(now.get(name)))
+    .map(([name]) => name);
+}

@@ -1,0 +1,154 @@
+import { hash } from 'node:crypto';
+import { answerAuthsvc } from '../authsvc/router.ts';
+import type { CallCertificate, Service } from '../authsvc/service.ts';
+import type { Settings } from '../config/schema.ts';
+import { createConfirmPages } from '../confirm/pages.ts';
+import { normalAuthority, readTarget } from '../domain/request-target.ts';
+import type { GrantDesk } from '../grants/desk.ts';
+import type { Call } from '../http/call.ts';
+import { createPeople } from '../identity/people.ts';
+import { createProxy } from '../proxy/proxy.ts';
+import { readHead } from '../proxy/request-head.ts';
+import {
+  type CertificateFiles,
+  CertificateFilesError,
+  loadCertificateFiles,
+} from '../tls/certificate-files.ts';
+import { createCertificateJudge } from '../tls/certificate-judge.ts';
+import { forwardedCertificate } from '../tls/forwarded-certificate.ts';
+import { createMint } from '../tokens/mint.ts';
+import { createSealer } from '../tokens/sealer.ts';
+import { openKeys } from './keys.ts';
+import type { Permanent } from './permanent.ts';
+import { certificateFilesOf, integrationsOf, policyOf, rulesOf } from './registry.ts';
+import { StartError } from './start-error.ts';
+
+/** One configuration, built whole: a request sees exactly one of them from its beginning to its end. */
+export interface Generation {
+  readonly settings: Settings;
+  readonly files: CertificateFiles;
+  handle(call: Call): void | Promise<void>;
+  /** Lets its requests end, within this many seconds. */
+  close(withinSeconds: number): Promise<void>;
+}
+
+/** Builds the new house beside the old one. Throws a `StartError` with every problem, and leaves nothing behind. */
+export async function buildGeneration(settings: Settings, permanent: Permanent): Promise<Generation> {
+  const { store, log, now } = permanent;
+  const files = loadFiles(settings, now());
+  const keyring = await openKeys(settings, store, now());
+  const mint = createMint({ keyring, publicUrl: settings.publicUrl, remembered: settings.tokens.remembered });
+  const { issuers, crls } = files;
+  const integrations = integrationsOf(settings, issuers);
+  const { requireCrl, requireClientAuth, asciiNames, forwardedFrom } = settings.certificates;
+  const { rates } = settings.limits;
+
+  const desk: GrantDesk = {
+    store,
+    people: createPeople(settings.directories),
+    certificates: createCertificateJudge({ issuers, crls, requireCrl, requireClientAuth, asciiNames }),
+    mint,
+    sealer: createSealer(keyring, now),
+    integrations,
+    policy: policyOf(settings),
+    pace: permanent.pace,
+    waiting: permanent.waiting,
+    startedAt: permanent.startedAt,
+    now,
+    log,
+  };
+
+  const [servicePath = '/authsvc'] = settings.service.paths;
+  const service: Service = {
+    desk,
+    publicUrl: settings.publicUrl,
+    path: servicePath,
+    bodyTimeout: settings.limits.headerTimeout,
+    rates: {
+      token: permanent.limiter('token', rates.token),
+      certificate: permanent.limiter('certificate', rates.certificate),
+      device: permanent.limiter('device', rates.device),
+      revoke: permanent.limiter('revoke', rates.revoke),
+      verify: permanent.limiter('verify', rates.verify),
+    },
+    certificateOf: (call) => certificateOf(call, forwardedFrom.includes),
+  };
+  const pages = createConfirmPages({
+    desk,
+    basePath: `${servicePath}/device`,
+    publicUrl: settings.publicUrl,
+    sessionLifetime: settings.device.sessionLifetime,
+    bodyTimeout: settings.limits.headerTimeout,
+    rates: {
+      page: permanent.limiter('page', rates.page),
+      codeGuesses: permanent.limiter('codeGuesses', rates.codeGuesses),
+      allCodeGuesses: permanent.limiter('allCodeGuesses', rates.allCodeGuesses),
+    },
+  });
+  const proxy = createProxy({
+    rules: rulesOf(settings),
+    upstreams: settings.upstreams,
+    publicUrl: settings.publicUrl,
+    realm: 'gatehouse',
+    headers: settings.headers,
+    maxBodyBytes: settings.limits.body,
+    readAccess: mint.readAccess,
+    revocations: store.revocations,
+    integrationOf: (clientId) => integrations.get(clientId),
+    trusts: settings.trustedProxies.includes,
+    now,
+    log,
+  });
+
+  const isOurs = serviceMatcher(settings);
+  return {
+    settings,
+    files,
+    handle(call) {
+      const rest = isOurs(call);
+      if (rest === undefined) return proxy.handle(call);
+      if (rest === '/device' || rest.startsWith('/device/'))
+        return pages.handle(call, rest.slice('/device'.length));
+      return answerAuthsvc(service, call, rest);
+    },
+    close: (withinSeconds) => proxy.close(withinSeconds),
+  };
+}
+
+function loadFiles(settings: Settings, now: number): CertificateFiles {
+  try {
+    return loadCertificateFiles(certificateFilesOf(settings), now);
+  } catch (error) {
+    if (error instanceof CertificateFilesError) throw new StartError(error.problems);
+    throw error;
+  }
+}
+
+/**
+ * The path below the service path, in lower case, when the request is the token service's own. A head or a
+ * target that could be read in two ways goes to the proxy, which refuses it.
+ */
+function serviceMatcher(settings: Settings): (call: Call) => string | undefined {
+  const paths = settings.service.paths.map((path) => path.toLowerCase());
+  const { host, protocol } = new URL(settings.publicUrl);
+  const own = normalAuthority(host, protocol.slice(0, -1));
+  return ({ request }) => {
+    const target = readTarget(request.url ?? '', {
+      method: request.method ?? '',
+      isOwn: (authority) => authority === own,
+      encodedSlash: true,
+    });
+    if (target.kind !== 'target' || !readHead(request).ok) return undefined;
+    const path = target.target.path.toLowerCase();
+    for (const prefix of paths)
+      if (path === prefix || path.startsWith(`${prefix}/`)) return path.slice(prefix.length);
+    return undefined;
+  };
+}
+
+/** A front proxy's own certificate says nothing about its client: from such a peer only the header counts. */
+function certificateOf(call: Call, isFront: (peer: string) => boolean): CallCertificate | undefined {
+  const der = isFront(call.peer) ? forwardedCertificate(call.request.rawHeaders) : call.certificate();
+  if (der === undefined || der === 'ambiguous') return undefined;
+  return { der, fingerprint: hash('sha256', der, 'base64url') };
+}

@@ -1,0 +1,59 @@
+import type { Settings } from '../config/schema.ts';
+import type { Rate } from '../config/units.ts';
+import type { Epoch } from '../domain/epoch.ts';
+import { type PollPace, pollPace } from '../grants/poll-pace.ts';
+import { type WaitingRoom, waitingRoom } from '../grants/waiting-room.ts';
+import { type RateLimit, rateLimit } from '../http/rate-limit.ts';
+import type { Logger } from '../observability/logger.ts';
+import type { Store } from '../ports/store.ts';
+
+/** What outlives a configuration generation: a reload resets nobody's count and closes no store. */
+export interface Permanent {
+  readonly store: Store;
+  readonly log: Logger;
+  readonly now: () => Epoch;
+  readonly startedAt: Epoch;
+  readonly pace: PollPace;
+  readonly waiting: WaitingRoom;
+  /** The limiter of this name, made anew only when its rate has changed. */
+  limiter(name: keyof Settings['limits']['rates'], rate: Rate | undefined): RateLimit;
+}
+
+export interface PermanentOptions {
+  readonly settings: Settings;
+  readonly store: Store;
+  readonly log: Logger;
+  readonly now: () => Epoch;
+  /** How many processes share the work: a limit on all of them is divided among them. */
+  readonly workers: number;
+}
+
+const GLOBAL_LIMITS: ReadonlySet<string> = new Set(['allCodeGuesses']);
+
+export function createPermanent({ settings, store, log, now, workers }: PermanentOptions): Permanent {
+  const limiters = new Map<string, { readonly rate: string; readonly limit: RateLimit }>();
+  const share = (count: number): number => Math.max(1, Math.floor(count / workers));
+  return {
+    store,
+    log,
+    now,
+    startedAt: now(),
+    pace: pollPace(),
+    waiting: waitingRoom({
+      all: share(settings.device.maxPending),
+      perClient: share(settings.device.maxPendingPerClient),
+    }),
+    limiter(name, rate) {
+      const own =
+        rate !== undefined && GLOBAL_LIMITS.has(name)
+          ? { burst: share(rate.burst), perSecond: rate.perSecond / workers }
+          : rate;
+      const text = JSON.stringify(own ?? 'off');
+      const known = limiters.get(name);
+      if (known?.rate === text) return known.limit;
+      const limit = rateLimit(own, now);
+      limiters.set(name, { rate: text, limit });
+      return limit;
+    },
+  };
+}
