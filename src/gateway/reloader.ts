@@ -1,0 +1,86 @@
+import type { Loaded, Problems } from '../config/load.ts';
+import type { Settings } from '../config/schema.ts';
+import { type FileWatch, watchFiles } from '../config/watch.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
+import type { Gateway } from './gateway.ts';
+import { StartError } from './start-error.ts';
+
+export interface ReloaderOptions {
+  readonly load: () => Loaded | Problems;
+  readonly gateway: Pick<Gateway, 'reload' | 'settings'>;
+  /** What the configuration was read from, at start. */
+  readonly files: readonly string[];
+  readonly log: Logger;
+}
+
+export interface Reloader {
+  /** Reads everything again and moves to it; keeps the last good when it cannot be used. */
+  reload(cause: string): Promise<void>;
+  close(): void;
+}
+
+/** Follows the configuration and every file it names. One reload at a time; asked for again meanwhile, one more follows. */
+export function createReloader({ load, gateway, files, log }: ReloaderOptions): Reloader {
+  let running: Promise<void> | undefined;
+  let again = false;
+  let watch: FileWatch | undefined;
+
+  const once = async (cause: string): Promise<void> => {
+    const loaded = load();
+    if (!loaded.ok) {
+      const problems = loaded.problems.map(({ path, message }) => `${path}: ${message}`);
+      log.error('reload_refused', { cause, problems, note: 'the last good configuration stays in force' });
+      return;
+    }
+    try {
+      await gateway.reload(loaded.settings);
+      follow(loaded.files);
+      log.info('reloaded', { cause });
+    } catch (error) {
+      if (error instanceof StartError)
+        log.error('reload_refused', {
+          cause,
+          problems: error.problems,
+          note: 'the last good configuration stays in force',
+        });
+      else log.error('reload_failed', { cause, ...errorFields(error) });
+    }
+  };
+
+  const reload = (cause: string): Promise<void> => {
+    if (running !== undefined) {
+      again = true;
+      return running;
+    }
+    running = (async () => {
+      do {
+        again = false;
+        await once(cause);
+      } while (again);
+      running = undefined;
+    })();
+    return running;
+  };
+
+  const follow = (configuration: readonly string[]): void => {
+    watch?.close();
+    watch = watchFiles(watchedFiles(gateway.settings(), configuration), () => void reload('a file changed'));
+  };
+  follow(files);
+  return { reload, close: () => watch?.close() };
+}
+
+/** Every file whose change means something: the configuration and what it names. */
+function watchedFiles(settings: Settings, configuration: readonly string[]): string[] {
+  const { listen, certificates, keys, upstreams } = settings;
+  return [
+    ...configuration,
+    ...(listen.tls === undefined ? [] : [listen.tls.certificate, listen.tls.key]),
+    ...certificates.issuers.map(({ file }) => file),
+    ...certificates.crls,
+    keys.file,
+    ...Object.values(upstreams).flatMap(({ ca, certificate, key }) =>
+      [ca, certificate, key].filter((file) => file !== undefined),
+    ),
+  ];
+}
