@@ -3,6 +3,7 @@ import { answerAuthsvc } from '../authsvc/router.ts';
 import type { CallCertificate, Service } from '../authsvc/service.ts';
 import type { Settings } from '../config/schema.ts';
 import { createConfirmPages } from '../confirm/pages.ts';
+import { SESSION_COOKIE } from '../confirm/session.ts';
 import { normalAuthority, readTarget } from '../domain/request-target.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import type { Call } from '../http/call.ts';
@@ -90,7 +91,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     upstreams: settings.upstreams,
     publicUrl: settings.publicUrl,
     realm: 'gatehouse',
-    headers: settings.headers,
+    headers: { ...settings.headers, cookie: SESSION_COOKIE },
     maxBodyBytes: settings.limits.body,
     readAccess: mint.readAccess,
     revocations: store.revocations,

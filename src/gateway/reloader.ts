@@ -1,6 +1,6 @@
 import type { Loaded, Problems } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
-import { type FileWatch, watchFiles } from '../config/watch.ts';
+import { watchFiles } from '../config/watch.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Gateway } from './gateway.ts';
 import { StartError } from './start-error.ts';
@@ -23,7 +23,6 @@ export interface Reloader {
 export function createReloader({ load, gateway, files, log }: ReloaderOptions): Reloader {
   let running: Promise<void> | undefined;
   let again = false;
-  let watch: FileWatch | undefined;
 
   const once = async (cause: string): Promise<void> => {
     const loaded = load();
@@ -34,7 +33,7 @@ export function createReloader({ load, gateway, files, log }: ReloaderOptions): 
     }
     try {
       await gateway.reload(loaded.settings);
-      follow(loaded.files);
+      watch.update(watchedFiles(loaded.settings, loaded.files));
       log.info('reloaded', { cause });
     } catch (error) {
       if (error instanceof StartError)
@@ -62,12 +61,10 @@ export function createReloader({ load, gateway, files, log }: ReloaderOptions): 
     return running;
   };
 
-  const follow = (configuration: readonly string[]): void => {
-    watch?.close();
-    watch = watchFiles(watchedFiles(gateway.settings(), configuration), () => void reload('a file changed'));
-  };
-  follow(files);
-  return { reload, close: () => watch?.close() };
+  const watch = watchFiles(watchedFiles(gateway.settings(), files), () => reload('a file changed'), {
+    onError: (error) => log.warn('watch_failed', errorFields(error)),
+  });
+  return { reload, close: () => watch.close() };
 }
 
 /** Every file whose change means something: the configuration and what it names. */

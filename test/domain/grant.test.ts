@@ -1,0 +1,129 @@
+import { describe, expect, test } from 'vitest';
+import {
+  accessExpiry,
+  type Grant,
+  judgeRefresh,
+  phaseOf,
+  type RefreshAttempt,
+} from '../../src/domain/grant.ts';
+
+const NOON = 43_200;
+const keys = { signing: 's1', sealing: 'm1' };
+const grantOf = (over: Partial<Grant> = {}): Grant => ({
+  id: 'g1',
+  clientId: 'Lab',
+  identity: 'local:{42}',
+  grantType: 'certificate',
+  scope: 'reports:read',
+  issuedAt: NOON - 1_000,
+  refreshUntil: NOON + 900,
+  generation: 4,
+  rotatedAt: NOON - 5,
+  accessExpires: NOON + 600,
+  keys,
+  ...over,
+});
+const attempt = (over: Partial<RefreshAttempt> = {}): RefreshAttempt => ({
+  clientId: 'Lab',
+  generation: 4,
+  now: NOON,
+  arrivedAt: NOON,
+  retryWindow: 10,
+  servingSince: 0,
+  accessLifetime: 3_600,
+  keys,
+  ...over,
+});
+const verdict = (grant: Partial<Grant>, asked: Partial<RefreshAttempt>): string => {
+  const judged = judgeRefresh(grantOf(grant), attempt(asked));
+  return judged.kind === 'refused' ? judged.refusal.reason : judged.kind;
+};
+
+describe('seed 3: a grant is judged by facts and the time', () => {
+  test.each([
+    ['before refresh_until', { refreshUntil: NOON + 1 }, 'live'],
+    ['at refresh_until', { refreshUntil: NOON }, 'expired'],
+    ['after refresh_until', { refreshUntil: NOON - 1 }, 'expired'],
+    ['revoked, whatever the time', { revokedAt: NOON - 1 }, 'revoked'],
+  ])('%s', (_, over, phase) => {
+    expect(phaseOf(grantOf(over), NOON)).toBe(phase);
+  });
+});
+
+describe('wire 2: the judgement on a refresh', () => {
+  test.each<[string, Partial<Grant>, Partial<RefreshAttempt>, string]>([
+    ['the current token rotates', {}, {}, 'rotated'],
+    ['the direct predecessor within the window gets the same again', {}, { generation: 3 }, 'repeated'],
+    ['one millisecond before the window ends', {}, { generation: 3, now: NOON + 4.999 }, 'repeated'],
+    ['at the end of the window it is reuse', {}, { generation: 3, now: NOON + 5 }, 'reused'],
+    ['the predecessor of the predecessor is reuse at once', {}, { generation: 2 }, 'reused'],
+    ['window 0: the predecessor is reuse', {}, { generation: 3, retryWindow: 0 }, 'reused'],
+    [
+      'window 0: the loser of a race is refused, not punished',
+      {},
+      { generation: 3, retryWindow: 0, arrivedAt: NOON - 5.01 },
+      'refresh_token_spent',
+    ],
+    [
+      'our own outage does not use up the window',
+      {},
+      { generation: 3, now: NOON + 30, servingSince: NOON + 25 },
+      'repeated',
+    ],
+    ['a newer token than the record rolls it forward (R16)', {}, { generation: 6 }, 'rotated'],
+    ['client_id is compared with its case', {}, { clientId: 'lab' }, 'client_mismatch'],
+    [
+      'another client changes nothing, even with a spent token',
+      {},
+      { clientId: 'other', generation: 1 },
+      'client_mismatch',
+    ],
+    ['an expired grant', { refreshUntil: NOON }, {}, 'grant_expired'],
+    ['a revoked grant', { revokedAt: NOON - 1 }, {}, 'grant_revoked'],
+    ['a spent token of a revoked grant', { revokedAt: NOON - 1 }, { generation: 1 }, 'grant_revoked'],
+    ['a bound grant without its certificate', { boundTo: 'abc' }, {}, 'certificate_binding_unmet'],
+    [
+      'a bound grant with another certificate',
+      { boundTo: 'abc' },
+      { certificate: 'abd' },
+      'certificate_binding_unmet',
+    ],
+    ['a bound grant with its certificate', { boundTo: 'abc' }, { certificate: 'abc' }, 'rotated'],
+    [
+      'a spent token of a bound grant without its certificate changes nothing',
+      { boundTo: 'abc' },
+      { generation: 1 },
+      'certificate_binding_unmet',
+    ],
+  ])('%s', (_, grant, asked, expected) => {
+    expect(verdict(grant, asked)).toBe(expected);
+  });
+
+  test('rotation adds one, never moves refresh_until, and caps the access token by it', () => {
+    const judged = judgeRefresh(grantOf(), attempt());
+    expect(judged).toMatchObject({
+      kind: 'rotated',
+      rolledForward: false,
+      grant: { generation: 5, refreshUntil: NOON + 900, accessExpires: NOON + 900, rotatedAt: NOON },
+    });
+  });
+
+  test('a rolled-forward record goes on from the token', () => {
+    expect(judgeRefresh(grantOf(), attempt({ generation: 9 }))).toMatchObject({
+      kind: 'rotated',
+      rolledForward: true,
+      grant: { generation: 10 },
+    });
+  });
+
+  test('the window never slides: a repeated answer leaves the record as it was', () => {
+    const judged = judgeRefresh(grantOf(), attempt({ generation: 3 }));
+    expect(judged).toMatchObject({ kind: 'repeated', grant: { rotatedAt: NOON - 5, generation: 4 } });
+  });
+});
+
+test('a 90-day lifetime at a fraction of a second gives 7775999 seconds, as in the specification', () => {
+  const now = NOON + 0.4;
+  const expires = accessExpiry(now, 7_776_000, Number.MAX_SAFE_INTEGER);
+  expect(Math.floor(expires - now)).toBe(7_775_999);
+});

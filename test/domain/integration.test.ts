@@ -1,0 +1,84 @@
+import { describe, expect, test } from 'vitest';
+import {
+  type AccessEntry,
+  accessOf,
+  type GrantType,
+  type Integration,
+  mayHold,
+} from '../../src/domain/integration.ts';
+import type { Person } from '../../src/domain/person.ts';
+import { parseScope, type Scope, writeScope } from '../../src/domain/scope.ts';
+
+const scope = (text: string): Scope => {
+  const parsed = parseScope(text);
+  if (!parsed.ok) throw new Error(text);
+  return parsed.value;
+};
+const entry = (over: Partial<AccessEntry>): AccessEntry => ({
+  groups: new Set(),
+  identities: new Set(),
+  ...over,
+});
+const integration = (...access: AccessEntry[]): Integration => ({
+  clientId: 'runner',
+  name: 'Runner',
+  scope: scope('reports:read,write;files:read'),
+  grants: new Set(['certificate', 'device'] as const),
+  access,
+  accessLifetime: 3_600,
+  grantLifetime: 86_400,
+  bindToCertificate: false,
+});
+const alice: Person = {
+  identity: 'local:{a}',
+  displayName: 'Alice',
+  directory: 'staff',
+  groups: new Set(['operators']),
+  disabled: false,
+};
+const given = (of: Integration, by: GrantType): string | undefined => {
+  const access = accessOf(of, alice, by);
+  return access && writeScope(access);
+};
+
+describe('wire 7: access entries add up', () => {
+  const whole = 'files:read;reports:read,write';
+  test.each<[string, AccessEntry[], string | undefined]>([
+    ['no entry: nobody', [], undefined],
+    ['by group', [entry({ groups: new Set(['operators']) })], whole],
+    ['by identity', [entry({ identities: new Set(['local:{a}']) })], whole],
+    ['by directory', [entry({ directory: 'staff' })], whole],
+    ['another group', [entry({ groups: new Set(['others']) })], undefined],
+    ['another directory', [entry({ directory: 'workloads' })], undefined],
+    ['a part of the scope', [entry({ directory: 'staff', scope: scope('files:read') })], 'files:read'],
+    [
+      'two parts are both given',
+      [
+        entry({ directory: 'staff', scope: scope('files:read') }),
+        entry({ groups: new Set(['operators']), scope: scope('reports:read') }),
+      ],
+      'files:read;reports:read',
+    ],
+    [
+      'only by the other flow',
+      [entry({ directory: 'staff', grants: new Set(['device'] as const) })],
+      undefined,
+    ],
+  ])('%s', (_, access, expected) => {
+    expect(given(integration(...access), 'certificate')).toBe(expected);
+  });
+});
+
+describe('what a person may hold', () => {
+  const partly = integration(entry({ directory: 'staff', scope: scope('reports:read') }));
+  test.each([
+    [partly, 'reports:read', 'granted'],
+    [partly, 'reports', 'granted'],
+    [partly, 'reports:write', 'scope_exceeds_access'],
+    [partly, 'reports:delete', 'scope_exceeds_integration'],
+    [integration(), 'reports:read', 'identity_not_allowed'],
+  ])('%#: %s', (of, asked, expected) => {
+    const outcome = mayHold(of, alice, 'certificate', scope(asked));
+    expect(outcome.ok ? 'granted' : outcome.refusal.reason).toBe(expected);
+  });
+});

@@ -1,0 +1,98 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { covers, excessOf, meet, parseScope, type Scope, union, writeScope } from '../../src/domain/scope.ts';
+
+const scope = (text: string): Scope => {
+  const parsed = parseScope(text);
+  if (!parsed.ok) throw new Error(`${text}: ${parsed.refusal.reason}`);
+  return parsed.value;
+};
+
+describe('seed 2.2: the scope string', () => {
+  test.each([
+    ['a resource and its permissions', 'reports:delete,discover,manage', 'reports:delete,discover,manage'],
+    ['a leading capital is the same resource', 'Reports:approve,admin', 'reports:admin,approve'],
+    ['several resources are joined by a semicolon', 'reports:read;files:read', 'files:read;reports:read'],
+    ['a trailing semicolon is allowed', 'reports:read;', 'reports:read'],
+    ['a bare resource', 'files', 'files'],
+    ['items of one resource add up', 'files:read;Files:write', 'files:read,write'],
+  ])('%s', (_, text, normal) => {
+    expect(writeScope(scope(text))).toBe(normal);
+  });
+
+  test.each([
+    ['', 'scope_missing'],
+    [';', 'scope_malformed'],
+    [' reports:read', 'scope_malformed'],
+    ['files: read', 'scope_malformed'],
+    ['files:read,', 'scope_malformed'],
+    ['files:Read', 'scope_malformed'],
+    ['files:', 'scope_malformed'],
+    [':read', 'scope_malformed'],
+    ['*:*', 'scope_malformed'],
+    ['files:read files:write', 'scope_malformed'],
+    ['files:read;;files:write', 'scope_malformed'],
+    ['files:read:write', 'scope_malformed'],
+    ['files[tenant=1]:read', 'scope_malformed'],
+    ['fi\u0000les:read', 'scope_malformed'],
+    ['x'.repeat(5_000), 'scope_malformed'],
+  ])('%j is refused as %s', (text, reason) => {
+    const parsed = parseScope(text);
+    expect(parsed.ok ? 'granted' : parsed.refusal.reason).toBe(reason);
+  });
+
+  test('the standard face also takes spaces between items', () => {
+    const parsed = parseScope('reports:read files:read', { spaces: true });
+    expect(parsed.ok && writeScope(parsed.value)).toBe('files:read;reports:read');
+  });
+});
+
+describe('T16 wire 7: what satisfies what', () => {
+  test.each([
+    ['files:read', 'files:read', true],
+    ['Files:read', 'files:read', true],
+    ['files:read', 'FILES:read', true],
+    ['files:readwrite', 'files:read', false],
+    ['files:read', 'files:readwrite', false],
+    ['files', 'files:read', false],
+    ['files:read', 'files', true],
+    ['files', 'files', true],
+    ['file:read', 'files:read', false],
+    ['files:read,write', 'files:write', true],
+    ['files:read', 'files:read,write', false],
+    ['files:read', 'files:read;reports:read', false],
+  ])('%s held, %s asked: %s', (held, asked, passes) => {
+    expect(covers(scope(held), scope(asked))).toBe(passes);
+  });
+
+  test('the excess names exactly what goes too far', () => {
+    const excess = excessOf(scope('reports:read,delete;admin:manage'), scope('reports:read,write'));
+    expect(excess && writeScope(excess)).toBe('admin:manage;reports:delete');
+    expect(excessOf(scope('reports'), scope('reports:read'))).toBeUndefined();
+  });
+});
+
+const word = fc.constantFrom('files', 'reports', 'admin', 'Files', 'x');
+const permission = fc.constantFrom('read', 'write', 'delete', 'readwrite');
+const anyScope = fc
+  .array(fc.tuple(word, fc.array(permission, { maxLength: 3 })), { minLength: 1, maxLength: 4 })
+  .map((items) =>
+    scope(items.map(([name, list]) => (list.length > 0 ? `${name}:${list.join(',')}` : name)).join(';')),
+  );
+
+test('the normal form reads back as the same scope', () => {
+  fc.assert(fc.property(anyScope, (given) => writeScope(scope(writeScope(given))) === writeScope(given)));
+});
+
+test('what two scopes have in common is covered by both, and their union covers each', () => {
+  fc.assert(
+    fc.property(anyScope, anyScope, (a, b) => {
+      const common = meet(a, b);
+      return covers(a, common) && covers(b, common) && covers(union([a, b]), a) && covers(union([a, b]), b);
+    }),
+  );
+});
+
+test('there is an excess exactly when the limit does not cover what is asked', () => {
+  fc.assert(fc.property(anyScope, anyScope, (a, b) => (excessOf(a, b) === undefined) === covers(b, a)));
+});
