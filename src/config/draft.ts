@@ -1,4 +1,5 @@
-import { childOf, isSecret, type KnownSetting, knownSettings, nearest, placesOf } from './known-settings.ts';
+import { childOf, isSecret, type KnownSetting, knownSettings, placesOf } from './known-settings.ts';
+import { nearest } from './nearest.ts';
 import { type SettingPath, writePath } from './setting-path.ts';
 import { substitute } from './substitute.ts';
 import { isObject, type Tree, type TreeObject } from './tree.ts';

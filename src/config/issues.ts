@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { type Draft, type Finding, shown } from './draft.ts';
-import { nearest } from './known-settings.ts';
+import { nearest } from './nearest.ts';
 import type { SettingPath } from './setting-path.ts';
 import { at, kindOf } from './tree.ts';
 

@@ -1,5 +1,6 @@
 import { clean, type Draft, type Environment, readValue, unknownName } from './draft.ts';
-import { childOf, type KnownSetting, knownSettings, nearest, secretTwins } from './known-settings.ts';
+import { childOf, type KnownSetting, knownSettings, secretTwins } from './known-settings.ts';
+import { nearest } from './nearest.ts';
 import { comparePaths, readPath, type SettingPath, writePath } from './setting-path.ts';
 import { at, isObject, kindOf, type Tree, type TreeList, type TreeObject } from './tree.ts';
 

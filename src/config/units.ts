@@ -11,7 +11,7 @@ const PER = { s: 1, m: 60, h: 3_600 } as const;
 export const duration = z
   .string()
   .regex(/^\d{1,9}(?:ms|s|m|h|d)$/, 'must be a whole number followed by ms, s, m, h or d, such as 15m')
-  .meta({ examples: ['30s', '5m', '1h', '90d'] })
+  .meta({ title: 'duration', examples: ['30s', '5m', '1h', '90d'] })
   .transform((text) => {
     const unit = /[a-z]+$/.exec(text)?.[0] as keyof typeof SECONDS;
     return Number.parseInt(text, 10) * SECONDS[unit];
@@ -27,7 +27,7 @@ export const size = z
     z.int().nonnegative(),
     z.string().regex(/^\d{1,12}(?:B|KiB|MiB|GiB)?$/, 'must be a size such as 16KiB or 10MiB'),
   ])
-  .meta({ examples: ['16KiB', '10MiB'] })
+  .meta({ title: 'size', examples: ['16KiB', '10MiB'] })
   .transform((value) => {
     if (typeof value === 'number') return value;
     const unit = (/[A-Za-z]+$/.exec(value)?.[0] ?? '') as keyof typeof BYTES;
@@ -38,7 +38,7 @@ export const size = z
 export const rate = z
   .string()
   .regex(/^(?:off|[1-9]\d{0,8}\/[smh])$/, 'must be a rate such as 20/s or 600/m, or off')
-  .meta({ examples: ['20/s', '600/m', 'off'] })
+  .meta({ title: 'rate', examples: ['20/s', '600/m', 'off'] })
   .transform((text): Rate | undefined => {
     if (text === 'off') return undefined;
     const [count = '', unit = 's'] = text.split('/');
@@ -52,7 +52,7 @@ export interface Rate {
 
 export const scope = z
   .string()
-  .meta({ examples: ['reports:read,write;files:read'] })
+  .meta({ title: 'scope', examples: ['reports:read,write;files:read'] })
   .transform((text, context) => {
     const parsed = parseScope(text);
     if (parsed.ok) return parsed.value;
@@ -70,6 +70,7 @@ export const pathIn = (folder: string) =>
   z
     .string()
     .min(1)
+    .meta({ title: 'path' })
     .transform((path) => (isAbsolute(path) ? path : resolve(folder, path)));
 
 export function addPeers(list: BlockList, text: string): boolean {
@@ -88,7 +89,7 @@ export function addPeers(list: BlockList, text: string): boolean {
 /** Peers by address or CIDR. Empty: nobody. */
 export const peers = z
   .array(z.string())
-  .meta({ examples: [['10.0.0.0/8', '::1']] })
+  .meta({ title: 'list of peers', examples: [['10.0.0.0/8', '::1']] })
   .transform((texts, context): Peers => {
     const list = new BlockList();
     texts.forEach((text, index) => {

@@ -1,0 +1,115 @@
+import type { Settings } from '../config/schema.ts';
+import { CONFIG_OPTIONS, type Command, EXIT, writeJson } from './command.ts';
+import { settingsFor } from './settings.ts';
+
+interface Findings {
+  readonly problems: readonly string[];
+  readonly warnings: readonly string[];
+}
+
+/** Looks at something the settings name, without changing it. */
+type Check = (settings: Settings, now: number) => Promise<Findings>;
+
+const checkCertificates: Check = async (settings, now) => {
+  const { certificateFilesOf } = await import('../gateway/registry.ts');
+  const { CertificateFilesError, loadCertificateFiles } = await import('../tls/certificate-files.ts');
+  try {
+    return { problems: [], warnings: loadCertificateFiles(certificateFilesOf(settings), now).warnings };
+  } catch (error) {
+    if (error instanceof CertificateFilesError) return { problems: error.problems, warnings: [] };
+    throw error;
+  }
+};
+
+/** A missing key file is made at the first start; one that is there must be sound. */
+const checkKeys: Check = async ({ keys }, now) => {
+  const { existsSync } = await import('node:fs');
+  if (!existsSync(keys.file)) return { problems: [], warnings: [] };
+  const { readKeyringFile } = await import('../tokens/keyring-file.ts');
+  const { openKeyring } = await import('../tokens/keyring.ts');
+  const { Fault } = await import('../ports/fault.ts');
+  try {
+    openKeyring(readKeyringFile(keys.file)).current(now);
+    return { problems: [], warnings: [] };
+  } catch (error) {
+    if (error instanceof Fault) return { problems: [`keys.file: ${error.message}`], warnings: [] };
+    return { problems: [`keys.file: ${keys.file} cannot be used`], warnings: [] };
+  }
+};
+
+/** Certificates and keys of https upstreams. */
+const checkUpstreamFiles: Check = async ({ upstreams }) => {
+  const { accessSync, constants } = await import('node:fs');
+  const problems = Object.entries(upstreams).flatMap(([name, upstream]) =>
+    (['ca', 'certificate', 'key'] as const).flatMap((kind) => {
+      const file = upstream[kind];
+      if (file === undefined) return [];
+      try {
+        accessSync(file, constants.R_OK);
+        return [];
+      } catch {
+        return [`upstreams.${name}.${kind}: ${file} does not exist or may not be read`];
+      }
+    }),
+  );
+  return { problems, warnings: [] };
+};
+
+/** Things that work and that somebody would want to know. */
+const checkIntentions: Check = async ({ integrations, routes, upstreams, tokens }) => {
+  const used = new Set(routes.map(({ upstream }) => upstream));
+  const warnings = [
+    ...integrations.flatMap(({ access }, index) =>
+      access.length === 0
+        ? [`integrations[${index}].access: is empty, so nobody can use this integration`]
+        : [],
+    ),
+    ...(routes.length === 0 ? ['routes: there are none, so every request is denied'] : []),
+    ...Object.keys(upstreams).flatMap((name) =>
+      used.has(name) ? [] : [`upstreams.${name}: no route forwards to it`],
+    ),
+    ...(tokens.accessLifetime > tokens.grantLifetime
+      ? ['tokens.accessLifetime: is longer than tokens.grantLifetime, which ends every token sooner']
+      : []),
+  ];
+  return { problems: [], warnings };
+};
+
+const CHECKS: readonly Check[] = [checkCertificates, checkKeys, checkUpstreamFiles, checkIntentions];
+
+export const command: Command = {
+  name: 'check',
+  summary: 'validates the configuration and the files it names; tells every problem at once',
+  usage: ['gatehouse check [--config FILE]'],
+  options: CONFIG_OPTIONS,
+  notes: [
+    'Exit code 0 when gatehouse could start with it (there may be warnings), 78 with the list of problems otherwise.',
+  ],
+  async run(context) {
+    const loaded = await settingsFor(context);
+    if (typeof loaded === 'number') return loaded;
+    const now = Date.now() / 1_000;
+    const found = await Promise.all(CHECKS.map((check) => check(loaded.settings, now)));
+    const problems = found.flatMap((findings) => findings.problems);
+    const warnings = found.flatMap((findings) => findings.warnings);
+    const ok = problems.length === 0;
+
+    if (context.json)
+      writeJson(context, { ok, configuration: loaded.name, problems: problems.map(asProblem), warnings });
+    else {
+      const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`;
+      if (!ok) context.stderr(`gatehouse: ${count} with files of ${loaded.name}\n${listed(problems)}`);
+      if (ok) context.stdout(`${loaded.name}: sound\n`);
+      if (warnings.length > 0) context.stderr(warnings.map((warning) => `warning: ${warning}\n`).join(''));
+    }
+    return ok ? EXIT.ok : EXIT.configuration;
+  },
+};
+
+const listed = (lines: readonly string[]): string => lines.map((line) => `  ${line}\n`).join('');
+
+/** The same form as problems of the configuration itself. */
+const asProblem = (text: string): { readonly path: string; readonly message: string } => ({
+  path: '',
+  message: text,
+});

@@ -1,0 +1,84 @@
+import { parseScope } from '../domain/scope.ts';
+import { CONFIG_OPTIONS, type Command, type Context, EXIT, UsageError, writeJson } from './command.ts';
+import { settingsFor } from './settings.ts';
+
+const MISFITS = {
+  path: 'another path',
+  host: 'another host',
+  method: 'another method',
+  encoded_slash: 'does not take %2F',
+} as const;
+
+export const command: Command = {
+  name: 'explain',
+  summary: 'tells which rule a request meets, what it asks, and whether a scope passes',
+  usage: ['gatehouse explain [--config FILE] METHOD PATH [--scope SCOPE] [--client CLIENT_ID]'],
+  options: {
+    ...CONFIG_OPTIONS,
+    scope: { type: 'string', value: 'SCOPE', help: 'the scope of the imagined token, such as files:read' },
+    client: { type: 'string', value: 'CLIENT_ID', help: 'the integration of the imagined token' },
+    host: { type: 'string', value: 'HOST', help: 'the Host of the request (default: that of publicUrl)' },
+  },
+  words: { least: 2, most: 2 },
+  notes: ['Exit code 0 whatever the answer is; --output json carries the verdict.'],
+  async run(context) {
+    const loaded = await settingsFor(context);
+    if (typeof loaded === 'number') return loaded;
+    const [method = '', path = ''] = context.words;
+    if (!/^[A-Z]{1,20}$/.test(method))
+      throw new UsageError(`gatehouse explain: METHOD is written in capitals, such as GET`);
+    const { settings } = loaded;
+    const { compileRules } = await import('../domain/rule-matcher.ts');
+    const { integrationsOf, rulesOf } = await import('../gateway/registry.ts');
+    const { explain } = await import('../proxy/explain.ts');
+
+    const scope = scopeOf(context);
+    const client = context.option('client');
+    const integration = client === undefined ? undefined : integrationsOf(settings, []).get(client);
+    if (client !== undefined && integration === undefined)
+      throw new UsageError(`gatehouse explain: there is no integration "${client}"`);
+    const host = context.option('host') ?? new URL(settings.publicUrl).host;
+    const answer = explain(compileRules(rulesOf(settings)), {
+      method,
+      path,
+      host,
+      ...(scope !== undefined && { scope }),
+      ...(client !== undefined && { client }),
+      ...(integration !== undefined && { integration }),
+    });
+
+    const { rule, ...rest } = answer;
+    if (context.json) {
+      writeJson(context, { method, ...rest, rule: rule?.name ?? null, upstream: rule?.upstream ?? null });
+      return EXIT.ok;
+    }
+    const lines = [
+      ...answer.tried.flatMap(({ rule: name, misfit }) =>
+        misfit === undefined ? [] : [`  ${name}: ${MISFITS[misfit]}`],
+      ),
+      ...(rule === undefined ? [] : [`  ${rule.name}: matches, asks for ${answer.asks ?? ''}`]),
+      `${VERDICTS[answer.verdict]}: ${answer.why}`,
+    ];
+    context.stdout(`${method} ${path}\n${lines.join('\n')}\n`);
+    return EXIT.ok;
+  },
+};
+
+const VERDICTS = {
+  bad_path: 'refused (400)',
+  public: 'forwarded without a token',
+  passes: 'forwarded',
+  needs_token: 'needs a token (401 without)',
+  insufficient: 'refused (403)',
+  no_rule: 'denied (404)',
+} as const;
+
+function scopeOf(context: Context) {
+  const text = context.option('scope');
+  if (text === undefined) return undefined;
+  const parsed = parseScope(text);
+  if (parsed.ok) return parsed.value;
+  throw new UsageError(
+    `gatehouse explain: "${text}" is not a scope; write resource:permission,permission;resource`,
+  );
+}

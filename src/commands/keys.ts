@@ -1,0 +1,113 @@
+import { Fault } from '../ports/fault.ts';
+import {
+  describeKeyring,
+  type KeyDescription,
+  newKeyring,
+  readKeyringFile,
+  rotateKeyring,
+  type SigningAlgorithm,
+  writeKeyringFile,
+} from '../tokens/keyring-file.ts';
+import { type Command, CommandError, type Context, EXIT, UsageError, writeJson } from './command.ts';
+
+const ACTIONS: Readonly<Record<string, (context: Context, file: string, now: number) => void>> = {
+  new(context, file, now) {
+    writeKeyringFile(file, newKeyring(algorithmOf(context), now), { replace: false });
+    tell(context, file, now);
+  },
+  rotate(context, file, now) {
+    const rotated = rotateKeyring(readKeyringFile(file), {
+      alg: algorithmOf(context),
+      now,
+      publishBefore: seconds(context, 'publish-before', '5m'),
+      keep: seconds(context, 'keep', '90d'),
+    });
+    writeKeyringFile(file, rotated, { replace: true });
+    tell(context, file, now);
+  },
+  list: (context, file, now) => tell(context, file, now),
+};
+
+export const command: Command = {
+  name: 'keys',
+  summary: 'makes, rotates and lists signing and sealing keys',
+  usage: ['gatehouse keys new|rotate|list FILE'],
+  options: {
+    algorithm: { type: 'string', value: 'EdDSA|ES256', help: 'of the new signing key (default EdDSA)' },
+    'publish-before': {
+      type: 'string',
+      value: 'DURATION',
+      help: 'rotate: how long until the new keys are used, so that every replica knows them (default 5m)',
+    },
+    keep: {
+      type: 'string',
+      value: 'DURATION',
+      help: 'rotate: how long the old keys go on checking; as long as the longest grant (default 90d)',
+    },
+  },
+  words: { least: 2, most: 2 },
+  notes: [
+    'The keys themselves are never printed. The file has mode 0600; a running gatehouse reads it again when it changes.',
+  ],
+  async run(context) {
+    const [action = '', file = ''] = context.words;
+    const act = Object.hasOwn(ACTIONS, action) ? ACTIONS[action] : undefined;
+    if (act === undefined)
+      throw new UsageError(`gatehouse keys: says new, rotate or list, not "${action.slice(0, 32)}"`);
+    const { resolve } = await import('node:path');
+    try {
+      act(context, resolve(context.cwd, file), Date.now() / 1_000);
+    } catch (error) {
+      if (error instanceof Fault) throw new CommandError(error.message, EXIT.configuration);
+      throw fileProblem(error, file);
+    }
+    return EXIT.ok;
+  },
+};
+
+function fileProblem(error: unknown, file: string): unknown {
+  const { code } = error as { readonly code?: unknown };
+  if (typeof code !== 'string' || !/^E[A-Z]+$/.test(code)) return error;
+  return new CommandError(`${file}: cannot be read or written (${code})`, EXIT.configuration);
+}
+
+function algorithmOf(context: Context): SigningAlgorithm {
+  const asked = context.option('algorithm') ?? 'EdDSA';
+  if (asked === 'EdDSA' || asked === 'ES256') return asked;
+  throw new UsageError(`gatehouse keys: --algorithm is EdDSA or ES256, not "${asked}"`);
+}
+
+const SECONDS = { s: 1, m: 60, h: 3_600, d: 86_400 } as const;
+
+function seconds(context: Context, option: string, fallback: string): number {
+  const text = context.option(option) ?? fallback;
+  const [, count, unit] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
+  if (count === undefined)
+    throw new UsageError(`gatehouse keys: --${option} is a duration such as 5m or 90d, not "${text}"`);
+  return Number(count) * SECONDS[unit as keyof typeof SECONDS];
+}
+
+function tell(context: Context, file: string, now: number): void {
+  const keys = describeKeyring(readKeyringFile(file), now);
+  if (context.json) return writeJson(context, { file, keys });
+  const rows = [['key', 'use', 'algorithm', 'state', 'used from', 'retires'], ...keys.map(rowOf)];
+  const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? [];
+  for (const row of rows)
+    context.stdout(
+      `${row
+        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .join('  ')
+        .trimEnd()}\n`,
+    );
+}
+
+const rowOf = ({ kid, use, algorithm, state, activeFrom, retireAt }: KeyDescription): string[] => [
+  kid,
+  use,
+  algorithm,
+  state,
+  time(activeFrom),
+  retireAt === undefined ? '-' : time(retireAt),
+];
+
+const time = (epoch: number): string => new Date(epoch * 1_000).toISOString().replace('.000Z', 'Z');

@@ -1,0 +1,15 @@
+import type { Command } from './command.ts';
+
+type Entry = () => Promise<{ readonly command: Command }>;
+
+/** Every command, loaded only when it is called. To add one: a file that exports `command`, and a line here. */
+export const COMMANDS: Readonly<Record<string, Entry>> = {
+  check: () => import('./check.ts'),
+  explain: () => import('./explain.ts'),
+  keys: () => import('./keys.ts'),
+  'hash-password': () => import('./hash-password.ts'),
+  health: () => import('./health.ts'),
+  sleep: () => import('./sleep.ts'),
+  schema: () => import('./schema.ts'),
+  version: () => import('./version.ts'),
+};

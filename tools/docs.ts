@@ -1,0 +1,26 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { renderJsonSchema, renderReference } from '../src/config/reference.ts';
+
+export interface GeneratedFile {
+  /** From the root of the repository. */
+  readonly file: string;
+  readonly render: () => string;
+}
+
+/** Every file of docs/ that is written by a program. A test compares them with what is committed. */
+export const GENERATED: readonly GeneratedFile[] = [
+  { file: 'docs/configuration.md', render: renderReference },
+  { file: 'docs/configuration.schema.json', render: renderJsonSchema },
+];
+
+export const pathOf = ({ file }: GeneratedFile): string =>
+  fileURLToPath(new URL(`../${file}`, import.meta.url));
+
+if (import.meta.main)
+  for (const generated of GENERATED) {
+    mkdirSync(dirname(pathOf(generated)), { recursive: true });
+    writeFileSync(pathOf(generated), generated.render());
+    console.log(generated.file);
+  }
