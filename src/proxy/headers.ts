@@ -1,5 +1,6 @@
 import { randomFillSync } from 'node:crypto';
 import { writeScope } from '../domain/scope.ts';
+import { CERTIFICATE_HEADERS } from '../tls/forwarded-certificate.ts';
 import type { Caller } from './admission.ts';
 import type { RequestHead } from './request-head.ts';
 
@@ -46,11 +47,8 @@ const RESERVED = new Set([
   'x-method-override',
   'x-request-id',
   'proxy',
-  'client-cert',
-  'client-cert-chain',
-  'x-client-cert',
-  'x-arr-clientcert',
   '--proto--',
+  ...CERTIFICATE_HEADERS,
 ]);
 const RESERVED_PREFIXES = [
   'x-forwarded-',

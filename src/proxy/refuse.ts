@@ -125,7 +125,7 @@ const WORDS: Words = {
 };
 
 export function wordingOf<R extends ProxyRefusal['reason']>(refusal: RefusalOf<R>): Wording {
-  const words = WORDS[refusal.reason] as Wording | ((refusal: RefusalOf<R>) => Wording);
+  const words: Wording | ((refusal: RefusalOf<R>) => Wording) = WORDS[refusal.reason];
   return typeof words === 'function' ? words(refusal) : words;
 }
 

@@ -1,0 +1,178 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { type AccessRule, parsePattern } from '../../src/domain/access-rule.ts';
+import { compileRules, hostName, type MatchQuestion } from '../../src/domain/rule-matcher.ts';
+
+function rule(path: string, options: Partial<AccessRule> & { readonly on?: string } = {}): AccessRule {
+  const parsed = parsePattern(path);
+  if (!parsed.ok) throw new Error(parsed.problem);
+  const { on, ...rest } = options;
+  return {
+    name: path,
+    pattern: parsed.segments,
+    demand: { kind: 'any-token' },
+    upstream: 'default',
+    encodedSlash: false,
+    forwardAuthorization: false,
+    ...rest,
+    ...(on !== undefined && { methods: new Set(on.split(' ')) }),
+  };
+}
+
+const ask = (path: string, options: Partial<MatchQuestion> = {}): MatchQuestion => ({
+  method: 'GET',
+  host: 'gate.test',
+  target: { segments: path.slice(1).split('/').map(decodeURIComponent), encodedSlash: path.includes('%2F') },
+  ...options,
+});
+
+describe('patterns', () => {
+  test('a pattern is refused when it could be read in two ways', () => {
+    for (const text of ['a', '/a//b', '/a?b', '/a%20', '/a/../b', '/**/a', '/a*', '/a;b', ''])
+      expect([text, parsePattern(text).ok]).toEqual([text, false]);
+  });
+});
+
+describe('matching', () => {
+  const matched = (rules: AccessRule[], question: MatchQuestion): string | undefined =>
+    compileRules(rules).match(question)?.name;
+
+  test('the first rule that matches wins, whatever its shape', () => {
+    expect(matched([rule('/**'), rule('/a')], ask('/a'))).toBe('/**');
+    expect(matched([rule('/a'), rule('/**')], ask('/a'))).toBe('/a');
+    expect(matched([rule('/*/b'), rule('/a/b')], ask('/a/b'))).toBe('/*/b');
+    expect(matched([rule('/a/b'), rule('/*/b')], ask('/a/b'))).toBe('/a/b');
+    expect(matched([rule('/a/**'), rule('/*/b')], ask('/x/b'))).toBe('/*/b');
+  });
+
+  test('/a/** matches /a and everything below it, and nothing beside it', () => {
+    const rules = [rule('/a/**')];
+    for (const path of ['/a', '/a/', '/a/b', '/a/b/c'])
+      expect([path, matched(rules, ask(path))]).toEqual([path, '/a/**']);
+    for (const path of ['/', '/ab', '/b/a', '/A', '/a.', '/a%20', '/a;x'])
+      expect([path, matched(rules, ask(path))]).toEqual([path, undefined]);
+  });
+
+  test('a star stands for one segment that is not empty', () => {
+    const rules = [rule('/a/*')];
+    expect(matched(rules, ask('/a/b'))).toBe('/a/*');
+    for (const path of ['/a', '/a/', '/a/b/c'])
+      expect([path, matched(rules, ask(path))]).toEqual([path, undefined]);
+  });
+
+  test('an encoded reserved character is the character a rule names', () => {
+    expect(matched([rule('/v1:run'), rule('/**')], ask('/v1%3Arun'))).toBe('/v1:run');
+  });
+
+  test('methods are part of the match, and GET does not imply HEAD', () => {
+    const rules = [rule('/a', { on: 'GET POST', name: 'read' }), rule('/a', { name: 'rest' })];
+    expect(matched(rules, ask('/a'))).toBe('read');
+    expect(matched(rules, ask('/a', { method: 'HEAD' }))).toBe('rest');
+  });
+
+  test('the host is part of the match; its case, port and trailing dot are not', () => {
+    const rules = [
+      rule('/a', { host: 'admin.test', name: 'admin' }),
+      rule('/a', { name: 'any' }),
+      rule('/b', { host: 'admin.test', name: 'late' }),
+    ];
+    expect(matched(rules, ask('/a', { host: 'ADMIN.test:8443' }))).toBe('admin');
+    expect(matched(rules, ask('/a', { host: 'admin.test.' }))).toBe('admin');
+    expect(matched(rules, ask('/a'))).toBe('any');
+    expect(matched(rules, ask('/b'))).toBeUndefined();
+    expect(matched([rule('/**', { name: 'first' }), ...rules], ask('/a', { host: 'admin.test' }))).toBe(
+      'first',
+    );
+    expect(hostName('[::1]:80')).toBe('[::1]');
+  });
+
+  test('a path with an encoded slash meets only rules that let it stand', () => {
+    const rules = [
+      rule('/files/**', { name: 'closed' }),
+      rule('/files/*', { name: 'open', encodedSlash: true }),
+    ];
+    expect(matched(rules, ask('/files/a%2Fb'))).toBe('open');
+    expect(matched(rules, ask('/files/a'))).toBe('closed');
+    expect(compileRules(rules).encodedSlash).toBe(true);
+  });
+
+  test('a trace names each rule before the one that matches, and what it lacked', () => {
+    const rules = [
+      rule('/b'),
+      rule('/a', { on: 'POST', name: 'post' }),
+      rule('/a', { host: 'other.test', name: 'host' }),
+      rule('/a'),
+      rule('/**'),
+    ];
+    expect(
+      compileRules(rules)
+        .trace(ask('/a'))
+        .map(({ rule: { name }, misfit }) => [name, misfit]),
+    ).toEqual([
+      ['/b', 'path'],
+      ['post', 'method'],
+      ['host', 'host'],
+      ['/a', undefined],
+    ]);
+    expect(
+      compileRules(rules.slice(0, 2))
+        .trace(ask('/x'))
+        .map(({ misfit }) => misfit),
+    ).toEqual(['path', 'path']);
+  });
+
+  test('the tree finds what trying one rule after the other finds', () => {
+    const names = fc.constantFrom('a', 'b', '*');
+    const path = fc.tuple(fc.array(names, { maxLength: 3 }), fc.boolean());
+    const anyRule = fc
+      .tuple(
+        path,
+        fc.constantFrom(undefined, 'GET', 'POST'),
+        fc.constantFrom(undefined, 'gate.test', 'x.test'),
+        fc.boolean(),
+      )
+      .map(([[parts, rest], on, host, encodedSlash]) =>
+        rule(`/${[...parts, ...(rest ? ['**'] : [])].join('/')}`, {
+          encodedSlash,
+          ...(on && { on }),
+          ...(host && { host }),
+        }),
+      );
+    const question = fc
+      .tuple(
+        fc.array(fc.constantFrom('a', 'b', 'c', 'a%2Fb'), { maxLength: 4 }),
+        fc.constantFrom('GET', 'PUT'),
+      )
+      .map(([parts, method]) => ask(`/${parts.join('/')}`, { method }));
+    fc.assert(
+      fc.property(fc.array(anyRule, { maxLength: 12 }), question, (rules, asked) => {
+        const compiled = compileRules(rules);
+        const alone = rules.find(
+          (candidate) => compileRules([candidate]).trace(asked)[0]?.misfit === undefined,
+        );
+        const linear = rules.findIndex((candidate) => compileRules([candidate]).match(asked) !== undefined);
+        expect(compiled.match(asked)).toBe(linear < 0 ? undefined : rules[linear]);
+        expect(alone).toBe(linear < 0 ? undefined : rules[linear]);
+        // Every rule that a trace passes over lacks something.
+        const trace = compiled.trace(asked);
+        const passed = linear < 0 ? trace : trace.slice(0, -1);
+        expect(passed.every(({ misfit }) => misfit !== undefined)).toBe(true);
+        expect(trace.length).toBe(linear < 0 ? rules.length : linear + 1);
+      }),
+      { numRuns: 3_000 },
+    );
+  });
+
+  test('the number of rules does not change what one match costs', () => {
+    const many = compileRules(Array.from({ length: 1_000 }, (_, index) => rule(`/service-${index}/**`)));
+    const touched = { count: 0 };
+    const segments = new Proxy(['service-999', 'x'], {
+      get(list, key, receiver) {
+        if (typeof key === 'string' && /^\d+$/.test(key)) touched.count += 1;
+        return Reflect.get(list, key, receiver) as unknown;
+      },
+    });
+    expect(many.match(ask('/', { target: { segments, encodedSlash: false } }))?.name).toBe('/service-999/**');
+    expect(touched.count).toBeLessThan(5);
+  });
+});

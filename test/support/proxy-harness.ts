@@ -1,0 +1,161 @@
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { type AccessRule, type Demand, parsePattern } from '../../src/domain/access-rule.ts';
+import type { Bearer } from '../../src/domain/bearer.ts';
+import type { Integration } from '../../src/domain/integration.ts';
+import { parseScope, type Scope } from '../../src/domain/scope.ts';
+import type { CallNote } from '../../src/http/call.ts';
+import { createLogger } from '../../src/observability/logger.ts';
+import type { UpstreamSettings } from '../../src/proxy/forward.ts';
+import { createProxy, type ProxyDeps } from '../../src/proxy/proxy.ts';
+
+export function scope(text: string): Scope {
+  const parsed = parseScope(text);
+  if (!parsed.ok) throw new Error(`not a scope: ${text}`);
+  return parsed.value;
+}
+
+type RuleOptions = Partial<Omit<AccessRule, 'pattern' | 'demand' | 'methods' | 'clients'>> & {
+  readonly methods?: readonly string[];
+  readonly clients?: readonly string[];
+};
+
+/** `rule('/files/**', 'files:read')`; `public` and `any-token` are what they say. */
+export function rule(path: string, asks: string, options: RuleOptions = {}): AccessRule {
+  const parsed = parsePattern(path);
+  if (!parsed.ok) throw new Error(parsed.problem);
+  const demand: Demand =
+    asks === 'public' || asks === 'any-token' ? { kind: asks } : { kind: 'scope', scope: scope(asks) };
+  const { methods, clients, ...rest } = options;
+  return {
+    name: path,
+    pattern: parsed.segments,
+    demand,
+    upstream: 'default',
+    encodedSlash: false,
+    forwardAuthorization: false,
+    ...rest,
+    ...(methods && { methods: new Set(methods) }),
+    ...(clients && { clients: new Set(clients) }),
+  };
+}
+
+export const integration = (clientId: string, allowed: string): Integration => ({
+  clientId,
+  name: clientId,
+  scope: scope(allowed),
+  grants: new Set(['certificate', 'device']),
+  access: [],
+  accessLifetime: 3_600,
+  grantLifetime: 7_776_000,
+  bindToCertificate: false,
+});
+
+export const NOW = 1_900_000_000;
+
+export const bearer = (options: Partial<Bearer> = {}): Bearer => ({
+  grantId: 'grant-1',
+  generation: 1,
+  clientId: 'report-runner',
+  identity: 'local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}',
+  scope: scope('files:read'),
+  issuedAt: NOW - 60,
+  expires: NOW + 3_600,
+  keyId: 'k1',
+  ...options,
+});
+
+export interface ProxyHarness {
+  readonly port: number;
+  /** What the log line of each request would hold. */
+  readonly notes: CallNote[];
+  readonly log: string[];
+  close(): Promise<void>;
+}
+
+export interface HarnessOptions extends Partial<Omit<ProxyDeps, 'upstreams'>> {
+  readonly upstream: string | readonly string[];
+  readonly upstreamSettings?: Partial<UpstreamSettings>;
+  /** Access tokens and what they say. */
+  readonly tokens?: Readonly<Record<string, Bearer>>;
+  readonly certificate?: () => Buffer | undefined;
+}
+
+export const RULES: readonly AccessRule[] = [
+  rule('/public/**', 'public'),
+  rule('/files/**', 'files:read'),
+  rule('/admin/**', 'admin:manage'),
+];
+
+/** The proxy behind a real HTTP server, as the listener would call it; token reading and revocations from a table. */
+export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarness> {
+  const { upstream, upstreamSettings, tokens = { A: bearer() }, certificate, ...deps } = options;
+  const notes: CallNote[] = [];
+  const log: string[] = [];
+  const server = createServer({ keepAliveTimeout: 60_000, requireHostHeader: true });
+  await new Promise<void>((resolve) => {
+    server.listen(0, '127.0.0.1', resolve);
+  });
+  const { port } = server.address() as AddressInfo;
+  const integrations = new Map([
+    ['report-runner', integration('report-runner', 'files:read,write;reports:read')],
+  ]);
+  const proxy = createProxy({
+    rules: RULES,
+    upstreams: {
+      default: {
+        targets: typeof upstream === 'string' ? [upstream] : upstream,
+        timeouts: { connect: 1, headers: 5, idle: 5 },
+        connections: 8,
+        ...upstreamSettings,
+      },
+    },
+    publicUrl: `http://127.0.0.1:${port}`,
+    realm: 'gatehouse',
+    headers: {
+      user: 'X-Forwarded-User',
+      clientId: 'X-Forwarded-Client-Id',
+      scope: 'X-Forwarded-Scope',
+      cookie: '__Host-gatehouse',
+    },
+    maxBodyBytes: 1_048_576,
+    trusts: () => false,
+    now: () => NOW,
+    log: createLogger({ level: 'debug', format: 'json', write: (line) => log.push(line) }),
+    readAccess: (token) => tokens[token],
+    revocations: { isRevoked: () => false },
+    integrationOf: (clientId) => integrations.get(clientId),
+    ...deps,
+  });
+
+  let count = 0;
+  const serve = (request: IncomingMessage, response: ServerResponse): void => {
+    count += 1;
+    const id = `request-${count}`;
+    const gathered: { -readonly [K in keyof CallNote]: CallNote[K] } = {};
+    notes.push(gathered);
+    const peer = request.socket.remoteAddress ?? '';
+    void proxy.handle({
+      request,
+      response,
+      id,
+      arrivedAt: NOW,
+      peer,
+      clientAddress: peer,
+      certificate: certificate ?? (() => undefined),
+      notes: gathered,
+      note: (fields) => void Object.assign(gathered, fields),
+    });
+  };
+  server.on('request', serve).on('checkContinue', serve).on('checkExpectation', serve);
+  return {
+    port,
+    notes,
+    log,
+    async close() {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+      await proxy.close(1);
+    },
+  };
+}

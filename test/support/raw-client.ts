@@ -1,0 +1,98 @@
+import { connect, type Socket } from 'node:net';
+
+export interface RawAnswer {
+  readonly status: number;
+  readonly head: string;
+  readonly body: string;
+}
+
+export interface RawClient {
+  readonly socket: Socket;
+  send(text: string): void;
+  /** Everything received so far. */
+  text(): string;
+  /** Waits until what was received satisfies `condition`, or the other side closed; fails after `ms`. */
+  until(condition: (text: string) => boolean, ms?: number): Promise<string>;
+  closed(ms?: number): Promise<string>;
+  /** How the other side closed: undefined while it is open. */
+  ending(): 'end' | 'reset' | undefined;
+  destroy(): void;
+}
+
+export async function rawClient(port: number): Promise<RawClient> {
+  const socket = connect(port, '127.0.0.1');
+  let received = '';
+  let ending: 'end' | 'reset' | undefined;
+  const watchers = new Set<() => void>();
+  const wake = (): void => watchers.forEach((watch) => watch());
+  socket.setEncoding('latin1');
+  socket.on('data', (part: string) => {
+    received += part;
+    wake();
+  });
+  socket.on('error', () => {
+    ending ??= 'reset';
+  });
+  socket.on('end', () => {
+    ending ??= 'end';
+  });
+  socket.on('close', () => {
+    ending ??= 'end';
+    wake();
+  });
+  await new Promise<void>((resolve, reject) => {
+    socket.once('connect', resolve).once('error', reject);
+  });
+  const until = (condition: (text: string) => boolean, ms = 5_000): Promise<string> =>
+    new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        watchers.delete(watch);
+        reject(new Error(`waited ${ms} ms in vain; received: ${JSON.stringify(received.slice(0, 400))}`));
+      }, ms);
+      const watch = (): void => {
+        if (!condition(received) && ending === undefined) return;
+        clearTimeout(timer);
+        watchers.delete(watch);
+        resolve(received);
+      };
+      watchers.add(watch);
+      watch();
+    });
+  return {
+    socket,
+    send: (text) => void socket.write(text, 'latin1'),
+    text: () => received,
+    until,
+    closed: (ms) => until(() => false, ms),
+    ending: () => ending,
+    destroy: () => socket.destroy(),
+  };
+}
+
+/** Is there a whole answer (by Content-Length, by the last chunk, or without a body) in this text? */
+export function wholeAnswer(text: string, toHead = false): boolean {
+  const end = text.indexOf('\r\n\r\n');
+  if (end < 0) return false;
+  const head = text.slice(0, end).toLowerCase();
+  if (toHead || / (?:1\d\d|204|304) /.test(head.slice(0, 14))) return true;
+  const length = /\r\ncontent-length: *(\d+)/.exec(head)?.[1];
+  if (length !== undefined) return text.length >= end + 4 + Number(length);
+  return head.includes('transfer-encoding: chunked') && text.endsWith('0\r\n\r\n');
+}
+
+export function readAnswer(text: string): RawAnswer {
+  const end = text.indexOf('\r\n\r\n');
+  const head = end < 0 ? text : text.slice(0, end);
+  return { status: Number(head.split(' ')[1]), head, body: end < 0 ? '' : text.slice(end + 4) };
+}
+
+/** One connection, one message, one answer. */
+export async function rawRequest(port: number, message: string): Promise<RawAnswer> {
+  const client = await rawClient(port);
+  try {
+    client.send(message);
+    return readAnswer(await client.until((text) => wholeAnswer(text, message.startsWith('HEAD'))));
+  } finally {
+    client.destroy();
+  }
+}

@@ -1,0 +1,145 @@
+import { createServer, type Server, type Socket } from 'node:net';
+
+/** A request as its bytes say, read by a parser of our own: what the upstream really got. */
+export interface Recorded {
+  readonly method: string;
+  readonly target: string;
+  /** Lower-case names, in order. */
+  readonly headers: readonly (readonly [string, string])[];
+  readonly body: string;
+  readonly trailers: readonly string[];
+  readonly connection: number;
+}
+
+export type Reply = (socket: Socket, request: Recorded) => void;
+
+export interface RecordingUpstream {
+  readonly port: number;
+  readonly url: string;
+  readonly requests: Recorded[];
+  /** All bytes of all connections. */
+  bytes(): string;
+  connections(): number;
+  open(): number;
+  /** How requests are answered from now on. */
+  reply(reply: Reply): void;
+  reset(): void;
+  close(): Promise<void>;
+}
+
+export const ok: Reply = (socket, { method, target }) => {
+  const body = `${method} ${target}`;
+  socket.write(
+    `HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: ${body.length}\r\n\r\n${method === 'HEAD' ? '' : body}`,
+  );
+};
+
+/** Raw TCP: keeps every byte, reads requests strictly, and answers each with well-formed HTTP. */
+export async function recordingUpstream(listenOn: number | string = 0): Promise<RecordingUpstream> {
+  const requests: Recorded[] = [];
+  const sockets = new Set<Socket>();
+  let received = '';
+  let connections = 0;
+  let reply = ok;
+  const server: Server = createServer((socket) => {
+    connections += 1;
+    const connection = connections;
+    let waiting = '';
+    sockets.add(socket);
+    socket.setEncoding('latin1');
+    socket.on('close', () => sockets.delete(socket)).on('error', () => {});
+    socket.on('data', (text: string) => {
+      received += text;
+      waiting += text;
+      for (
+        let read = readRequest(waiting, connection);
+        read !== undefined;
+        read = readRequest(waiting, connection)
+      ) {
+        waiting = waiting.slice(read.length);
+        requests.push(read.request);
+        reply(socket, read.request);
+      }
+    });
+  });
+  await new Promise<void>((resolve) => {
+    if (typeof listenOn === 'string') server.listen(listenOn, resolve);
+    else server.listen(listenOn, '127.0.0.1', resolve);
+  });
+  const address = server.address();
+  const port = typeof address === 'object' && address !== null ? address.port : 0;
+  return {
+    port,
+    url: `http://127.0.0.1:${port}`,
+    requests,
+    bytes: () => received,
+    connections: () => connections,
+    open: () => sockets.size,
+    reply: (next) => {
+      reply = next;
+    },
+    reset() {
+      requests.length = 0;
+      received = '';
+      connections = 0;
+      reply = ok;
+    },
+    async close() {
+      for (const socket of sockets) socket.destroy();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
+
+/** The values of a header, by its exact lower-case name. */
+export const valuesOf = (request: Recorded | undefined, name: string): string[] =>
+  (request?.headers ?? []).filter(([given]) => given === name).map(([, value]) => value);
+
+function readRequest(
+  bytes: string,
+  connection: number,
+): { readonly request: Recorded; readonly length: number } | undefined {
+  const headEnd = bytes.indexOf('\r\n\r\n');
+  if (headEnd < 0) return undefined;
+  const [line = '', ...fields] = bytes.slice(0, headEnd).split('\r\n');
+  const [method = '', target = ''] = line.split(' ');
+  const headers = fields.map((field): [string, string] => {
+    const colon = field.indexOf(':');
+    return [field.slice(0, colon).toLowerCase(), field.slice(colon + 1).trim()];
+  });
+  const valueOf = (name: string): string | undefined => headers.find(([given]) => given === name)?.[1];
+  const start = headEnd + 4;
+  if (valueOf('transfer-encoding') === 'chunked') {
+    const read = readChunks(bytes, start);
+    if (read === undefined) return undefined;
+    const { body, trailers, end } = read;
+    return { request: { method, target, headers, body, trailers, connection }, length: end };
+  }
+  const end = start + Number(valueOf('content-length') ?? 0);
+  if (bytes.length < end) return undefined;
+  const body = bytes.slice(start, end);
+  return { request: { method, target, headers, body, trailers: [], connection }, length: end };
+}
+
+function readChunks(
+  bytes: string,
+  start: number,
+): { readonly body: string; readonly trailers: readonly string[]; readonly end: number } | undefined {
+  let body = '';
+  let at = start;
+  while (true) {
+    const lineEnd = bytes.indexOf('\r\n', at);
+    if (lineEnd < 0) return undefined;
+    const size = Number.parseInt(bytes.slice(at, lineEnd), 16);
+    if (Number.isNaN(size)) throw new Error('the upstream got a chunk without a size');
+    at = lineEnd + 2;
+    if (size === 0) {
+      const end = bytes.startsWith('\r\n', at) ? at : bytes.indexOf('\r\n\r\n', at) + 2;
+      if (end < at) return undefined;
+      return { body, trailers: bytes.slice(at, end).split('\r\n').filter(Boolean), end: end + 2 };
+    }
+    if (bytes.length < at + size + 2) return undefined;
+    body += bytes.slice(at, at + size);
+    at += size + 2;
+  }
+}
