@@ -1,0 +1,63 @@
+import type { Refusal } from '../domain/refusal.ts';
+import type { Fault } from '../ports/fault.ts';
+import type { Page } from './layout.ts';
+import { noticePage } from './views.ts';
+import type { Place, Room } from './visit.ts';
+
+type Said = Pick<Room, 'words' | 'at'>;
+
+const startAgain = ({ words, at }: Said) => ({ href: at(''), text: words.startAgain });
+
+/** A device request that can no longer be decided. What is unknown and what has run out look the same. */
+export function endedPage(room: Said, refusal: Refusal): Page {
+  const { words } = room;
+  const link = startAgain(room);
+  switch (refusal.reason) {
+    case 'device_code_unknown':
+    case 'device_code_expired':
+      return noticePage(words.gone, { status: 410, link });
+    case 'device_code_spent':
+      return noticePage(words.spent, { status: 409, link });
+    case 'device_denied':
+      return noticePage(words.alreadyDenied, { status: 409, link });
+    case 'device_closed':
+      return noticePage(words.closed, { status: 409, link });
+    default:
+      return noticePage(words.withdrawn, { status: 409, link });
+  }
+}
+
+export const tooManyPage = (room: Said, seconds: number): Page =>
+  noticePage(
+    { title: room.words.tooMany.title, lead: room.words.tooMany.lead(room.words.minutes(seconds)) },
+    { status: 429, retryAfter: seconds, link: { href: room.at(''), text: room.words.tryAgain } },
+  );
+
+export const expiredPage = (room: Said): Page =>
+  noticePage(room.words.expired, { status: 403, link: startAgain(room) });
+
+export const refusedPage = (room: Said): Page =>
+  noticePage(room.words.refused, { status: 403, link: startAgain(room) });
+
+export const unreadablePage = (room: Said, status: number): Page =>
+  noticePage(room.words.unreadable, { status, link: startAgain(room) });
+
+export const missingPage = (room: Said): Page =>
+  noticePage(room.words.missingPage, { status: 404, link: startAgain(room) });
+
+export const wrongMethodPage = (room: Said, allow: string): Page =>
+  noticePage(room.words.wrongMethod, { status: 405, allow, link: startAgain(room) });
+
+/** Our own failure. It is never told as the person's mistake, and the way back leads to the page they were on. */
+export const faultPage = (room: Said, fault: Fault, back: Place): Page =>
+  noticePage(fault.code === 'overloaded' ? room.words.busy : room.words.away, {
+    status: 503,
+    retryAfter: fault.retryAfter,
+    link: { href: room.at(back), text: room.words.tryAgain },
+  });
+
+export const failurePage = (room: Said, callId: string, back: Place): Page =>
+  noticePage(
+    { ...room.words.failed, small: room.words.failed.reference(callId) },
+    { status: 500, link: { href: room.at(back), text: room.words.tryAgain } },
+  );
