@@ -2,7 +2,7 @@ import { type Database, open, type RootDatabase } from 'lmdb';
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import { corrupt } from './embedded-check.ts';
-import { type StoreFiles, unavailable } from './embedded-folder.ts';
+import { isDiskFull, type StoreFiles, unavailable } from './embedded-folder.ts';
 import { type WriteLine, writeLine } from './embedded-writes.ts';
 
 export const RECORD_KINDS = ['grants', 'devices', 'userCodes', 'notes'] as const;
@@ -50,7 +50,7 @@ export function openEnv(files: StoreFiles, mapSize: number, now: () => Epoch): E
   }
   const table = (name: string): Table =>
     root.openDB<Buffer, string>(name, { encoding: 'binary', useVersions: true });
-  const writes = writeLine(now);
+  const writes = writeLine(now, () => isDiskFull(files));
   let closed = false;
   try {
     const tables = {
@@ -95,7 +95,7 @@ function openFault(files: StoreFiles, error: unknown): Fault {
   const words = error instanceof Error ? error.message : '';
   if (/MDB_INVALID|MDB_CORRUPTED|MDB_VERSION_MISMATCH|MDB_PAGE_NOTFOUND/.test(words))
     return corrupt(files.data, words, error);
-  if (/No space left|ENOSPC|quota/i.test(words))
+  if (isDiskFull(files))
     return new Fault('store_full', `no space left to open the store in ${files.folder}`, { cause: error });
   return unavailable(`cannot open the store in ${files.folder}: ${words}`, error);
 }

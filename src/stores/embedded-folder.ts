@@ -1,15 +1,19 @@
 import {
+  accessSync,
   chmodSync,
   closeSync,
+  constants,
   fsyncSync,
   lstatSync,
   mkdirSync,
   openSync,
+  realpathSync,
   renameSync,
   type Stats,
+  statfsSync,
   writeSync,
 } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { Fault } from '../ports/fault.ts';
 import { corrupt } from './embedded-check.ts';
@@ -81,17 +85,39 @@ const statOf = (path: string): Stats | undefined => lstatSync(path, { throwIfNoE
 export function prepareFolder(files: StoreFiles): readonly string[] {
   const { folder } = files;
   return onDisk(folder, () => {
-    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    makeFolder(folder);
     const told: string[] = [];
     const isFolder = (stat: Stats): boolean => stat.isDirectory();
     const isFile = (stat: Stats): boolean => stat.isFile();
     tighten(folder, 0o700, isFolder, told);
     for (const file of [files.data, files.readers, files.lock, files.marker])
       tighten(file, 0o600, isFile, told);
-    // Made here, so that it never exists with another mode, and a folder that cannot be written is known at once.
-    closeSync(openSync(files.lock, 'a', 0o600));
+    accessSync(folder, constants.W_OK);
+    // Made here, so that it never exists with another mode. One that exists stays unopened: see `takeLock`.
+    if (statOf(files.lock) === undefined) closeSync(openSync(files.lock, 'ax', 0o600));
     return told;
   });
+}
+
+function makeFolder(folder: string): void {
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+  } catch {
+    // Node says ENOENT here for a read-only or full file system; one step at a time tells the real reason.
+    const missing: string[] = [];
+    for (let at = folder; statOf(at) === undefined && at !== dirname(at); at = dirname(at))
+      missing.unshift(at);
+    for (const step of missing) mkdirSync(step, { mode: 0o700 });
+    if (missing.length === 0) throw unavailable(`${folder} is not a folder`);
+  }
+}
+
+const LEAST_FREE_BYTES = 64 * 1024;
+
+/** LMDB can rewrite a few bytes in pages it has to spare when nothing new would fit, and reports a write cut short as EIO. */
+export function isDiskFull(files: StoreFiles): boolean {
+  const { bavail, bsize } = statfsSync(files.folder);
+  return bavail * bsize < LEAST_FREE_BYTES;
 }
 
 function tighten(path: string, mode: number, isKind: (stat: Stats) => boolean, told: string[]): void {
@@ -157,6 +183,8 @@ export function requireOpened(files: StoreFiles): void {
  * process: POSIX drops a process's locks on a file when any of its descriptors is closed.
  */
 export function takeLock(files: StoreFiles): () => void {
+  const folder = realpathSync(files.folder);
+  if (ownedHere.has(folder)) throw locked(files);
   let db: DatabaseSync;
   try {
     db = new DatabaseSync(files.lock, { timeout: 0 });
@@ -164,17 +192,27 @@ export function takeLock(files: StoreFiles): () => void {
     throw unavailable(`cannot open the lock ${files.lock}`, error);
   }
   try {
-    db.exec('BEGIN EXCLUSIVE');
+    // No journal: the lock is all we want of this file, and it must be had on a full disk too.
+    db.exec('PRAGMA journal_mode = OFF; BEGIN EXCLUSIVE');
   } catch (error) {
     db.close();
     const SQLITE_BUSY = 5;
     if (error instanceof Error && 'errcode' in error && error.errcode === SQLITE_BUSY)
-      throw new Fault(
-        'store_locked',
-        `the store in ${files.folder} is in use by another gatehouse; stop that one, or give this one its own folder (store.path)`,
-        { cause: error },
-      );
+      throw locked(files, error);
     throw unavailable(`cannot lock ${files.lock}`, error);
   }
-  return () => db.close();
+  ownedHere.add(folder);
+  return () => {
+    if (!ownedHere.delete(folder)) return;
+    db.close();
+  };
 }
+
+const ownedHere = new Set<string>();
+
+const locked = (files: StoreFiles, cause?: unknown): Fault =>
+  new Fault(
+    'store_locked',
+    `the store in ${files.folder} is in use by another gatehouse; stop that one, or give this one its own folder (store.path)`,
+    { cause },
+  );

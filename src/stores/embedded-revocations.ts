@@ -46,34 +46,33 @@ export function embeddedRevocations(env: Env, now: () => Epoch): RevocationLog {
     knownStamp = stamp;
   };
 
+  const write = async (key: string, asked: RevocationEntry): Promise<void> => {
+    for (let tries = 0; tries < MAX_TRIES; tries += 1) {
+      const found = env.fresh(() => table.getEntry(key));
+      const known = found && unpack(found.value);
+      const entry = known === undefined ? asked : stricter(known, asked);
+      if (known !== undefined && known.limit === entry.limit && known.keepUntil === entry.keepUntil) return;
+      const change = (): void => {
+        void table.put(key, pack(entry), found === undefined ? firstVersion() : (found.version ?? 0) + 1);
+        if (known?.keepUntil !== entry.keepUntil) {
+          if (known !== undefined) void env.expiry.remove(expiryKey(known.keepUntil, 'revocations', key));
+          void env.expiry.put(expiryKey(entry.keepUntil, 'revocations', key), EMPTY);
+        }
+        if (!key.startsWith('g:'))
+          void table.put(STAMP, pack({ limit: firstVersion(), keepUntil: 0 }), firstVersion());
+      };
+      const done = await env.writes.write(() =>
+        found === undefined
+          ? table.ifNoExists(key, change)
+          : table.ifVersion(key, found.version ?? 0, change),
+      );
+      if (done) return;
+    }
+    throw new Fault('overloaded', 'too many writers for one revocation');
+  };
+
   return {
-    async announce(revocation) {
-      const key = keyOf(revocation);
-      if (!isUsableId(key)) throw new RangeError('not a name the store can keep');
-      const asked = entryOf(revocation);
-      for (let tries = 0; tries < 50; tries += 1) {
-        const found = env.fresh(() => table.getEntry(key));
-        const known = found && unpack(found.value);
-        const entry = known === undefined ? asked : stricter(known, asked);
-        if (known !== undefined && known.limit === entry.limit && known.keepUntil === entry.keepUntil) return;
-        const change = (): void => {
-          void table.put(key, pack(entry), found === undefined ? firstVersion() : (found.version ?? 0) + 1);
-          if (known?.keepUntil !== entry.keepUntil) {
-            if (known !== undefined) void env.expiry.remove(expiryKey(known.keepUntil, 'revocations', key));
-            void env.expiry.put(expiryKey(entry.keepUntil, 'revocations', key), EMPTY);
-          }
-          if (revocation.of !== 'grant')
-            void table.put(STAMP, pack({ limit: firstVersion(), keepUntil: 0 }), firstVersion());
-        };
-        const done = await env.writes.write(() =>
-          found === undefined
-            ? table.ifNoExists(key, change)
-            : table.ifVersion(key, found.version ?? 0, change),
-        );
-        if (done) return;
-      }
-      throw new Fault('overloaded', 'too many writers for one revocation');
-    },
+    announce: oneAtATime(write),
 
     isRevoked: ({ grantId, generation, clientId, identity, issuedAt }) =>
       env.fresh(() => {
@@ -84,6 +83,49 @@ export function embeddedRevocations(env: Env, now: () => Epoch): RevocationLog {
           (anyIdentity && issuedAt < limitOf(identityKey(identity)))
         );
       }),
+  };
+}
+
+/** Whoever loses to another process looks again; more often than this is no race but a fault. */
+const MAX_TRIES = 50;
+
+/**
+ * Announcements for one key would only get in each other's way: one is written at a time, and those that come
+ * meanwhile become one, the strictest of them.
+ */
+function oneAtATime(
+  write: (key: string, entry: RevocationEntry) => Promise<void>,
+): RevocationLog['announce'] {
+  const running = new Map<string, Promise<void>>();
+  const waiting = new Map<string, { entry: RevocationEntry; readonly done: Promise<void> }>();
+
+  const start = (key: string, entry: RevocationEntry): Promise<void> => {
+    const written = write(key, entry).finally(() => running.delete(key));
+    running.set(key, written);
+    return written;
+  };
+
+  const afterwards = async (before: Promise<void>, key: string): Promise<void> => {
+    await before.catch(() => {});
+    const next = waiting.get(key);
+    waiting.delete(key);
+    if (next !== undefined) await start(key, next.entry);
+  };
+
+  return async (revocation) => {
+    const key = keyOf(revocation);
+    if (!isUsableId(key)) throw new RangeError('not a name the store can keep');
+    const entry = entryOf(revocation);
+    const joined = waiting.get(key);
+    if (joined !== undefined) {
+      joined.entry = stricter(joined.entry, entry);
+      return joined.done;
+    }
+    const before = running.get(key);
+    if (before === undefined) return start(key, entry);
+    const turn = { entry, done: afterwards(before, key) };
+    waiting.set(key, turn);
+    return turn.done;
   };
 }
 

@@ -27,7 +27,7 @@ interface Waiting {
   readonly reject: (fault: Fault) => void;
 }
 
-export function writeLine(now: () => Epoch): WriteLine {
+export function writeLine(now: () => Epoch, isDiskFull: () => boolean): WriteLine {
   let waiting: Waiting[] = [];
   let running: Promise<void> | undefined;
   let closed = false;
@@ -60,7 +60,7 @@ export function writeLine(now: () => Epoch): WriteLine {
           resolve(await change());
           worked = true;
         } catch (error) {
-          const fault = await faultOf(error);
+          const fault = await faultOf(error, isDiskFull);
           failed = fault;
           reject(fault);
         }
@@ -112,27 +112,31 @@ export function writeLine(now: () => Epoch): WriteLine {
 const MDB_MAP_FULL = -30792;
 const MDB_CORRUPTED = -30796;
 const MDB_PAGE_NOTFOUND = -30797;
+const EIO = 5;
 const ENOSPC = 28;
 const EDQUOT = 122;
 
 /** lmdb rejects a write with "Commit failed" and tells the reason in a second promise, which must be listened to. */
-async function faultOf(error: unknown): Promise<Fault> {
+async function faultOf(error: unknown, isDiskFull: () => boolean): Promise<Fault> {
   if (error instanceof Fault) return error;
   const reason = await reasonOf(error);
   const code = reason instanceof Error && 'code' in reason ? reason.code : undefined;
+  const full = (): Fault =>
+    new Fault('store_full', 'the store has no space left to write', { cause: reason, retryAfter: 5 });
   switch (code) {
     case ENOSPC:
     case EDQUOT:
     case MDB_MAP_FULL:
-      return new Fault('store_full', 'the store has no space left to write', {
-        cause: reason,
-        retryAfter: 5,
-      });
+      return full();
     case MDB_CORRUPTED:
     case MDB_PAGE_NOTFOUND:
       return new Fault('store_corrupt', 'the store met a damaged page; restore a backup', { cause: reason });
+    case EIO:
     default:
-      return new Fault('store_unavailable', 'the store could not write', { cause: reason });
+      // A write that a full disk cut short is reported as EIO.
+      return isDiskFull()
+        ? full()
+        : new Fault('store_unavailable', 'the store could not write', { cause: reason });
   }
 }
 

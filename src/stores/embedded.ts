@@ -1,4 +1,3 @@
-import { statfs } from 'node:fs/promises';
 import type { DeviceRequest } from '../domain/device-request.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
@@ -9,6 +8,7 @@ import { checkDataFile } from './embedded-check.ts';
 import { type Env, openEnv } from './embedded-env.ts';
 import {
   filesIn,
+  isDiskFull,
   prepareFolder,
   requireOpened,
   type StoreFiles,
@@ -145,16 +145,13 @@ function sweeper(
 }
 
 const PULSE_EVERY_MS = 1000;
-const LEAST_FREE_BYTES = 64 * 1024;
 
 /** Writes a few bytes for real, at most once a second; asked more often it gives the last answer. */
 function pulse(env: Env, files: StoreFiles): () => Promise<void> {
   let last: { readonly at: number; readonly answer: Promise<void> } | undefined;
   const beat = async (): Promise<void> => {
     await env.writes.write(() => env.pulse.put('pulse', Buffer.from([1]), firstVersion()));
-    // LMDB can rewrite a few bytes in pages it has to spare when nothing new would fit any more.
-    const { bavail, bsize } = await statfs(files.folder);
-    if (bavail * bsize < LEAST_FREE_BYTES)
+    if (isDiskFull(files))
       throw new Fault('store_full', `no space left in ${files.folder}`, { retryAfter: 5 });
     env.requireRoom();
   };

@@ -1,0 +1,140 @@
+import { execFileSync } from 'node:child_process';
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { Fault } from '../../src/ports/fault.ts';
+import type { Store } from '../../src/ports/store.ts';
+import { openEmbedded } from '../../src/stores/embedded.ts';
+import { aFolder, aGrant, LATER, NOW, openOwner } from '../support/store-fixtures.ts';
+
+/** A small file system of its own; undefined when this user may not mount. */
+function smallDisk(): { readonly path: string; remove(): void } | undefined {
+  const folder = aFolder();
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=2m,mode=0700', 'tmpfs', folder.path], {
+      stdio: 'pipe',
+    });
+  } catch {
+    folder.remove();
+    return undefined;
+  }
+  return {
+    path: folder.path,
+    remove() {
+      execFileSync('umount', ['-l', folder.path]);
+      folder.remove();
+    },
+  };
+}
+
+const until = async (what: string, holds: () => Promise<boolean>): Promise<void> => {
+  const end = performance.now() + 10_000;
+  while (!(await holds())) {
+    if (performance.now() > end) throw new Error(`waited too long: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+};
+
+const codeOf = async (act: Promise<unknown>): Promise<string> => {
+  try {
+    await act;
+    return 'fine';
+  } catch (error) {
+    return error instanceof Fault ? error.code : String(error);
+  }
+};
+
+/** Writes until that fails. */
+const fill = async (store: Store): Promise<void> => {
+  for (let count = 0; count < 20_000; count += 1) await store.grants.create(`fill-${count}`, aGrant(), LATER);
+};
+
+test('S16 on a full disk writes say so, nothing acknowledged is lost, reads go on, and writing works again when there is space', async (context) => {
+  const disk = smallDisk();
+  if (disk === undefined) return context.skip('this user may not mount a tmpfs');
+  const stray: unknown[] = [];
+  const onStray = (reason: unknown): void => void stray.push(reason);
+  process.on('unhandledRejection', onStray);
+  const path = join(disk.path, 'store');
+  const ballast = join(disk.path, 'ballast');
+  writeFileSync(ballast, Buffer.alloc(900 * 1024));
+  let time = NOW;
+  let store = await openOwner(path, () => time);
+
+  const written: string[] = [];
+  const faults = new Set<string>();
+  for (let count = 0; count < 20_000 && faults.size === 0; count += 20)
+    await Promise.all(
+      Array.from({ length: 20 }, async (_, index) => {
+        const id = `g${count + index}`;
+        const code = await codeOf(store.grants.create(id, aGrant({ id }), LATER));
+        if (code === 'fine') written.push(id);
+        else faults.add(code);
+      }),
+    );
+  expect([...faults]).toEqual(['store_full']);
+  expect(written.length).toBeGreaterThan(100);
+  await until('the probe sees it', async () => (await codeOf(store.probe())) === 'store_full');
+  for (const id of written) expect((await store.grants.read(id))?.record.id).toBe(id);
+  expect(store.recoveredAt()).toBe(0);
+
+  await store.close();
+  store = await openOwner(path, () => time);
+  for (const id of written) expect(await store.grants.read(id)).toBeDefined();
+  await until('it is still full', async () => (await codeOf(store.probe())) === 'store_full');
+  await until('it is still full', async () => (await codeOf(fill(store))) === 'store_full');
+
+  rmSync(ballast);
+  time += 60;
+  await until(
+    'writing works again',
+    async () => (await codeOf(store.grants.create('after', aGrant(), LATER))) === 'fine',
+  );
+  await until('the probe sees that', async () => (await codeOf(store.probe())) === 'fine');
+  expect(store.recoveredAt()).toBe(NOW + 60);
+  await store.close();
+
+  const again = await openOwner(path);
+  for (const id of [...written, 'after']) expect(await again.grants.read(id)).toBeDefined();
+  await again.close();
+  expect(stray).toEqual([]);
+  process.off('unhandledRejection', onStray);
+  disk.remove();
+});
+
+test('S16 a store that cannot even be made for lack of space says so', async (context) => {
+  const disk = smallDisk();
+  if (disk === undefined) return context.skip('this user may not mount a tmpfs');
+  try {
+    writeFileSync(join(disk.path, 'ballast'), Buffer.alloc(2 * 2 ** 20));
+  } catch {
+    // Full is what it should be.
+  }
+  expect(await codeOf(openOwner(join(disk.path, 'store')))).toBe('store_full');
+  disk.remove();
+});
+
+test('a store at its configured limit refuses new grants, and still revokes and replaces', async () => {
+  const folder = aFolder();
+  let time = NOW;
+  const store = await openEmbedded({ path: folder.path, mapSize: 2 ** 20, role: 'owner', now: () => time });
+  let code = 'fine';
+  let count = 0;
+  for (; code === 'fine' && count < 20_000; count += 1)
+    code = await codeOf(store.grants.create(`g${count}`, aGrant(), LATER));
+  expect(code).toBe('store_full');
+  expect(count).toBeGreaterThan(500);
+  const found = await store.grants.read('g0');
+  if (found === undefined) throw new Error('gone');
+  expect(await store.grants.replace('g0', found.version, aGrant({ revokedAt: NOW }), LATER)).toBe('replaced');
+  await store.revocations.announce({ of: 'grant', grantId: 'g0', belowGeneration: 9, keepUntil: LATER });
+
+  time = LATER;
+  await store.sweep();
+  await until(
+    'there is room again',
+    async () => (await codeOf(store.grants.create('new', aGrant(), LATER + 9))) === 'fine',
+  );
+  await store.close();
+  folder.remove();
+});
