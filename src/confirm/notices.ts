@@ -1,4 +1,4 @@
-import type { Refusal } from '../domain/refusal.ts';
+import type { Refusal, RefusalReason } from '../domain/refusal.ts';
 import type { Fault } from '../ports/fault.ts';
 import type { Page } from './layout.ts';
 import { noticePage } from './views.ts';
@@ -8,23 +8,21 @@ type Said = Pick<Room, 'words' | 'at'>;
 
 const startAgain = ({ words, at }: Said) => ({ href: at(''), text: words.startAgain });
 
-/** A device request that can no longer be decided. What is unknown and what has run out look the same. */
-export function endedPage(room: Said, refusal: Refusal): Page {
-  const { words } = room;
-  const link = startAgain(room);
-  switch (refusal.reason) {
-    case 'device_code_unknown':
-    case 'device_code_expired':
-      return noticePage(words.gone, { status: 410, link });
-    case 'device_code_spent':
-      return noticePage(words.spent, { status: 409, link });
-    case 'device_denied':
-      return noticePage(words.alreadyDenied, { status: 409, link });
-    case 'device_closed':
-      return noticePage(words.closed, { status: 409, link });
-    default:
-      return noticePage(words.withdrawn, { status: 409, link });
-  }
+/** What has become of a request that can no longer be decided. What is unknown and what has run out look the same. */
+const ENDS = {
+  device_code_unknown: { said: 'gone', status: 410 },
+  device_code_expired: { said: 'gone', status: 410 },
+  device_code_spent: { said: 'spent', status: 409 },
+  device_denied: { said: 'alreadyDenied', status: 409 },
+  device_closed: { said: 'closed', status: 409 },
+} as const satisfies Partial<Record<RefusalReason, { said: keyof Room['words']; status: number }>>;
+
+const hasEnd = (reason: RefusalReason): reason is keyof typeof ENDS => Object.hasOwn(ENDS, reason);
+
+export function endedPage(room: Said, { reason }: Refusal): Page {
+  // Anything else: the integration was taken away, or its device flow, since the device asked.
+  const { said, status } = hasEnd(reason) ? ENDS[reason] : ({ said: 'withdrawn', status: 409 } as const);
+  return noticePage(room.words[said], { status, link: startAgain(room) });
 }
 
 export const tooManyPage = (room: Said, seconds: number): Page =>

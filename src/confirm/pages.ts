@@ -41,6 +41,8 @@ export interface ConfirmDeps {
   /** Seconds. */
   readonly sessionLifetime: number;
   readonly bodyTimeout: number;
+  /** The browser's certificate, DER. Default: the one of the connection; behind a front proxy it comes otherwise. */
+  readonly certificateOf?: (call: Call) => Uint8Array | undefined;
   readonly brand?: string;
   readonly words?: Words;
 }
@@ -70,12 +72,12 @@ const STEPS: Readonly<Record<Place, Step>> = {
 
 export function createConfirmPages(deps: ConfirmDeps): ConfirmPages {
   const { desk, basePath, publicUrl, rates, memory, words = english, brand = 'gatehouse' } = deps;
-  const { origin, protocol } = new URL(publicUrl);
+  const { origin } = new URL(publicUrl);
   const sessions = createSessions({
     sealer: desk.sealer,
     now: desk.now,
     lifetime: deps.sessionLifetime,
-    https: protocol === 'https:',
+    publicUrl,
   });
   const at = (place: Place): string => basePath + place;
   const room: Room = {
@@ -84,6 +86,7 @@ export function createConfirmPages(deps: ConfirmDeps): ConfirmPages {
     rates,
     sessions,
     words,
+    certificateOf: deps.certificateOf ?? ((call) => call.certificate()),
     at,
     form: (session, place) => ({
       action: at(place),

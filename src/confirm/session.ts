@@ -20,6 +20,10 @@ const Session = z.strictObject({
 });
 export type Session = Readonly<z.output<typeof Session>>;
 
+/** Over https the cookie is locked to this host and to TLS by its name; plain http, for development, cannot. */
+export const sessionCookie = (publicUrl: string): string =>
+  publicUrl.startsWith('https:') ? '__Host-gatehouse' : 'gatehouse';
+
 const COOKIE = 'device page session';
 const FORM = 'device page form';
 
@@ -27,8 +31,7 @@ export interface SessionDeps {
   readonly sealer: Sealer;
   readonly now: () => Epoch;
   readonly lifetime: number;
-  /** Over https the cookie is locked to this host and to TLS; plain http is for development and cannot. */
-  readonly https: boolean;
+  readonly publicUrl: string;
 }
 
 export interface Sessions {
@@ -43,8 +46,9 @@ export interface Sessions {
   isFormToken(token: string, session: Session, form: string, requestId?: string): boolean;
 }
 
-export function createSessions({ sealer, now, lifetime, https }: SessionDeps): Sessions {
-  const name = https ? '__Host-gatehouse' : 'gatehouse';
+export function createSessions({ sealer, now, lifetime, publicUrl }: SessionDeps): Sessions {
+  const name = sessionCookie(publicUrl);
+  const secure = name.startsWith('__Host-') ? '; Secure' : '';
   const newId = (): string => randomBytes(16).toString('base64url');
   const end = (): Epoch => Math.floor(now()) + lifetime;
   const claim = (session: Session, form: string, requestId = ''): string =>
@@ -65,7 +69,7 @@ export function createSessions({ sealer, now, lifetime, https }: SessionDeps): S
     },
     cookie(session) {
       const age = Math.max(0, Math.ceil(session.expires - now()));
-      const flags = `Path=/; Max-Age=${age}; HttpOnly; SameSite=Strict${https ? '; Secure' : ''}`;
+      const flags = `Path=/; Max-Age=${age}; HttpOnly; SameSite=Strict${secure}`;
       return `${name}=${sealer.seal(COOKIE, JSON.stringify(session))}; ${flags}`;
     },
     formToken: (session, form, requestId) => sealer.digest(FORM, claim(session, form, requestId)),

@@ -23,7 +23,7 @@ const signInForm = (room: Room, { call, session }: Visit, problem?: string) =>
   signInPage(room.words, {
     form: room.form(session, '/sign-in'),
     another: room.at(''),
-    ...(call.certificate() !== undefined && { certificate: room.form(session, '/certificate') }),
+    ...(room.certificateOf(call) !== undefined && { certificate: room.form(session, '/certificate') }),
     ...(problem !== undefined && { problem, status: 403 }),
   });
 
@@ -79,7 +79,7 @@ export async function takeCertificate(room: Room, visit: Visit): Promise<Reply> 
   const question = await questionOf(desk, request.id);
   if (!question.ok) return { page: endedPage(room, question.refusal) };
 
-  const known = await identify(desk, call.certificate());
+  const known = await identify(desk, room.certificateOf(call));
   if (known.ok) return enter(room, visit, known.value.person, 'certificate');
   const { refusal } = known;
   call.note({ reason: refusal.reason, clientId: request.clientId });

@@ -131,20 +131,13 @@ ${open(view.signOut)}<button class="link" type="submit">${review.notYou}</button
   };
 }
 
-function whyNot(words: Words, refusal: Refusal): string {
-  const { notAllowed } = words;
-  switch (refusal.reason) {
-    case 'scope_exceeds_access':
-    case 'scope_exceeds_integration':
-      return notAllowed.scope(plain(refusal.excess, 200));
-    case 'identity_disabled':
-      return notAllowed.disabled;
-    case 'client_unknown':
-    case 'device_flow_off':
-      return notAllowed.withdrawn;
-    default:
-      return notAllowed.integration;
-  }
+function whyNot({ notAllowed }: Words, refusal: Refusal): string {
+  const { reason } = refusal;
+  if (reason === 'scope_exceeds_access' || reason === 'scope_exceeds_integration')
+    return notAllowed.scope(plain(refusal.excess, 200));
+  if (reason === 'identity_disabled') return notAllowed.disabled;
+  if (reason === 'client_unknown' || reason === 'device_flow_off') return notAllowed.withdrawn;
+  return notAllowed.integration;
 }
 
 const CHECK = html`<svg class="mark good" viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true"><circle cx="12" cy="12" r="10"/><path d="m7.5 12.5 3 3 6-7"/></svg>`;

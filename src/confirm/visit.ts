@@ -46,6 +46,7 @@ export interface Room {
   readonly rates: ConfirmRates;
   readonly sessions: Sessions;
   readonly words: Words;
+  readonly certificateOf: (call: Call) => Uint8Array | undefined;
   readonly at: (place: Place) => string;
   readonly form: (session: Session, place: Place) => Form;
 }

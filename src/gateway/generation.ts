@@ -3,7 +3,7 @@ import { answerAuthsvc } from '../authsvc/router.ts';
 import type { CallCertificate, Service } from '../authsvc/service.ts';
 import type { Settings } from '../config/schema.ts';
 import { createConfirmPages } from '../confirm/pages.ts';
-import { SESSION_COOKIE } from '../confirm/session.ts';
+import { sessionCookie } from '../confirm/session.ts';
 import { normalAuthority, readTarget } from '../domain/request-target.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import type { Call } from '../http/call.ts';
@@ -80,6 +80,8 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     publicUrl: settings.publicUrl,
     sessionLifetime: settings.device.sessionLifetime,
     bodyTimeout: settings.limits.headerTimeout,
+    memory: permanent.confirm,
+    certificateOf: (call) => service.certificateOf(call)?.der,
     rates: {
       page: permanent.limiter('page', rates.page),
       codeGuesses: permanent.limiter('codeGuesses', rates.codeGuesses),
@@ -91,7 +93,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     upstreams: settings.upstreams,
     publicUrl: settings.publicUrl,
     realm: 'gatehouse',
-    headers: { ...settings.headers, cookie: SESSION_COOKIE },
+    headers: { ...settings.headers, cookie: sessionCookie(settings.publicUrl) },
     maxBodyBytes: settings.limits.body,
     readAccess: mint.readAccess,
     revocations: store.revocations,

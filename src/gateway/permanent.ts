@@ -1,5 +1,6 @@
 import type { Settings } from '../config/schema.ts';
 import type { Rate } from '../config/units.ts';
+import { type ConfirmMemory, confirmMemory } from '../confirm/guess-limit.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { type PollPace, pollPace } from '../grants/poll-pace.ts';
 import { type WaitingRoom, waitingRoom } from '../grants/waiting-room.ts';
@@ -15,6 +16,7 @@ export interface Permanent {
   readonly startedAt: Epoch;
   readonly pace: PollPace;
   readonly waiting: WaitingRoom;
+  readonly confirm: ConfirmMemory;
   /** The limiter of this name, made anew only when its rate has changed. */
   limiter(name: keyof Settings['limits']['rates'], rate: Rate | undefined): RateLimit;
 }
@@ -39,6 +41,7 @@ export function createPermanent({ settings, store, log, now, workers }: Permanen
     now,
     startedAt: now(),
     pace: pollPace(),
+    confirm: confirmMemory(now),
     waiting: waitingRoom({
       all: share(settings.device.maxPending),
       perClient: share(settings.device.maxPendingPerClient),
