@@ -1,0 +1,136 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { type ProxyHarness, proxyHarness, RULES, rule } from '../support/proxy-harness.ts';
+import { type RawAnswer, rawRequest } from '../support/raw-client.ts';
+import { type RecordingUpstream, recordingUpstream, valuesOf } from '../support/recording-upstream.ts';
+
+let upstream: RecordingUpstream;
+let gate: ProxyHarness;
+
+beforeAll(async () => {
+  upstream = await recordingUpstream();
+  gate = await proxyHarness({
+    upstream: upstream.url,
+    rules: [
+      ...RULES,
+      rule('/packages/*', 'any-token', { encodedSlash: true }),
+      rule('/api/v1/**', 'any-token', { stripPrefix: '/api' }),
+    ],
+  });
+});
+afterAll(async () => {
+  await gate.close();
+  await upstream.close();
+});
+beforeEach(() => upstream.reset());
+
+const ask = (target: string, extra = '', method = 'GET'): Promise<RawAnswer> =>
+  rawRequest(
+    gate.port,
+    `${method} ${target} HTTP/1.1\r\nHost: 127.0.0.1:${gate.port}\r\nAuthorization: Bearer A\r\n${extra}\r\n`,
+  );
+
+/** The status, and what the upstream saw of it. */
+async function fate(target: string, method?: string): Promise<string> {
+  upstream.reset();
+  const { status } = await ask(target, '', method);
+  const [seen] = upstream.requests;
+  return seen === undefined ? `${status}${upstream.bytes()}` : `${status} ${seen.target}`;
+}
+
+const ROWS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  'P01 a dot segment is refused': { '/public/../admin/x': '400' },
+  'P02 an encoded dot segment is refused': {
+    '/public/%2e%2e/admin': '400',
+    '/public/%2E./admin': '400',
+    '/public/.%2e/admin': '400',
+  },
+  'P03 a dot segment with a path parameter is refused': {
+    '/public/..;/admin': '400',
+    '/public/..;a=b/admin': '400',
+  },
+  'P04 an encoded slash is refused where no rule lets it stand': {
+    '/public%2f..%2fadmin': '400',
+    '/public%2Fx': '400',
+    '/files/a%2Fb': '400',
+    '/packages/@a%2fb': '200 /packages/@a%2Fb',
+    '/packages/..%2Fadmin': '400',
+  },
+  'P05 a backslash is refused': { '/public\\..\\admin': '400', '/public%5c..%5cadmin': '400' },
+  'P06 an empty segment is refused': { '//admin/x': '400', '/public//../admin': '400', '///': '400' },
+  'P07 an encoded letter is the letter': { '/%61dmin/x': '403', '/%66iles/%61': '200 /files/a' },
+  'P08 control characters are refused, an encoded space is another name': {
+    '/admin%00.js': '400',
+    '/admin%0a': '400',
+    '/admin%20': '404',
+  },
+  'P09 double encodings are refused': { '/%2561dmin': '400', '/%252e%252e/admin': '400' },
+  'P10 overlong and foreign encodings are refused': { '/%c0%ae%c0%ae/admin': '400', '/%u002e': '400' },
+  'P11 broken encodings are refused': { '/%zz': '400', '/%': '400' },
+  'P12 fragments are refused, an encoded # is another name': {
+    '/public#/../admin': '400',
+    '/public%23': '404',
+  },
+  'P13 a query is no path, and a path parameter no separator': {
+    '/public?x=/../admin': '200 /public?x=/../admin',
+    '/admin?/public/': '403',
+    '/admin;/public': '404',
+  },
+  'P16 paths compare with their case': { '/ADMIN/x': '404', '/Admin': '404' },
+  'P17 a rule for all below a path covers the path, and no other name': {
+    '/admin': '403',
+    '/admin/': '403',
+    '/admin/.': '400',
+    '/admin./': '404',
+  },
+  'P18 the way into the service is no way out of it': {
+    '/authsvc/../admin': '400',
+    '/authsvc/Authorize/Token/../../../admin': '400',
+  },
+};
+
+describe('the path a rule decides about is the path the upstream gets', () => {
+  for (const [name, cases] of Object.entries(ROWS))
+    test(name, async () => {
+      for (const [target, expected] of Object.entries(cases))
+        expect([target, await fate(target)]).toEqual([target, expected]);
+    });
+
+  test('P14 a URL as target: other hosts are misdirected, user information is refused, our own is its path', async () => {
+    expect(await fate('http://evil.test/admin')).toBe('421');
+    expect(await fate(`http://u:p@127.0.0.1:${gate.port}/`)).toBe('400');
+    expect(await fate(`http://127.0.0.1:${gate.port}/files/1`)).toBe('200 /files/1');
+    expect(await fate(`http://127.0.0.1:${gate.port}/admin`)).toBe('403');
+    expect(await fate('http://evil.test:99999/files/1')).toBe('421');
+  });
+
+  test('P15 OPTIONS * is answered by the gateway, another method with * is refused', async () => {
+    expect(await fate('*', 'OPTIONS')).toBe('204');
+    expect(await fate('*')).toBe('400');
+  });
+
+  test('P19 a header cannot speak of another path or method', async () => {
+    const names = ['X-Original-URL', 'X-Rewrite-URL', 'X-Forwarded-Uri', 'X-Forwarded-Prefix'];
+    const extra = names.map((name) => `${name}: /admin\r\n`).join('');
+    const { status } = await ask('/public/a', `${extra}X-HTTP-Method-Override: DELETE\r\n`);
+    expect(status).toBe(200);
+    const [seen] = upstream.requests;
+    expect([seen?.method, seen?.target]).toEqual(['GET', '/public/a']);
+    for (const name of [...names, 'X-HTTP-Method-Override'])
+      expect([name, valuesOf(seen, name.toLowerCase())]).toEqual([name, []]);
+  });
+
+  test('a prefix that a rule takes off is taken off by whole segments', async () => {
+    expect(await fate('/api/v1/x?y')).toBe('200 /v1/x?y');
+    expect(await fate('/api/v1')).toBe('200 /v1');
+    expect(await fate('/%61pi/v1/')).toBe('200 /v1/');
+  });
+
+  test('the log of a 404 tells which rules came near', async () => {
+    await proxyNote('/nowhere');
+    expect(gate.notes.at(-1)?.reason).toBe('no_rule (none of 5 rules has this path)');
+  });
+});
+
+const proxyNote = async (target: string): Promise<void> => {
+  expect((await ask(target)).status).toBe(404);
+};
