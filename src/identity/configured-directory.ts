@@ -1,0 +1,76 @@
+import type { Person } from '../domain/person.ts';
+import type { Directory, NameSource } from '../ports/directory.ts';
+import { NAME_SOURCES } from '../ports/directory.ts';
+import { foldCertificateName, foldUserName } from './name-forms.ts';
+import { decoyHash, type Passwords } from './passwords.ts';
+
+export interface ConfiguredUser {
+  readonly id: string;
+  readonly name: string;
+  readonly displayName?: string;
+  readonly commonName?: string;
+  readonly email?: string;
+  readonly userPrincipalName?: string;
+  readonly groups: readonly string[];
+  readonly disabled: boolean;
+  readonly passwordHash?: string;
+}
+
+/**
+ * People listed in the configuration file. Each is found under the names written there and no others. Two people
+ * under one name are a mistake of the configuration: then the name stands for nobody.
+ */
+export function configuredDirectory(
+  name: string,
+  label: string,
+  users: readonly ConfiguredUser[],
+  passwords: Passwords,
+): Directory {
+  const personOf = (user: ConfiguredUser): Person => ({
+    identity: `${label}:${user.id}`,
+    displayName: user.displayName ?? user.name,
+    directory: name,
+    groups: new Set(user.groups),
+    disabled: user.disabled,
+  });
+  const index = (
+    keyOf: (user: ConfiguredUser) => string | undefined,
+  ): ReadonlyMap<string, ConfiguredUser> => {
+    const found = new Map<string, ConfiguredUser>();
+    const twice = new Set<string>();
+    for (const user of users) {
+      const key = keyOf(user);
+      if (key === undefined) continue;
+      if (found.has(key)) twice.add(key);
+      found.set(key, user);
+    }
+    for (const key of twice) found.delete(key);
+    return found;
+  };
+
+  const byId = index(({ id }) => id.toLowerCase());
+  const byUserName = index((user) => foldUserName(user.name));
+  const byName = Object.fromEntries(
+    NAME_SOURCES.map((source) => [
+      source,
+      index(({ [source]: value }) => (value === undefined ? undefined : foldCertificateName(source, value))),
+    ]),
+  ) as Record<NameSource, ReadonlyMap<string, ConfiguredUser>>;
+  const anyHash = users.find(({ passwordHash }) => passwordHash !== undefined)?.passwordHash;
+  const decoy = decoyHash(anyHash);
+  const found = (user: ConfiguredUser | undefined): Person | undefined => user && personOf(user);
+
+  return {
+    name,
+    label,
+    byCertificateName: async (source, text) => found(byName[source].get(foldCertificateName(source, text))),
+    byId: async (id) => found(byId.get(id.toLowerCase())),
+    async signIn(userName, password) {
+      // Nobody here signs in by password: no work for anybody, which tells nothing about anybody.
+      if (anyHash === undefined) return undefined;
+      const user = byUserName.get(foldUserName(userName));
+      const right = await passwords.verify(password, user?.passwordHash ?? decoy);
+      return right && user?.passwordHash !== undefined ? personOf(user) : undefined;
+    },
+  };
+}

@@ -1,0 +1,56 @@
+import { randomBytes } from 'node:crypto';
+import { isIP } from 'node:net';
+
+/** A list of addresses; shaped like the configuration's own. */
+export interface Peers {
+  readonly some: boolean;
+  readonly includes: (address: string) => boolean;
+}
+
+const MAX_HOPS = 32;
+
+/** An IPv4 caller on an IPv6 socket is an IPv4 caller. */
+export const plainAddress = (address: string): string =>
+  address.startsWith('::ffff:') && isIP(address.slice(7)) === 4 ? address.slice(7) : address;
+
+/**
+ * Who is calling: the rightmost address that is not one of ours. Each listed proxy vouches for the address it
+ * wrote, so reading goes from the right and ends at the first that nobody vouches for.
+ */
+export function clientAddress(peer: string, rawHeaders: readonly string[], trusted: Peers): string {
+  if (!trusted.some || !trusted.includes(peer)) return peer;
+  const hops = headerValues(rawHeaders, 'x-forwarded-for')
+    .flatMap((value) => value.split(','))
+    .slice(-MAX_HOPS);
+  let address = peer;
+  for (const hop of hops.toReversed()) {
+    const before = addressIn(hop.trim());
+    if (before === undefined) break;
+    address = before;
+    if (!trusted.includes(address)) break;
+  }
+  return address;
+}
+
+/** `1.2.3.4`, `1.2.3.4:80`, `2001:db8::1`, `[2001:db8::1]:80`. */
+function addressIn(text: string): string | undefined {
+  if (isIP(text) > 0) return plainAddress(text);
+  const [, address = ''] = /^\[([^\]]+)\](?::\d{1,5})?$/.exec(text) ?? /^([\d.]+):\d{1,5}$/.exec(text) ?? [];
+  return isIP(address) > 0 ? plainAddress(address) : undefined;
+}
+
+export function headerValues(rawHeaders: readonly string[], name: string): string[] {
+  const values: string[] = [];
+  for (let at = 0; at + 1 < rawHeaders.length; at += 2)
+    if (rawHeaders[at]?.toLowerCase() === name) values.push(rawHeaders[at + 1] ?? '');
+  return values;
+}
+
+/** The id of a request: that of a listed proxy when it is of a sane shape, otherwise a new one. */
+export function requestId(peer: string, rawHeaders: readonly string[], trusted: Peers): string {
+  if (trusted.some && trusted.includes(peer)) {
+    const [given, ...more] = headerValues(rawHeaders, 'x-request-id');
+    if (given !== undefined && more.length === 0 && /^[A-Za-z0-9_-]{8,64}$/.test(given)) return given;
+  }
+  return randomBytes(12).toString('base64url');
+}

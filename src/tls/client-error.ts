@@ -1,0 +1,38 @@
+import { type ServerResponse, STATUS_CODES } from 'node:http';
+import type { Duplex } from 'node:stream';
+
+const STATUS: Readonly<Record<string, number>> = {
+  HPE_HEADER_OVERFLOW: 431,
+  HPE_CHUNK_EXTENSIONS_OVERFLOW: 413,
+  ERR_HTTP_REQUEST_TIMEOUT: 408,
+};
+const LINGER_MS = 1_000;
+
+/**
+ * Answers what the HTTP parser could not read, and closes: after a framing error nobody knows where the next
+ * request begins. When an answer is already under way, or the broken bytes belong to a later request than the
+ * one being answered, there is only closing.
+ */
+export function answerClientError(
+  error: NodeJS.ErrnoException,
+  socket: Duplex,
+  running: ServerResponse | undefined,
+): void {
+  const silent = error.code === 'ECONNRESET' || !socket.writable;
+  if (silent || (running !== undefined && (running.headersSent || running.req.complete))) {
+    socket.destroy();
+    return;
+  }
+  const status = STATUS[error.code ?? ''] ?? 400;
+  socket.end(
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nConnection: close\r\nCache-Control: no-store\r\nContent-Length: 0\r\n\r\n`,
+  );
+  const timer = setTimeout(() => socket.destroy(), LINGER_MS);
+  socket.once('close', () => clearTimeout(timer));
+}
+
+/** A short answer without a body, and the end of the connection. */
+export function refusePlainly(response: ServerResponse, status: number): void {
+  response.on('error', () => response.destroy());
+  response.writeHead(status, { connection: 'close', 'cache-control': 'no-store', 'content-length': 0 }).end();
+}

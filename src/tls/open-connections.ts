@@ -1,0 +1,86 @@
+import type { ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { TLSSocket } from 'node:tls';
+
+/**
+ * The connections that are open and the calls that run on them, so that a stop can be gentle: `server.close()`
+ * alone leaves a connection open whose answer was already promised `keep-alive`.
+ */
+export interface OpenConnections {
+  add(socket: Socket): void;
+  secured(socket: TLSSocket): void;
+  begin(socket: Socket, response: ServerResponse): void;
+  end(socket: Socket, response: ServerResponse): void;
+  /** The call that is being answered on this connection. */
+  callOn(socket: Duplex): ServerResponse | undefined;
+  count(): number;
+  /** True when everything ended within the time; what did not is cut off. */
+  drain(seconds: number): Promise<boolean>;
+}
+
+export function trackConnections(tls: boolean): OpenConnections {
+  /** Plain sockets: each connection once. */
+  const sockets = new Set<Socket>();
+  /** What HTTP speaks over: the plain socket, or the TLS one above it. */
+  const channels = new Set<Socket>();
+  const calls = new Map<Duplex, Set<ServerResponse>>();
+  let draining = false;
+  let whenEmpty: (() => void) | undefined;
+
+  const forget = (socket: Socket): void => {
+    channels.delete(socket);
+    if (sockets.delete(socket) && sockets.size === 0) whenEmpty?.();
+  };
+  const isIdle = (socket: Socket): boolean => (calls.get(socket)?.size ?? 0) === 0;
+
+  return {
+    add(socket) {
+      if (sockets.has(socket)) return;
+      sockets.add(socket);
+      if (!tls) channels.add(socket);
+      socket.once('close', () => forget(socket));
+    },
+    secured(socket) {
+      channels.add(socket);
+      socket.once('close', () => channels.delete(socket));
+    },
+    begin(socket, response) {
+      if (draining) response.shouldKeepAlive = false;
+      const running = calls.get(socket) ?? new Set();
+      running.add(response);
+      calls.set(socket, running);
+    },
+    end(socket, response) {
+      const running = calls.get(socket);
+      running?.delete(response);
+      if (running?.size !== 0) return;
+      calls.delete(socket);
+      if (draining) socket.end();
+    },
+    callOn: (socket) => calls.get(socket)?.values().next().value,
+    count: () => sockets.size,
+    async drain(seconds) {
+      draining = true;
+      for (const running of calls.values())
+        for (const response of running) if (!response.headersSent) response.shouldKeepAlive = false;
+      if (seconds > 0) {
+        const ended = new Promise<void>((resolve) => {
+          whenEmpty = resolve;
+          if (sockets.size === 0) resolve();
+        });
+        const over = AbortSignal.timeout(seconds * 1_000);
+        const limit = new Promise<void>((resolve) => over.addEventListener('abort', () => resolve()));
+        endIdle(channels, isIdle);
+        await Promise.race([ended, limit]);
+      }
+      const gentle = sockets.size === 0;
+      for (const socket of [...channels, ...sockets]) socket.destroy();
+      return gentle;
+    },
+  };
+}
+
+function endIdle(channels: ReadonlySet<Socket>, isIdle: (socket: Socket) => boolean): void {
+  for (const socket of channels) if (isIdle(socket)) socket.end();
+}
