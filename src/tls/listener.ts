@@ -28,15 +28,14 @@ export interface TlsMaterial {
   readonly key: string;
   readonly minVersion: 'TLSv1.2' | 'TLSv1.3';
   /** PEM of issuers whose names clients are told, so that they can pick a certificate. A hint; it decides nothing. */
-  readonly namedIssuers: readonly string[];
+  readonly issuers: readonly string[];
 }
 
 export interface PublicListenerOptions {
   readonly host: string;
   readonly port: number;
   /** Left out: plain HTTP, behind something that has ended TLS. */
-  readonly tls?: {
-    readonly material: TlsMaterial;
+  readonly tls?: TlsMaterial & {
     /** Where a client certificate is asked for: everywhere, nowhere, or under these host names (by SNI). */
     readonly askCertificate: 'always' | 'never' | readonly string[];
   };
@@ -95,7 +94,7 @@ const secureContext = (material: TlsMaterial): SecureContextOptions => ({
   honorCipherOrder: true,
   // CVE-2009-3555 and CVE-2011-1473: there is no use for renegotiation here.
   secureOptions: constants.SSL_OP_NO_RENEGOTIATION,
-  ...(material.namedIssuers.length > 0 && { ca: [...material.namedIssuers] }),
+  ...(material.issuers.length > 0 && { ca: [...material.issuers] }),
 });
 
 /** What was found out about a connection when it was opened. */
@@ -190,7 +189,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
         ? createHttpServer(http)
         : createHttpsServer({
             ...http,
-            ...secureContext(tls.material),
+            ...secureContext(tls),
             ALPNProtocols: ['http/1.1'],
             requestCert: asked,
             // A certificate is judged by our own rules at each call, never by the handshake.
