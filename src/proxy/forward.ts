@@ -145,6 +145,8 @@ class Exchange implements Dispatcher.DispatchHandler {
     clearTimeout(this.#patience);
     const { response, answerHeaders } = this.#job;
     response.writeHead(status, answerHeaders(textOf(controller.rawHeaders), status));
+    // What came together is sent together; a head whose body is still to come does not wait for it.
+    process.nextTick(flushHead, response);
   }
 
   onResponseData(controller: Dispatcher.DispatchController, part: Buffer): void {
@@ -206,6 +208,10 @@ class Exchange implements Dispatcher.DispatchHandler {
     this.#job.response.off('close', this.#clientLeft).off('drain', this.#clientReads);
     this.#body?.destroy();
   }
+}
+
+function flushHead(response: ServerResponse): void {
+  if (!response.writableEnded && !response.destroyed) response.flushHeaders();
 }
 
 function textOf(raw: Dispatcher.DispatchController['rawHeaders']): string[] {

@@ -1,4 +1,6 @@
+import * as fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { readTarget } from '../../src/domain/request-target.ts';
 import { type ProxyHarness, proxyHarness, RULES, rule } from '../support/proxy-harness.ts';
 import { type RawAnswer, rawRequest } from '../support/raw-client.ts';
 import { type RecordingUpstream, recordingUpstream, valuesOf } from '../support/recording-upstream.ts';
@@ -123,6 +125,49 @@ describe('the path a rule decides about is the path the upstream gets', () => {
     expect(await fate('/api/v1/x?y')).toBe('200 /v1/x?y');
     expect(await fate('/api/v1')).toBe('200 /v1');
     expect(await fate('/%61pi/v1/')).toBe('200 /v1/');
+  });
+
+  test('P20 for any target, what the rule matched is what the upstream gets', async () => {
+    const open = await proxyHarness({
+      upstream: upstream.url,
+      rules: [rule('/**', 'public', { encodedSlash: true })],
+    });
+    const pieces = [
+      '/',
+      '.',
+      '..',
+      '%2e',
+      '%2F',
+      '%5c',
+      '%25',
+      '%61',
+      '%c3%a9',
+      '%20',
+      ';',
+      '?',
+      '#',
+      'a',
+      '~',
+      ':',
+    ];
+    const targets = fc
+      .array(fc.constantFrom(...pieces), { maxLength: 8 })
+      .map((parts) => `/${parts.join('')}`);
+    try {
+      await fc.assert(
+        fc.asyncProperty(targets, async (raw) => {
+          upstream.reset();
+          const reading = readTarget(raw, { method: 'GET', encodedSlash: true, isOwn: () => false });
+          const { status } = await rawRequest(open.port, `GET ${raw} HTTP/1.1\r\nHost: a.test\r\n\r\n`);
+          const seen = upstream.requests.map(({ target }) => target);
+          if (reading.kind !== 'target') expect([status, seen]).toEqual([400, []]);
+          else expect([status, seen]).toEqual([200, [reading.target.path + reading.target.query]]);
+        }),
+        { numRuns: 400 },
+      );
+    } finally {
+      await open.close();
+    }
   });
 
   test('the log of a 404 tells which rules came near', async () => {

@@ -1,4 +1,4 @@
-import fc from 'fast-check';
+import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { type AccessRule, parsePattern } from '../../src/domain/access-rule.ts';
 import { compileRules, hostName, type MatchQuestion } from '../../src/domain/rule-matcher.ts';

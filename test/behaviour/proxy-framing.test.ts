@@ -1,0 +1,253 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
+import { type RawAnswer, rawClient, rawRequest, readAnswer, wholeAnswer } from '../support/raw-client.ts';
+import { type RecordingUpstream, recordingUpstream, valuesOf } from '../support/recording-upstream.ts';
+
+let upstream: RecordingUpstream;
+let gate: ProxyHarness;
+const LIMIT = 100_000;
+
+beforeAll(async () => {
+  upstream = await recordingUpstream();
+  gate = await proxyHarness({ upstream: upstream.url, maxBodyBytes: LIMIT });
+});
+afterAll(async () => {
+  await gate.close();
+  await upstream.close();
+});
+beforeEach(() => upstream.reset());
+
+interface Message {
+  readonly line: string;
+  readonly headers?: readonly string[];
+  readonly body?: string;
+  readonly token?: string;
+}
+
+const write = ({ line, headers = [], body = '', token = 'A' }: Message): string =>
+  [
+    line,
+    ...(headers.some((header) => /^host:/i.test(header)) ? [] : ['Host: gate.test']),
+    `Authorization: Bearer ${token}`,
+    ...headers,
+    '',
+    body,
+  ].join('\r\n');
+
+const ask = (message: Message): Promise<RawAnswer> => rawRequest(gate.port, write(message));
+
+/** Status given, nothing upstream, and the gateway goes on. */
+async function refusedWith(statuses: readonly number[], message: string): Promise<void> {
+  upstream.reset();
+  const { status } = await rawRequest(gate.port, message);
+  expect([message, statuses.includes(status) || status]).toEqual([message, true]);
+  expect(upstream.bytes()).toBe('');
+  expect((await ask({ line: 'GET /files/next HTTP/1.1' })).status).toBe(200);
+}
+
+const CHUNKED = 'Transfer-Encoding: chunked';
+const chunk = (text: string): string => `${text.length.toString(16)}\r\n${text}\r\n`;
+
+describe('a head that could be read in two ways is refused', () => {
+  test('H03 a transfer coding beside chunked', () =>
+    refusedWith(
+      [400, 501],
+      write({
+        line: 'POST /files/1 HTTP/1.1',
+        headers: ['Transfer-Encoding: identity, chunked'],
+        body: '0\r\n\r\n',
+      }),
+    ));
+  test('H04 a compressed transfer coding', () =>
+    refusedWith(
+      [501],
+      write({
+        line: 'POST /files/1 HTTP/1.1',
+        headers: ['Transfer-Encoding: gzip, chunked'],
+        body: '0\r\n\r\n',
+      }),
+    ));
+  test('H11 no Host, two Hosts, an empty, a strange and an endless Host', async () => {
+    await refusedWith([400], 'GET /files/1 HTTP/1.1\r\nAuthorization: Bearer A\r\n\r\n');
+    for (const hosts of [['Host: a', 'Host: a'], ['Host: '], ['Host: a/b@c'], [`Host: ${'a'.repeat(300)}`]])
+      await refusedWith([400], write({ line: 'GET /files/1 HTTP/1.1', headers: hosts }));
+  });
+  test('H12 a transfer coding on HTTP/1.0', () =>
+    refusedWith([400], write({ line: 'POST /files/1 HTTP/1.0', headers: [CHUNKED], body: '0\r\n\r\n' })));
+  test('H13 a version of HTTP that is not served', () =>
+    refusedWith([400, 505], write({ line: 'GET /files/1 HTTP/2.0' })));
+  test('H21 an expectation that nobody meets', async () => {
+    for (const expectation of ['y 100-continue', 'foo'])
+      await refusedWith(
+        [417],
+        write({ line: 'POST /files/1 HTTP/1.1', headers: [`Expect: ${expectation}`, 'Content-Length: 0'] }),
+      );
+  });
+  test('H22 methods that are not served', async () => {
+    await refusedWith([405], write({ line: 'TRACE /files/1 HTTP/1.1' }));
+    await refusedWith([405], write({ line: 'QUERY /files/1 HTTP/1.1' }));
+    await refusedWith([400], write({ line: 'FOO /files/1 HTTP/1.1' }));
+  });
+  test('H24 an upgrade to WebSocket where none is allowed', () =>
+    refusedWith(
+      [403],
+      write({ line: 'GET /files/1 HTTP/1.1', headers: ['Connection: Upgrade', 'Upgrade: websocket'] }),
+    ));
+});
+
+describe('a request is framed anew, and stays one request', () => {
+  test('H17 a trailer does not reach the upstream', async () => {
+    const body = `${chunk('abc')}0\r\nX-Forwarded-User: evil\r\nX-Gatehouse-Identity: evil\r\n\r\n`;
+    expect(
+      (await ask({ line: 'POST /files/1 HTTP/1.1', headers: [CHUNKED, 'Trailer: X-Forwarded-User'], body }))
+        .status,
+    ).toBe(200);
+    const [seen] = upstream.requests;
+    expect([seen?.body, seen?.trailers]).toEqual(['abc', []]);
+    expect(upstream.bytes()).not.toContain('evil');
+  });
+
+  test('H20 100 Continue is said only after authorisation', async () => {
+    const client = await rawClient(gate.port);
+    try {
+      const head = { line: 'POST /files/1 HTTP/1.1', headers: ['Expect: 100-continue', 'Content-Length: 5'] };
+      client.send(write(head));
+      await client.until((text) => text.includes('\r\n\r\n'));
+      expect(client.text()).toBe('HTTP/1.1 100 Continue\r\n\r\n');
+      client.send('hello');
+      const text = await client.until((all) => wholeAnswer(all.slice(25)));
+      expect(readAnswer(text.slice(25)).status).toBe(200);
+      expect(upstream.requests[0]?.body).toBe('hello');
+      expect(valuesOf(upstream.requests[0], 'expect')).toEqual([]);
+      upstream.reset();
+      const refusal = await ask({ ...head, token: 'forged' });
+      expect(refusal.status).toBe(401);
+      expect(refusal.head).toMatch(/connection: close/i);
+      expect(upstream.bytes()).toBe('');
+    } finally {
+      client.destroy();
+    }
+  });
+
+  test('H23 an upgrade to h2c is not passed on', async () => {
+    const headers = ['Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: AAMAAABk'];
+    expect((await ask({ line: 'GET /files/1 HTTP/1.1', headers })).status).toBe(200);
+    expect(upstream.bytes()).not.toMatch(/upgrade|h2c|http2-settings/i);
+  });
+
+  test('H26 a GET with a body is framed right, and so is the request after it', async () => {
+    const client = await rawClient(gate.port);
+    try {
+      client.send(write({ line: 'GET /files/1 HTTP/1.1', headers: ['Content-Length: 3'], body: 'abc' }));
+      const first = await client.until((text) => wholeAnswer(text));
+      client.send(write({ line: 'GET /files/2 HTTP/1.1' }));
+      await client.until((text) => wholeAnswer(text.slice(first.length)));
+    } finally {
+      client.destroy();
+    }
+    expect(upstream.requests.map(({ target, body }) => [target, body])).toEqual([
+      ['/files/1', 'abc'],
+      ['/files/2', ''],
+    ]);
+    expect(valuesOf(upstream.requests[0], 'content-length')).toEqual(['3']);
+  });
+
+  const SMUGGLED = 'GET /admin/x HTTP/1.1\r\nHost: a\r\n\r\n';
+  for (const [id, method] of [
+    ['H30', 'DELETE'],
+    ['H31', 'OPTIONS'],
+    ['H31', 'HEAD'],
+    ['H31', 'GET'],
+    ['H31', 'PATCH'],
+  ] as const)
+    test(`${id} a chunked ${method} with a request in its body is one request`, async () => {
+      const body = `${chunk(SMUGGLED)}0\r\n\r\n`;
+      const { status } = await ask({ line: `${method} /files/1 HTTP/1.1`, headers: [CHUNKED], body });
+      expect(status).toBe(200);
+      expect(upstream.requests.map(({ target, body: got }) => [target, got])).toEqual([
+        ['/files/1', SMUGGLED],
+      ]);
+    });
+
+  test('H32 an expectation changes nothing about who is calling', async () => {
+    const headers = [
+      'Expect: 100-continue',
+      'X-Forwarded-User: evil',
+      'X-Gatehouse-Identity: evil',
+      'Content-Length: 2',
+    ];
+    const client = await rawClient(gate.port);
+    try {
+      client.send(write({ line: 'POST /files/1 HTTP/1.1', headers, body: 'ok' }));
+      await client.until((text) => wholeAnswer(text.slice(25)));
+    } finally {
+      client.destroy();
+    }
+    expect(valuesOf(upstream.requests[0], 'x-forwarded-user')).toEqual([expect.stringMatching(/^local:/)]);
+    expect(upstream.bytes()).not.toContain('evil');
+  });
+
+  test('bodies keep their length, chunked ones their end, and both arrive whole', async () => {
+    const text = 'x'.repeat(90_000);
+    const headers = [`Content-Length: ${text.length}`];
+    expect((await ask({ line: 'POST /files/1 HTTP/1.1', headers, body: text })).status).toBe(200);
+    const body = `${chunk(text.slice(0, 50_000))}${chunk(text.slice(50_000))}0\r\n\r\n`;
+    expect((await ask({ line: 'PUT /files/2 HTTP/1.1', headers: [CHUNKED], body })).status).toBe(200);
+    const empty = await ask({ line: 'POST /files/3 HTTP/1.1', headers: ['Content-Length: 0'] });
+    expect(empty.status).toBe(200);
+    const [whole, chunked, none] = upstream.requests;
+    expect([whole?.body === text, valuesOf(whole, 'content-length')]).toEqual([true, ['90000']]);
+    expect([chunked?.body === text, valuesOf(chunked, 'transfer-encoding')]).toEqual([true, ['chunked']]);
+    expect([none?.body, valuesOf(none, 'content-length')]).toEqual(['', ['0']]);
+  });
+
+  test('one connection carries many requests, refused ones between, in their order', async () => {
+    const client = await rawClient(gate.port);
+    try {
+      client.send(
+        write({ line: 'GET /files/1 HTTP/1.1' }) +
+          write({
+            line: 'POST /files/2 HTTP/1.1',
+            token: 'forged',
+            headers: ['Content-Length: 4'],
+            body: 'body',
+          }) +
+          write({ line: 'GET /files/3 HTTP/1.1' }),
+      );
+      const text = await client.until((all) => all.includes('GET /files/3'));
+      expect(text.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 401', 'HTTP/1.1 200']);
+    } finally {
+      client.destroy();
+    }
+  });
+});
+
+describe('bodies have a limit', () => {
+  test('X04 a length over the limit is refused before anything is connected', async () => {
+    const headers = [`Content-Length: ${LIMIT + 1}`];
+    const client = await rawClient(gate.port);
+    client.send(write({ line: 'POST /files/1 HTTP/1.1', headers, body: 'x'.repeat(1_000) }));
+    const { status, body } = readAnswer(await client.until((text) => wholeAnswer(text)));
+    client.destroy();
+    expect(status).toBe(413);
+    expect(JSON.parse(body)).toMatchObject({ error: 'content_too_large' });
+    expect(upstream.connections()).toBe(0);
+  });
+
+  test('X04 a chunked body is counted, and the upstream never gets its end', async () => {
+    const client = await rawClient(gate.port);
+    client.send(write({ line: 'POST /files/1 HTTP/1.1', headers: [CHUNKED] }));
+    for (let sent = 0; sent <= LIMIT; sent += 10_000) client.send(chunk('x'.repeat(10_000)));
+    const text = await client.until((all) => wholeAnswer(all));
+    expect(readAnswer(text).status).toBe(413);
+    client.send('0\r\n\r\n');
+    await client.closed();
+    expect(upstream.requests).toEqual([]);
+    expect(upstream.bytes().length).toBeLessThan(LIMIT + 5_000);
+  });
+
+  test('a body at the limit passes', async () => {
+    const body = `${chunk('x'.repeat(LIMIT))}0\r\n\r\n`;
+    expect((await ask({ line: 'POST /files/1 HTTP/1.1', headers: [CHUNKED], body })).status).toBe(200);
+  });
+});

@@ -1,0 +1,375 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createServer as createTlsServer } from 'node:tls';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { EKU, issue, makeCa } from '../support/pki.ts';
+import { type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
+import { type RawAnswer, rawClient, rawRequest, wholeAnswer } from '../support/raw-client.ts';
+import { type RecordingUpstream, type Reply, recordingUpstream } from '../support/recording-upstream.ts';
+
+let upstream: RecordingUpstream;
+let gate: ProxyHarness;
+
+beforeAll(async () => {
+  upstream = await recordingUpstream();
+  gate = await proxyHarness({
+    upstream: upstream.url,
+    upstreamSettings: { timeouts: { connect: 1, headers: 1, idle: 1 } },
+  });
+});
+afterAll(async () => {
+  await gate.close();
+  await upstream.close();
+});
+beforeEach(() => upstream.reset());
+
+const get = (path: string, method = 'GET', version = '1.1'): string =>
+  `${method} ${path} HTTP/${version}\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`;
+const ask = (path: string, method?: string, port = gate.port): Promise<RawAnswer> =>
+  rawRequest(port, get(path, method));
+
+async function waitFor(condition: () => boolean, ms = 5_000): Promise<void> {
+  const end = Date.now() + ms;
+  while (!condition()) {
+    if (Date.now() > end) throw new Error('waited in vain');
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+/** What a client sees of an answer that breaks off: never a whole one, and the connection ends. */
+async function breaksOff(
+  reply: Reply,
+  version = '1.1',
+): Promise<{ text: string; ending: string | undefined }> {
+  upstream.reply(reply);
+  const client = await rawClient(gate.port);
+  client.send(get('/files/1', 'GET', version));
+  const text = await client.closed(3_000);
+  client.destroy();
+  expect(wholeAnswer(text)).toBe(false);
+  upstream.reset();
+  expect((await ask('/files/next')).status).toBe(200);
+  return { text, ending: client.ending() };
+}
+
+const begin = (socket: Socket, head: string): void =>
+  void socket.write(`HTTP/1.1 200 OK\r\n${head}\r\n\r\n`, () => {});
+
+describe('an answer that breaks off breaks off for the client', () => {
+  test('U01 a reset in a body of known length', async () => {
+    const { text } = await breaksOff((socket) => {
+      socket.write('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf', () => socket.resetAndDestroy());
+    });
+    expect(text === '' || text.startsWith('HTTP/1.1 200') || text.startsWith('HTTP/1.1 502')).toBe(true);
+  });
+  test('U02 an end in a body of known length', async () => {
+    const { text } = await breaksOff((socket) =>
+      socket.end('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf'),
+    );
+    expect(text).toContain('200 OK');
+  });
+  test('U03 an end between chunks', async () => {
+    const { text } = await breaksOff((socket) =>
+      socket.end('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n'),
+    );
+    expect(text).not.toContain('\r\n0\r\n');
+  });
+  test('U03 an end between chunks, to a client for whom only a close marks the end: a reset', async () => {
+    const { ending } = await breaksOff(
+      (socket) => socket.end('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n'),
+      '1.0',
+    );
+    expect(ending).toBe('reset');
+  });
+  test('U04 a broken chunk', async () => {
+    await breaksOff((socket) => {
+      begin(socket, 'Transfer-Encoding: chunked');
+      socket.write('4\r\nhalf\r\nzz\r\nmore\r\n');
+    });
+  });
+  test('U11 a body that stops coming', async () => {
+    await breaksOff((socket) => begin(socket, 'Content-Length: 10'));
+  });
+});
+
+describe('an upstream that gives no answer', () => {
+  const quiet = async (answer: Promise<RawAnswer>, status: number): Promise<void> => {
+    const { status: got, body } = await answer;
+    expect(got).toBe(status);
+    expect(Object.keys(JSON.parse(body) as object)).toEqual(['error', 'error_description', 'request_id']);
+    expect(body).not.toMatch(/127\.0\.0\.1|ECONN|localhost|invalid\.test/);
+  };
+
+  test('U05 a close before the head is 502, and nothing is sent twice', async () => {
+    upstream.reply((socket) => socket.destroy());
+    await quiet(ask('/files/1'), 502);
+    await quiet(
+      rawRequest(
+        gate.port,
+        'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 2\r\n\r\nab',
+      ),
+      502,
+    );
+    expect(upstream.requests.map(({ method }) => method)).toEqual(['GET', 'POST']);
+    expect(gate.log.join('')).toContain('upstream_failed');
+  });
+
+  test('U06 both lengths in an answer are 502', async () => {
+    upstream.reply((socket) =>
+      socket.write('HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'),
+    );
+    await quiet(ask('/files/1'), 502);
+  });
+
+  test('U07 garbage is 502', async () => {
+    upstream.reply((socket) => socket.write('SSH-2.0-OpenSSH\r\n\r\n'));
+    await quiet(ask('/files/1'), 502);
+  });
+
+  test('U09 a switch of protocols nobody asked for is 502', async () => {
+    upstream.reply((socket) =>
+      socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n'),
+    );
+    await quiet(ask('/files/1'), 502);
+  });
+
+  test('U11 a head that does not come is 504, without and with a body', async () => {
+    upstream.reply(() => {});
+    await quiet(ask('/files/1'), 504);
+    const post =
+      'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 2\r\n\r\nab';
+    await quiet(rawRequest(gate.port, post), 504);
+    await waitFor(() => upstream.open() === 0);
+  });
+
+  test('U11 a connection that is not made in time is 504', async () => {
+    // It takes the connection and never says a word of TLS.
+    const mute = createServer((socket) => void socket.on('error', () => {}).resume());
+    await new Promise<void>((resolve) => {
+      mute.listen(0, '127.0.0.1', resolve);
+    });
+    const { port } = mute.address() as AddressInfo;
+    const away = await proxyHarness({
+      upstream: `https://127.0.0.1:${port}`,
+      upstreamSettings: { timeouts: { connect: 1, headers: 30, idle: 30 } },
+    });
+    await quiet(ask('/files/1', 'GET', away.port), 504);
+    await away.close();
+    await new Promise((resolve) => mute.close(resolve));
+  });
+
+  test('U12 an https upstream is believed only when its certificate is', async () => {
+    const ca = await makeCa();
+    const own = await issue(ca, {
+      commonName: 'localhost',
+      dnsNames: ['localhost'],
+      extendedKeyUsage: [EKU.serverAuth],
+    });
+    const folder = mkdtempSync(join(tmpdir(), 'gatehouse-'));
+    const trusted = join(folder, 'ca.pem');
+    writeFileSync(trusted, ca.pem);
+    const secure = createTlsServer({ cert: own.pem, key: own.keyPem }, (socket) => {
+      socket.on('error', () => {});
+      socket.once('data', () => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'));
+    });
+    await new Promise<void>((resolve) => {
+      secure.listen(0, '127.0.0.1', resolve);
+    });
+    const { port } = secure.address() as AddressInfo;
+    const url = `https://localhost:${port}`;
+    const strict = await proxyHarness({ upstream: url });
+    const knowing = await proxyHarness({ upstream: url, upstreamSettings: { ca: trusted } });
+    const otherName = await proxyHarness({
+      upstream: `https://127.0.0.1:${port}`,
+      upstreamSettings: { ca: trusted },
+    });
+    await quiet(ask('/files/1', 'GET', strict.port), 502);
+    await quiet(ask('/files/1', 'GET', otherName.port), 502);
+    expect((await ask('/files/1', 'GET', knowing.port)).body).toBe('ok');
+    for (const each of [strict, knowing, otherName]) await each.close();
+    await new Promise((resolve) => secure.close(resolve));
+    rmSync(folder, { recursive: true });
+  });
+
+  test('U12 a refused connection and an unknown name are 502', async () => {
+    const gone = await recordingUpstream();
+    await gone.close();
+    for (const url of [gone.url, 'http://nowhere.invalid:80']) {
+      const away = await proxyHarness({ upstream: url });
+      await quiet(ask('/files/1', 'GET', away.port), 502);
+      await away.close();
+    }
+  });
+
+  test('an answer in full before the body was heard out is the answer', async () => {
+    upstream.reset();
+    const early = createServer((socket) => {
+      socket.on('error', () => {});
+      socket.once('data', () => socket.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno'));
+    });
+    await new Promise<void>((resolve) => {
+      early.listen(0, '127.0.0.1', resolve);
+    });
+    const { port } = early.address() as AddressInfo;
+    const away = await proxyHarness({ upstream: `http://127.0.0.1:${port}` });
+    const client = await rawClient(away.port);
+    client.send(
+      'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 200000\r\n\r\nthe beginning',
+    );
+    const text = await client.until((all) => wholeAnswer(all));
+    expect(text).toContain('403 Forbidden');
+    client.send('x'.repeat(200_000 - 13));
+    client.send(get('/files/2'));
+    await client.until((all) => (all.match(/403 Forbidden/g) ?? []).length === 2);
+    client.destroy();
+    await away.close();
+    early.close();
+  });
+});
+
+describe('what an answer means stays', () => {
+  test('U08 steps on the way are not the answer', async () => {
+    upstream.reply((socket) =>
+      socket.write(
+        'HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok',
+      ),
+    );
+    const { status, body } = await ask('/files/1');
+    expect([status, body]).toEqual([200, 'ok']);
+  });
+
+  test('U15 HEAD keeps the length and has no body', async () => {
+    upstream.reply((socket) => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 42\r\n\r\n'));
+    const { status, head, body } = await ask('/files/1', 'HEAD');
+    expect([status, body]).toEqual([200, '']);
+    expect(head).toMatch(/content-length: 42/i);
+  });
+
+  test('U15 a 204 and a 304 have no body, and the connection goes on', async () => {
+    const client = await rawClient(gate.port);
+    try {
+      upstream.reply((socket) => socket.write('HTTP/1.1 204 No Content\r\nX-A: 1\r\n\r\n'));
+      client.send(get('/files/1'));
+      const first = await client.until((text) => wholeAnswer(text));
+      expect(first).not.toMatch(/content-length|transfer-encoding/i);
+      upstream.reply((socket) =>
+        socket.write('HTTP/1.1 304 Not Modified\r\nETag: "x"\r\nContent-Length: 9\r\n\r\n'),
+      );
+      client.send(get('/files/1'));
+      const second = await client.until((text) => wholeAnswer(text.slice(first.length)));
+      expect(second.slice(first.length)).toMatch(/304 Not Modified[\s\S]*etag: "x"/i);
+      upstream.reset();
+      client.send(get('/files/3'));
+      await client.until((text) => text.endsWith('GET /files/3'));
+    } finally {
+      client.destroy();
+    }
+  });
+
+  test('U16 a redirect is handed on, never followed', async () => {
+    upstream.reply((socket) =>
+      socket.write(`HTTP/1.1 302 Found\r\nLocation: ${upstream.url}/admin\r\nContent-Length: 0\r\n\r\n`),
+    );
+    const { status, head } = await ask('/files/1');
+    expect(status).toBe(302);
+    expect(head).toContain(`${upstream.url}/admin`);
+    expect(upstream.requests).toHaveLength(1);
+  });
+
+  test('an answer that ends with its connection arrives whole', async () => {
+    upstream.reply((socket) => socket.end('HTTP/1.1 200 OK\r\n\r\nall of it'));
+    const { head, body } = await ask('/files/1');
+    expect(head).toMatch(/transfer-encoding: chunked/i);
+    expect(body).toBe('9\r\nall of it\r\n0\r\n\r\n');
+  });
+});
+
+describe('whoever leaves ends the other side', () => {
+  test('a client that leaves ends the request upstream', async () => {
+    upstream.reply((socket) => begin(socket, 'Content-Length: 1000000'));
+    const client = await rawClient(gate.port);
+    client.send(get('/files/1'));
+    await client.until((text) => text.includes('200 OK'));
+    client.destroy();
+    await waitFor(() => upstream.open() === 0, 900);
+    await waitFor(() => gate.notes.at(-1)?.reason === 'client_left');
+  });
+
+  test('a client that leaves in the middle of its body leaves no whole request behind', async () => {
+    const client = await rawClient(gate.port);
+    client.send(
+      'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n',
+    );
+    await waitFor(() => upstream.bytes().includes('hello'));
+    client.destroy();
+    await waitFor(() => upstream.open() === 0, 900);
+    expect(upstream.requests).toEqual([]);
+  });
+
+  test('a slow reader slows the upstream down instead of filling memory', async () => {
+    const total = 64 * 1_048_576;
+    let taken = 0;
+    upstream.reply((socket) => {
+      begin(socket, `Content-Length: ${total}`);
+      const part = Buffer.alloc(1_048_576);
+      const pump = (): void => {
+        while (taken < total) {
+          taken += part.length;
+          if (!socket.write(part)) {
+            socket.once('drain', pump);
+            return;
+          }
+        }
+      };
+      pump();
+    });
+    const client = await rawClient(gate.port);
+    client.socket.pause();
+    client.send(get('/files/1'));
+    await waitFor(() => taken > 0);
+    let before = -1;
+    let still = 0;
+    await waitFor(() => {
+      still = taken === before ? still + 1 : 0;
+      before = taken;
+      return still > 40;
+    });
+    expect(taken).toBeLessThan(total / 2);
+    client.destroy();
+    await waitFor(() => upstream.open() === 0, 2_000);
+  });
+});
+
+describe('where requests go', () => {
+  test('several targets are used in turn', async () => {
+    const other = await recordingUpstream();
+    const both = await proxyHarness({ upstream: [upstream.url, other.url] });
+    for (let count = 0; count < 4; count += 1) await ask('/files/1', 'GET', both.port);
+    expect([upstream.requests.length, other.requests.length]).toEqual([2, 2]);
+    await both.close();
+    await other.close();
+  });
+
+  test('an upstream may be a socket file', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'gatehouse-'));
+    const path = join(folder, 'api.sock');
+    const local = await recordingUpstream(path);
+    const gateway = await proxyHarness({ upstream: `unix:${path}` });
+    expect((await ask('/files/1', 'GET', gateway.port)).body).toBe('GET /files/1');
+    await gateway.close();
+    await local.close();
+    rmSync(folder, { recursive: true });
+  });
+
+  test('the upstream is asked by its own name, and told ours', async () => {
+    await ask('/files/1');
+    const [seen] = upstream.requests;
+    const headers = Object.fromEntries(seen?.headers ?? []);
+    expect([headers['host'], headers['x-forwarded-host']]).toEqual([
+      `127.0.0.1:${upstream.port}`,
+      'gate.test',
+    ]);
+  });
+});
