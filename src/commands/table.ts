@@ -4,6 +4,7 @@ type Entry = () => Promise<{ readonly command: Command }>;
 
 /** Every command, loaded only when it is called. To add one: a file that exports `command`, and a line here. */
 export const COMMANDS: Readonly<Record<string, Entry>> = {
+  serve: () => import('./serve.ts'),
   check: () => import('./check.ts'),
   explain: () => import('./explain.ts'),
   keys: () => import('./keys.ts'),

@@ -5,7 +5,12 @@ import { type AdminListener, openAdmin } from '../ops/admin.ts';
 import { Fault } from '../ports/fault.ts';
 import { type EmbeddedStore, openEmbedded } from '../stores/embedded.ts';
 import type { CertificateFiles } from '../tls/certificate-files.ts';
-import { openPublicListener, type PublicListener, type TlsMaterial } from '../tls/listener.ts';
+import {
+  openPublicListener,
+  type PublicListener,
+  type PublicListenerOptions,
+  type TlsMaterial,
+} from '../tls/listener.ts';
 import { ensureAdminToken } from './admin-token.ts';
 import { buildGeneration, type Generation } from './generation.ts';
 import { ensureKeyFile } from './keys.ts';
@@ -54,15 +59,17 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     let current = await buildGeneration(settings, permanent);
     closing.push(() => current.close(0));
     let draining = false;
-    const logRequest = requestLog(log);
 
     const onCall = (call: Call): void => {
       const generation = current;
       if (draining) call.response.setHeader('connection', 'close');
-      if (generation.settings.log.requests) logRequest(call);
       void serve(generation, call, log);
     };
-    const listener = await openPublic(current, log, now, onCall);
+    const logRequest = requestLog(log);
+    const listener = await openPublic(current, log, now, {
+      onCall,
+      onDone: (call, end) => void (current.settings.log.requests && logRequest(call, end)),
+    });
     closing.push(() => listener.close());
     const admin = role === 'alone' ? await openAdminFor(settings, store, () => draining) : undefined;
     if (admin !== undefined) closing.push(() => admin.close());
@@ -174,7 +181,7 @@ async function openPublic(
   { settings, files }: Generation,
   log: Logger,
   now: () => number,
-  onCall: (call: Call) => void,
+  hooks: Pick<PublicListenerOptions, 'onCall' | 'onDone'>,
 ): Promise<PublicListener> {
   const { host, port, tls, proxyProtocol } = settings.listen;
   const material = materialOf(settings, files);
@@ -187,7 +194,7 @@ async function openPublic(
       limits: settings.limits,
       proxyProtocol,
       trustedProxies: settings.trustedProxies,
-      onCall,
+      ...hooks,
       log,
       now,
     });

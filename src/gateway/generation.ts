@@ -46,7 +46,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
 
   const desk: GrantDesk = {
     store,
-    people: createPeople(settings.directories),
+    people: usable(() => createPeople(settings.directories)),
     certificates: createCertificateJudge({ issuers, crls, requireCrl, requireClientAuth, asciiNames }),
     mint,
     sealer: createSealer(keyring, now),
@@ -88,20 +88,22 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       allCodeGuesses: permanent.limiter('allCodeGuesses', rates.allCodeGuesses),
     },
   });
-  const proxy = createProxy({
-    rules: rulesOf(settings),
-    upstreams: settings.upstreams,
-    publicUrl: settings.publicUrl,
-    realm: 'gatehouse',
-    headers: { ...settings.headers, cookie: sessionCookie(settings.publicUrl) },
-    maxBodyBytes: settings.limits.body,
-    readAccess: mint.readAccess,
-    revocations: store.revocations,
-    integrationOf: (clientId) => integrations.get(clientId),
-    trusts: settings.trustedProxies.includes,
-    now,
-    log,
-  });
+  const proxy = usable(() =>
+    createProxy({
+      rules: rulesOf(settings),
+      upstreams: settings.upstreams,
+      publicUrl: settings.publicUrl,
+      realm: 'gatehouse',
+      headers: { ...settings.headers, cookie: sessionCookie(settings.publicUrl) },
+      maxBodyBytes: settings.limits.body,
+      readAccess: mint.readAccess,
+      revocations: store.revocations,
+      integrationOf: (clientId) => integrations.get(clientId),
+      trusts: settings.trustedProxies.includes,
+      now,
+      log,
+    }),
+  );
 
   const isOurs = serviceMatcher(settings);
   return {
@@ -116,6 +118,15 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     },
     close: (withinSeconds) => proxy.close(withinSeconds),
   };
+}
+
+/** What a room cannot work with is told to the operator as a problem of the configuration. */
+function usable<T>(make: () => T): T {
+  try {
+    return make();
+  } catch (error) {
+    throw new StartError([(error as Error).message], { cause: error });
+  }
 }
 
 function loadFiles(settings: Settings, now: number): CertificateFiles {
