@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { type Draft, type Finding, shown } from './draft.ts';
+import { settingAt } from './known-settings.ts';
 import { nearest } from './nearest.ts';
 import type { SettingPath } from './setting-path.ts';
 import { at, kindOf } from './tree.ts';
@@ -33,7 +34,7 @@ function findingOf(draft: Draft, issue: Issue, above: SettingPath): readonly Fin
   if (value === null) return say('is empty; give it a value or take the line away');
   switch (issue.code) {
     case 'invalid_type': {
-      const wanted = EXPECTED[issue.expected] ?? issue.expected;
+      const wanted = settingAt(path)?.form ?? EXPECTED[issue.expected] ?? issue.expected;
       return say(value === undefined ? `is missing; it must be ${wanted}` : `must be ${wanted}${but}`);
     }
     case 'too_small':
@@ -66,7 +67,7 @@ function findingOf(draft: Draft, issue: Issue, above: SettingPath): readonly Fin
         message: 'is not a known setting here; take it out',
       }));
     case 'invalid_key':
-      return say('has a name that is not allowed');
+      return say('has a name that is not allowed; use letters, digits, dot, dash or underscore');
     case 'invalid_union':
       return unionFinding(draft, issue, path, but);
     case 'not_multiple_of':
@@ -94,6 +95,8 @@ function unionFinding(
   const best = meant.toSorted((a, b) => rank(a) - rank(b))[0];
   const words = branches.flatMap((branch) => branch.flatMap(expectation));
   const onlyValues = meant.every(([first]) => first?.code === 'invalid_value');
+  const form = settingAt(path)?.form;
+  if (best === undefined && form !== undefined) return [{ path, message: `must be ${form}${but}` }];
   if (best === undefined || onlyValues)
     return [{ path, message: `must be ${oneOf([...new Set(words)])}${but}` }];
   return best.flatMap((inner) => findingOf(draft, inner, path));

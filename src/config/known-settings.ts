@@ -7,6 +7,8 @@ export type Kind = 'string' | 'number' | 'boolean' | 'array' | 'object';
 /** What may stand at one place of the configuration, as far as names and kinds go. The schema judges the values. */
 export interface KnownSetting {
   readonly kinds: ReadonlySet<Kind>;
+  /** What it is called when it has a form of its own: `a duration such as 30s`. */
+  readonly form?: string;
   readonly properties: ReadonlyMap<string, KnownSetting>;
   /** What a list holds. */
   readonly items?: KnownSetting;
@@ -68,11 +70,22 @@ function read(json: JsonSchema): KnownSetting {
       ? read(json.additionalProperties)
       : forms.find((form) => form.entries)?.entries;
   return {
+    ...(json.title !== undefined && { form: formOf(json.title, json.examples?.[0]) }),
     kinds: new Set([...(kind ? [kind] : []), ...forms.flatMap((form) => [...form.kinds])]),
     properties: new Map([...forms.flatMap((form) => [...form.properties]), ...own]),
     ...(items && { items }),
     ...(entries && { entries }),
   };
+}
+
+const formOf = (title: string, example: unknown): string =>
+  `a ${title}${typeof example === 'string' ? ` such as ${example}` : ''}`;
+
+/** What is known about a place; undefined when there is no such place. */
+export function settingAt(path: SettingPath): KnownSetting | undefined {
+  let here: KnownSetting | undefined = knownSettings();
+  for (const segment of path) here = here && childOf(here, segment);
+  return here;
 }
 
 export function childOf(setting: KnownSetting, segment: string | number): KnownSetting | undefined {

@@ -144,7 +144,7 @@ function problemsOf(draft: Draft, lineOf: (path: SettingPath) => number | undefi
       finding.line ?? (from === undefined || isSettingPath(from) ? lineOf(finding.path) : undefined);
     const problem: Problem = {
       path,
-      message: redactText(message),
+      message: oneLine(redactText(message)),
       ...(line !== undefined && { line }),
       ...(from !== undefined && { from }),
     };
@@ -152,6 +152,9 @@ function problemsOf(draft: Draft, lineOf: (path: SettingPath) => number | undefi
   }
   return [...seen.values()];
 }
+
+/** Nothing a file says may break a line or steer a terminal. */
+const oneLine = (text: string): string => text.replace(/\p{Cc}+/gu, ' ');
 
 const isSettingPath = (from: string): boolean =>
   from !== '--set' && !from.startsWith('GATEHOUSE_') && readPath(from) !== undefined;

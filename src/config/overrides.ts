@@ -1,5 +1,5 @@
 import { clean, type Draft, type Environment, readValue, unknownName } from './draft.ts';
-import { childOf, type KnownSetting, knownSettings, secretTwins } from './known-settings.ts';
+import { childOf, type KnownSetting, knownSettings, secretTwins, settingAt } from './known-settings.ts';
 import { nearest } from './nearest.ts';
 import { comparePaths, readPath, type SettingPath, writePath } from './setting-path.ts';
 import { at, isObject, kindOf, type Tree, type TreeList, type TreeObject } from './tree.ts';
@@ -100,9 +100,9 @@ function segmentOf(word: string, setting: KnownSetting, here: Tree | undefined):
 
 /** Kubernetes tells every pod about services nearby: one that is called `gatehouse` gives GATEHOUSE_PORT and the like. */
 function isServiceLink(name: string, env: Environment): boolean {
-  const [, service] =
-    /^(GATEHOUSE(?:_[A-Z0-9_]+?)?)_(?:SERVICE_HOST|SERVICE_PORT|PORT)(?:_[A-Z0-9_]+)?$/.exec(name) ?? [];
-  return service !== undefined && env[`${service}_SERVICE_HOST`] !== undefined;
+  return [...name.matchAll(/_(?=SERVICE_(?:HOST|PORT)|PORT(?:_|$))/g)].some(
+    ({ index }) => env[`${name.slice(0, index)}_SERVICE_HOST`] !== undefined,
+  );
 }
 
 function unknownVariable(name: string): string {
@@ -170,8 +170,7 @@ function holderOf(tree: TreeObject, path: SettingPath): TreeObject | TreeList | 
 
 /** A secret that is set here replaces the file it was said to be in, and the other way round. */
 function twinsOf(path: SettingPath): readonly string[] {
-  let parent: KnownSetting | undefined = knownSettings();
-  for (const segment of path.slice(0, -1)) parent = parent && childOf(parent, segment);
+  const parent = settingAt(path.slice(0, -1));
   const last = String(path.at(-1));
   return (parent ? secretTwins(parent) : []).flatMap((name) =>
     name === last ? [`${name}File`] : `${name}File` === last ? [name] : [],

@@ -34,7 +34,8 @@ its place. An unknown name is a problem, never ignored.
   \`listen.tls.minVersion\`, \`${variableOf(['integrations', 0, 'scope'])}\` the scope of the first integration. Numbers and switches
   are read as YAML, lists as \`[a, b]\` or \`a,b\`, text as it is. \`null\` takes a setting of the file away. A variable that
   names no setting is a problem.
-- **Variables in the file:** \`\${NAME}\` and \`\${NAME:-default}\` inside values; \`$$\` is a dollar sign.
+- **Variables in the file:** \`\${NAME}\` and \`\${NAME:-default}\` inside values (in quotes, within \`{ }\` or \`[ ]\`);
+  \`$$\` is a dollar sign.
 - **Secrets** may stand in a file of their own: the name with \`File\` behind it, such as \`passwordHashFile\`.
 - **Paths** are relative to the folder of the file.
 - **Units:** a *duration* is \`500ms\`, \`30s\`, \`5m\`, \`1h\` or \`90d\`; a *size* is \`16KiB\`, \`10MiB\` or a number of bytes; a *rate* is

@@ -20,9 +20,11 @@ export function salvage(
   const unchecked: string[] = [];
   const sound: Record<string, unknown> = {};
 
-  const entries: Readonly<Record<string, Reader>> = {
+  const lists: Readonly<Record<string, Reader>> = {
     integrations: sections.integrations.unwrap().element,
     routes: sections.routes.unwrap().element,
+  };
+  const groups: Readonly<Record<string, Reader>> = {
     directories: sections.directories.unwrap().valueType,
     upstreams: sections.upstreams.unwrap().valueType,
   };
@@ -36,13 +38,13 @@ export function salvage(
   for (const [name, reader] of Object.entries(sections)) {
     const given = tree[name];
     const whole = reader.safeParse(given);
-    const entry = entries[name];
+    const [item, member] = [lists[name], groups[name]];
     if (whole.success) sound[name] = whole.data;
-    else if (entry && Array.isArray(given))
-      sound[name] = given.map((value, index) => one(entry, value, [name, index]));
-    else if (entry && isObject(given))
+    else if (item && Array.isArray(given))
+      sound[name] = given.map((value, index) => one(item, value, [name, index]));
+    else if (member && isObject(given))
       sound[name] = Object.fromEntries(
-        Object.entries(given).map(([key, value]) => [key, one(entry, value, [name, key])]),
+        Object.entries(given).map(([key, value]) => [key, one(member, value, [name, key])]),
       );
     else if (COMPARED.includes(name)) unchecked.push(name);
   }

@@ -9,6 +9,9 @@ import { duration, durationFrom, pathIn, peers, rate, scope, size } from './unit
 /** Of anything that works for a time. */
 const lifetime = durationFrom(1, Number.MAX_SAFE_INTEGER, 'must be at least 1s');
 
+/** A name of the operator's choice. */
+const ownName = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/);
+
 /** `label:id`, as tokens and logs carry it. */
 function isIdentity(text: string): boolean {
   const colon = text.indexOf(':');
@@ -472,12 +475,12 @@ export function settingsSections(folder: string) {
     certificates: certificates.prefault({}),
     device: device.prefault({}),
     directories: z
-      .record(z.string().min(1), directory)
+      .record(ownName, directory)
       .prefault({})
       .meta({ description: 'Where people and workloads are known, by a name of your choice.' }),
     integrations: z.array(integration).prefault([]).meta({ description: 'The registered API integrations.' }),
     upstreams: z
-      .record(z.string().min(1), upstream)
+      .record(ownName, upstream)
       .prefault({})
       .meta({ description: 'Where requests are forwarded to, by a name of your choice.' }),
     routes: z

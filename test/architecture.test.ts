@@ -1,0 +1,93 @@
+import { globSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+
+/** The floors, from the foundation up. A file imports from its own room or from a lower floor. */
+const FLOORS = [
+  ['domain'],
+  ['ports', 'http', 'observability'],
+  ['grants', 'config', 'stores', 'tokens', 'tls', 'identity'],
+  ['authsvc', 'oauth', 'confirm', 'proxy', 'ops'],
+  ['gateway', 'gateway.ts'],
+  ['commands', 'client'],
+  ['main.ts'],
+];
+
+const SRC = fileURLToPath(new URL('../src', import.meta.url));
+
+const roomOf = (file: string): string => file.split('/')[0] ?? file;
+const floorOf = (file: string): number => FLOORS.findIndex((rooms) => rooms.includes(roomOf(file)));
+/** The gateway is one room, though its door stands beside its folder. */
+const sameRoom = (a: string, b: string): boolean =>
+  roomOf(a).replace(/\.ts$/, '') === roomOf(b).replace(/\.ts$/, '');
+
+/** What a file imports: statically, dynamically, for types, or by exporting it on. */
+const importsOf = (text: string): string[] =>
+  [...text.matchAll(/\bfrom\s+'([^']+)'|\bimport\s*\(\s*'([^']+)'\s*\)|^import\s+'([^']+)'/gm)].map(
+    ([, from, dynamic, bare]) => from ?? dynamic ?? bare ?? '',
+  );
+
+const sources = globSync('**/*.ts', { cwd: SRC }).map((file) => ({
+  file,
+  imports: importsOf(readFileSync(join(SRC, file), 'utf8')),
+}));
+
+const wrongSteps = (files: typeof sources): string[] =>
+  files.flatMap(({ file, imports }) =>
+    imports
+      .filter((to) => to.startsWith('.'))
+      .map((to) => join(dirname(file), to))
+      .filter((to) => !sameRoom(to, file) && floorOf(to) >= floorOf(file))
+      .map((to) => `${file} → ${to}`),
+  );
+
+test('every file lives in a known room', () => {
+  expect(sources.length).toBeGreaterThan(40);
+  expect(sources.map(({ file }) => file).filter((file) => floorOf(file) < 0)).toEqual([]);
+});
+
+test('imports lead to the same room or downstairs', () => {
+  expect(wrongSteps(sources)).toEqual([]);
+});
+
+test('a step upstairs or next door would be seen', () => {
+  const up = importsOf("import { a } from '../proxy/a.ts';\nconst b = await import('../stores/b.ts');");
+  expect(wrongSteps([{ file: 'grants/bad.ts', imports: up }])).toEqual([
+    'grants/bad.ts → proxy/a.ts',
+    'grants/bad.ts → stores/b.ts',
+  ]);
+});
+
+test('the domain imports only itself: no packages, not even Node', () => {
+  const outside = sources
+    .filter(({ file }) => roomOf(file) === 'domain')
+    .flatMap(({ file, imports }) =>
+      imports.filter((to) => !to.startsWith('./')).map((to) => `${file} → ${to}`),
+    );
+  expect(outside).toEqual([]);
+});
+
+test('the domain reads no clock, no environment and no chance', () => {
+  const impure = sources
+    .filter(({ file }) => roomOf(file) === 'domain')
+    .filter(({ file }) =>
+      /\b(?:Date\.now|new Date\(\)|performance\.now|Math\.random|process\.)/.test(
+        readFileSync(join(SRC, file), 'utf8'),
+      ),
+    );
+  expect(impure.map(({ file }) => file)).toEqual([]);
+});
+
+test('packages are named in package.json as dependencies', () => {
+  const { dependencies } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
+    readonly dependencies: Readonly<Record<string, string>>;
+  };
+  const unknown = sources.flatMap(({ file, imports }) =>
+    imports
+      .filter((to) => !to.startsWith('.') && !to.startsWith('node:'))
+      .filter((to) => !Object.keys(dependencies).some((name) => to === name || to.startsWith(`${name}/`)))
+      .map((to) => `${file} → ${to}`),
+  );
+  expect(unknown).toEqual([]);
+});
