@@ -2,7 +2,8 @@ import { type Database, open, type RootDatabase } from 'lmdb';
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import { corrupt } from './embedded-check.ts';
-import { isDiskFull, type StoreFiles, unavailable } from './embedded-folder.ts';
+import { isDiskFull, type StoreFiles, stateOf, unavailable } from './embedded-folder.ts';
+import { type PageCount, reserve } from './embedded-reserve.ts';
 import { type WriteLine, writeLine } from './embedded-writes.ts';
 
 export const RECORD_KINDS = ['grants', 'devices', 'userCodes', 'notes'] as const;
@@ -29,6 +30,8 @@ export interface Env {
 }
 
 export function openEnv(files: StoreFiles, mapSize: number, now: () => Epoch): Env {
+  if (stateOf(files) === 'new' && isDiskFull(files))
+    throw new Fault('store_full', `no space left to make a store in ${files.folder}`);
   let root: RootDatabase<Buffer, string>;
   try {
     root = open<Buffer, string>({
@@ -50,7 +53,8 @@ export function openEnv(files: StoreFiles, mapSize: number, now: () => Epoch): E
   }
   const table = (name: string): Table =>
     root.openDB<Buffer, string>(name, { encoding: 'binary', useVersions: true });
-  const writes = writeLine(now, () => isDiskFull(files));
+  const space = reserve(files, () => root.getStats() as PageCount);
+  const writes = writeLine(now, space);
   let closed = false;
   try {
     const tables = {
@@ -82,10 +86,12 @@ export function openEnv(files: StoreFiles, mapSize: number, now: () => Epoch): E
         if (closed) return;
         await writes.close(10_000);
         closed = true;
+        space.close();
         await root.close();
       },
     };
   } catch (error) {
+    space.close();
     void root.close();
     throw openFault(files, error);
   }
@@ -95,8 +101,6 @@ function openFault(files: StoreFiles, error: unknown): Fault {
   const words = error instanceof Error ? error.message : '';
   if (/MDB_INVALID|MDB_CORRUPTED|MDB_VERSION_MISMATCH|MDB_PAGE_NOTFOUND/.test(words))
     return corrupt(files.data, words, error);
-  if (isDiskFull(files))
-    return new Fault('store_full', `no space left to open the store in ${files.folder}`, { cause: error });
   return unavailable(`cannot open the store in ${files.folder}: ${words}`, error);
 }
 

@@ -112,9 +112,9 @@ function makeFolder(folder: string): void {
   }
 }
 
-const LEAST_FREE_BYTES = 64 * 1024;
+const LEAST_FREE_BYTES = 512 * 1024;
 
-/** LMDB can rewrite a few bytes in pages it has to spare when nothing new would fit, and reports a write cut short as EIO. */
+/** Is there too little space even for an empty store? */
 export function isDiskFull(files: StoreFiles): boolean {
   const { bavail, bsize } = statfsSync(files.folder);
   return bavail * bsize < LEAST_FREE_BYTES;
@@ -192,13 +192,16 @@ export function takeLock(files: StoreFiles): () => void {
     throw unavailable(`cannot open the lock ${files.lock}`, error);
   }
   try {
-    // No journal: the lock is all we want of this file, and it must be had on a full disk too.
+    // Written once, so that taking the lock needs no space later, when the disk may be full.
+    if (statOf(files.lock)?.size === 0) db.exec('PRAGMA user_version = 1');
     db.exec('PRAGMA journal_mode = OFF; BEGIN EXCLUSIVE');
   } catch (error) {
     db.close();
     const SQLITE_BUSY = 5;
     if (error instanceof Error && 'errcode' in error && error.errcode === SQLITE_BUSY)
       throw locked(files, error);
+    if (isDiskFull(files))
+      throw new Fault('store_full', `no space left for the store in ${files.folder}`, { cause: error });
     throw unavailable(`cannot lock ${files.lock}`, error);
   }
   ownedHere.add(folder);

@@ -82,9 +82,12 @@ export function embeddedRecords<T>(env: Env, kind: RecordKind, now: () => Epoch)
         void env.expiry.remove(expiryKey(seen.keepUntil, kind, id));
       if (keepUntil !== KEEP_FOREVER) void env.expiry.put(expiryKey(keepUntil, kind, id), EMPTY);
     };
-    return env.writes.write(() =>
-      seen === undefined ? table.ifNoExists(id, change) : table.ifVersion(id, seen.version, change),
-    );
+    return env.writes.write({
+      purpose: seen === undefined ? 'new' : 'upkeep',
+      bytes: bytes.length,
+      change: () =>
+        seen === undefined ? table.ifNoExists(id, change) : table.ifVersion(id, seen.version, change),
+    });
   };
 
   return {

@@ -61,11 +61,14 @@ export function embeddedRevocations(env: Env, now: () => Epoch): RevocationLog {
         if (!key.startsWith('g:'))
           void table.put(STAMP, pack({ limit: firstVersion(), keepUntil: 0 }), firstVersion());
       };
-      const done = await env.writes.write(() =>
-        found === undefined
-          ? table.ifNoExists(key, change)
-          : table.ifVersion(key, found.version ?? 0, change),
-      );
+      const done = await env.writes.write({
+        purpose: 'upkeep',
+        bytes: LENGTH + key.length,
+        change: () =>
+          found === undefined
+            ? table.ifNoExists(key, change)
+            : table.ifVersion(key, found.version ?? 0, change),
+      });
       if (done) return;
     }
     throw new Fault('overloaded', 'too many writers for one revocation');

@@ -36,16 +36,23 @@ async function forget(env: Env, key: ExpiryKey): Promise<boolean> {
   const table = env.tables[name];
   const found = env.fresh(() => table.getEntry(id));
   if (found === undefined) {
-    await env.writes.write(() => table.ifNoExists(id, () => void env.expiry.remove(key)));
+    await env.writes.write({
+      purpose: 'upkeep',
+      bytes: 0,
+      change: () => table.ifNoExists(id, () => void env.expiry.remove(key)),
+    });
     return false;
   }
   const kept = name === 'revocations' ? unpack(found.value) : unseal(name, found.value);
   const isIt = kept.keepUntil === keepUntil;
-  const done = await env.writes.write(() =>
-    table.ifVersion(id, found.version ?? 0, () => {
-      if (isIt) void table.remove(id);
-      void env.expiry.remove(key);
-    }),
-  );
+  const done = await env.writes.write({
+    purpose: 'upkeep',
+    bytes: 0,
+    change: () =>
+      table.ifVersion(id, found.version ?? 0, () => {
+        if (isIt) void table.remove(id);
+        void env.expiry.remove(key);
+      }),
+  });
   return done && isIt;
 }

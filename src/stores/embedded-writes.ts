@@ -1,5 +1,6 @@
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
+import type { Batch, Reserve } from './embedded-reserve.ts';
 
 /**
  * All writes of a process pass here, a batch at a time: while one transaction is being flushed the next writes
@@ -8,90 +9,116 @@ import { Fault } from '../ports/fault.ts';
  */
 export interface WriteLine {
   /** Hands a conditional change to LMDB; true when its condition held. */
-  write(change: () => Promise<boolean>): Promise<boolean>;
+  write(write: Write): Promise<boolean>;
   /** When writing worked again after it had failed; 0 when it never failed. */
   recoveredAt(): Epoch;
   /** Takes no more writes; resolves when those under way have ended, or after `waitMs`. */
   close(waitMs: number): Promise<void>;
 }
 
-const MAX_BATCH = 512;
+export interface Write {
+  readonly change: () => Promise<boolean>;
+  readonly bytes: number;
+  /** `new` makes a store larger and stops early; `upkeep` rotates, revokes or sweeps and goes on longer. */
+  readonly purpose: Purpose;
+}
+
+type Purpose = 'new' | 'upkeep';
+
+const MAX_BATCH = 256;
 const MAX_WAITING = 50_000;
 const FLUSH_LIMIT_MS = 10_000;
 /** After a failure the same answer is given for this long: a full disk is not asked thousands of times a second. */
 const REST_MS = 100;
 
-interface Waiting {
-  readonly change: () => Promise<boolean>;
+interface Waiting extends Write {
   readonly resolve: (held: boolean) => void;
   readonly reject: (fault: Fault) => void;
 }
 
-export function writeLine(now: () => Epoch, isDiskFull: () => boolean): WriteLine {
+export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): WriteLine {
   let waiting: Waiting[] = [];
   let running: Promise<void> | undefined;
   let closed = false;
-  let failure: { readonly fault: Fault; readonly at: number } | undefined;
+  const failures: Partial<Record<Purpose, { readonly fault: Fault; readonly at: number }>> = {};
   let recovered: Epoch = 0;
 
-  const refuseAll = (fault: Fault): void => {
-    const refused = waiting;
-    waiting = [];
-    for (const one of refused) one.reject(fault);
+  const failed = (purpose: Purpose, fault: Fault, at: number): void => {
+    failures[purpose] = { fault, at };
+  };
+  const worked = (purpose: Purpose): void => {
+    if (failures[purpose] === undefined) return;
+    delete failures[purpose];
+    recovered = now();
   };
 
-  const pump = async (): Promise<void> => {
-    const batch = waiting.slice(0, MAX_BATCH);
-    waiting = waiting.slice(MAX_BATCH);
+  const send = async (batch: readonly Waiting[]): Promise<void> => {
     const limit = setTimeout(() => {
-      const fault = new Fault(
-        'store_unavailable',
-        `the disk did not confirm a write in ${FLUSH_LIMIT_MS / 1000} s`,
-      );
-      failure = { fault, at: Number.POSITIVE_INFINITY };
-      for (const one of batch) one.reject(fault);
-      refuseAll(fault);
+      const seconds = FLUSH_LIMIT_MS / 1000;
+      const fault = new Fault('store_unavailable', `the disk did not confirm a write in ${seconds} s`);
+      for (const purpose of ['new', 'upkeep'] as const) failed(purpose, fault, Number.POSITIVE_INFINITY);
+      for (const one of [...batch, ...waiting]) one.reject(fault);
+      waiting = [];
     }, FLUSH_LIMIT_MS);
-    let worked = false;
-    let failed: Fault | undefined;
     await Promise.all(
-      batch.map(async ({ change, resolve, reject }) => {
+      batch.map(async ({ change, purpose, resolve, reject }) => {
         try {
           resolve(await change());
-          worked = true;
+          worked(purpose);
         } catch (error) {
-          const fault = await faultOf(error, isDiskFull);
-          failed = fault;
+          const fault = await faultOf(error);
+          failed(purpose, fault, performance.now());
           reject(fault);
         }
       }),
     );
     clearTimeout(limit);
-    if (failed !== undefined) failure = { fault: failed, at: performance.now() };
-    else if (worked && failure !== undefined) {
-      failure = undefined;
-      recovered = now();
+  };
+
+  /** The part of a batch there is space for: all of it, or what keeps the store going, or nothing. */
+  const fitting = async (batch: readonly Waiting[]): Promise<readonly Waiting[]> => {
+    const refuse = (refused: readonly Waiting[], fault: Fault): void => {
+      for (const { purpose, reject } of refused) {
+        failed(purpose, fault, performance.now());
+        reject(fault);
+      }
+    };
+    try {
+      if (await space.fits(sizeOf(batch, true))) return batch;
+      const upkeep = batch.filter(({ purpose }) => purpose === 'upkeep');
+      refuse(
+        batch.filter(({ purpose }) => purpose === 'new'),
+        fullFault(),
+      );
+      if (upkeep.length === 0 || (await space.fits(sizeOf(upkeep, false)))) return upkeep;
+      refuse(upkeep, fullFault());
+    } catch (error) {
+      refuse(batch, await faultOf(error));
     }
+    return [];
   };
 
   const run = async (): Promise<void> => {
     while (waiting.length > 0) {
       // A turn of the event loop, so that everyone answered by the last batch can join this one.
       await new Promise(setImmediate);
-      await pump();
+      const batch = waiting.slice(0, MAX_BATCH);
+      waiting = waiting.slice(MAX_BATCH);
+      await send(await fitting(batch));
     }
     running = undefined;
   };
 
   return {
-    write(change) {
+    write(write) {
       if (closed) return Promise.reject(new Fault('store_unavailable', 'the store is closed'));
+      const failure = failures[write.purpose];
       if (failure !== undefined && performance.now() < failure.at + REST_MS)
         return Promise.reject(failure.fault);
       if (waiting.length >= MAX_WAITING)
         return Promise.reject(new Fault('overloaded', 'too many writes are waiting for the disk'));
       const written = new Promise<boolean>((resolve, reject) => {
-        waiting.push({ change, resolve, reject });
+        waiting.push({ ...write, resolve, reject });
       });
       running ??= run();
       return written;
@@ -109,34 +136,36 @@ export function writeLine(now: () => Epoch, isDiskFull: () => boolean): WriteLin
   };
 }
 
+const sizeOf = (batch: readonly Write[], leaveSpare: boolean): Batch => ({
+  writes: batch.length,
+  bytes: batch.reduce((sum, { bytes }) => sum + bytes, 0),
+  leaveSpare: leaveSpare && batch.some(({ purpose }) => purpose === 'new'),
+});
+
+const fullFault = (cause?: unknown): Fault =>
+  new Fault('store_full', 'the store has no space left to write', { cause, retryAfter: 5 });
+
 const MDB_MAP_FULL = -30792;
 const MDB_CORRUPTED = -30796;
 const MDB_PAGE_NOTFOUND = -30797;
-const EIO = 5;
 const ENOSPC = 28;
 const EDQUOT = 122;
 
 /** lmdb rejects a write with "Commit failed" and tells the reason in a second promise, which must be listened to. */
-async function faultOf(error: unknown, isDiskFull: () => boolean): Promise<Fault> {
+async function faultOf(error: unknown): Promise<Fault> {
   if (error instanceof Fault) return error;
   const reason = await reasonOf(error);
   const code = reason instanceof Error && 'code' in reason ? reason.code : undefined;
-  const full = (): Fault =>
-    new Fault('store_full', 'the store has no space left to write', { cause: reason, retryAfter: 5 });
   switch (code) {
     case ENOSPC:
     case EDQUOT:
     case MDB_MAP_FULL:
-      return full();
+      return fullFault(reason);
     case MDB_CORRUPTED:
     case MDB_PAGE_NOTFOUND:
       return new Fault('store_corrupt', 'the store met a damaged page; restore a backup', { cause: reason });
-    case EIO:
     default:
-      // A write that a full disk cut short is reported as EIO.
-      return isDiskFull()
-        ? full()
-        : new Fault('store_unavailable', 'the store could not write', { cause: reason });
+      return new Fault('store_unavailable', 'the store could not write', { cause: reason });
   }
 }
 

@@ -8,7 +8,6 @@ import { checkDataFile } from './embedded-check.ts';
 import { type Env, openEnv } from './embedded-env.ts';
 import {
   filesIn,
-  isDiskFull,
   prepareFolder,
   requireOpened,
   type StoreFiles,
@@ -75,7 +74,7 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedSt
         return true;
       }),
     recoveredAt: () => env.writes.recoveredAt(),
-    probe: pulse(env, files),
+    probe: pulse(env),
     backup: (toFile) => backup(env, toFile),
     sweep: sweeping.now,
     exportRecords: () => exportRecords(env, now),
@@ -147,12 +146,14 @@ function sweeper(
 const PULSE_EVERY_MS = 1000;
 
 /** Writes a few bytes for real, at most once a second; asked more often it gives the last answer. */
-function pulse(env: Env, files: StoreFiles): () => Promise<void> {
+function pulse(env: Env): () => Promise<void> {
   let last: { readonly at: number; readonly answer: Promise<void> } | undefined;
   const beat = async (): Promise<void> => {
-    await env.writes.write(() => env.pulse.put('pulse', Buffer.from([1]), firstVersion()));
-    if (isDiskFull(files))
-      throw new Fault('store_full', `no space left in ${files.folder}`, { retryAfter: 5 });
+    await env.writes.write({
+      purpose: 'new',
+      bytes: 1000,
+      change: () => env.pulse.put('pulse', Buffer.from([1]), firstVersion()),
+    });
     env.requireRoom();
   };
   return () => {

@@ -81,8 +81,9 @@ test('S16 on a full disk writes say so, nothing acknowledged is lost, reads go o
   await store.close();
   store = await openOwner(path, () => time);
   for (const id of written) expect(await store.grants.read(id)).toBeDefined();
-  await until('it is still full', async () => (await codeOf(store.probe())) === 'store_full');
   await until('it is still full', async () => (await codeOf(fill(store))) === 'store_full');
+  await until('the probe sees it', async () => (await codeOf(store.probe())) === 'store_full');
+  await store.revocations.announce({ of: 'grant', grantId: 'g0', belowGeneration: 9, keepUntil: LATER });
 
   rmSync(ballast);
   time += 60;
