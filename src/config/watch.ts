@@ -113,6 +113,8 @@ export function watchFiles(
     for (const path of digests.keys()) if (!kept.has(path)) digests.delete(path);
     for (const path of kept) if (!digests.has(path)) digests.set(path, digestOf(path));
     follow();
+    // What changed between the first look and the first watch.
+    event();
   };
 
   update(paths);

@@ -1,0 +1,41 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, test } from 'vitest';
+import { type JsonSchema, jsonSchema } from '../../src/config/known-settings.ts';
+import { renderReference } from '../../src/config/reference.ts';
+import { GENERATED, pathOf } from '../../tools/docs.ts';
+
+describe('generated files are what the program would write now (npm run docs)', () => {
+  test.each(GENERATED)('$file', (generated) => {
+    expect(readFileSync(pathOf(generated), 'utf8')).toBe(generated.render());
+  });
+});
+
+/** Every setting that holds a value, with its path. */
+function* leaves(schema: JsonSchema, path: string): Generator<readonly [string, JsonSchema]> {
+  for (const form of schema.anyOf ?? [schema]) {
+    if (form.items) yield* leaves(form.items, `${path}[]`);
+    if (typeof form.additionalProperties === 'object')
+      yield* leaves(form.additionalProperties, `${path}.<name>`);
+    for (const [name, inner] of Object.entries(form.properties ?? {})) {
+      const place = path === '' ? name : `${path}.${name}`;
+      const below = [...leaves(inner, place)];
+      if (below.length === 0) yield [place, inner];
+      yield* below;
+    }
+  }
+}
+
+test('every setting is in the reference, and says what it means', () => {
+  const reference = renderReference();
+  const all = [...leaves(jsonSchema(), '')];
+  expect(all.length).toBeGreaterThan(80);
+  expect(all.filter(([, { description }]) => description === undefined).map(([path]) => path)).toEqual([]);
+  expect(all.filter(([path]) => !reference.includes(`| \`${path}\` |`)).map(([path]) => path)).toEqual([]);
+});
+
+test('every row of the reference has four cells', () => {
+  const rows = renderReference()
+    .split('\n')
+    .filter((line) => line.startsWith('| `'));
+  expect(rows.filter((row) => row.replaceAll('\\|', '').split('|').length !== 6)).toEqual([]);
+});

@@ -1,0 +1,234 @@
+import { mkdirSync, renameSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as wait } from 'node:timers/promises';
+import { expect, onTestFinished, test } from 'vitest';
+import { type WatchOptions, watchFiles } from '../../src/config/watch.ts';
+import { folder } from '../support/configuration.ts';
+
+/** Watches with events only: the slow look would hide a deaf watch. */
+function watching(paths: readonly string[], options: WatchOptions = {}) {
+  const calls: (readonly string[])[] = [];
+  const watch = watchFiles(paths, (changed) => void calls.push(changed), {
+    debounceMs: 20,
+    pollMs: 3_600_000,
+    ...options,
+  });
+  onTestFinished(() => watch.close());
+  const seen = async (count: number): Promise<void> => {
+    const until = performance.now() + 10_000;
+    while (calls.length < count) {
+      if (performance.now() > until) throw new Error(`saw ${calls.length} changes, not ${count}`);
+      await wait(5);
+    }
+  };
+  return { calls, seen, watch };
+}
+
+/** Long enough for a change to be told, had it been one: several debounce times. */
+const aWhile = (): Promise<void> => wait(200);
+
+test('writing in place, again and again', async () => {
+  const file = join(folder(), 'a.yaml');
+  writeFileSync(file, 'one');
+  const { calls, seen } = watching([file]);
+  for (const [index, text] of ['two', 'three', 'four'].entries()) {
+    writeFileSync(file, text);
+    await seen(index + 1);
+  }
+  expect(calls).toEqual([[file], [file], [file]]);
+});
+
+test('replacing by a rename, again and again', async () => {
+  const file = join(folder(), 'a.yaml');
+  writeFileSync(file, 'one');
+  const { calls, seen } = watching([file]);
+  for (const [index, text] of ['two', 'three', 'four'].entries()) {
+    writeFileSync(`${file}.new`, text);
+    renameSync(`${file}.new`, file);
+    await seen(index + 1);
+  }
+  expect(calls).toHaveLength(3);
+});
+
+/** As the kubelet does it: a new folder, a new link beside, and one rename over `..data`. */
+function mountConfigMap(place: string, files: Readonly<Record<string, string>>, version: number): void {
+  const real = join(place, `..2026_${version}`);
+  mkdirSync(real);
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(real, name), text);
+  symlinkSync(`..2026_${version}`, join(place, '..data_tmp'));
+  renameSync(join(place, '..data_tmp'), join(place, '..data'));
+  if (version === 1)
+    for (const name of Object.keys(files)) symlinkSync(join('..data', name), join(place, name));
+  else rmSync(join(place, `..2026_${version - 1}`), { recursive: true });
+}
+
+test('a ConfigMap swapped five times, each seen once', async () => {
+  const place = folder();
+  mountConfigMap(place, { 'gatehouse.yaml': '1', 'other.yaml': 'same' }, 1);
+  const file = join(place, 'gatehouse.yaml');
+  const { calls, seen } = watching([file, join(place, 'other.yaml')]);
+  for (let version = 2; version <= 6; version += 1) {
+    mountConfigMap(place, { 'gatehouse.yaml': String(version), 'other.yaml': 'same' }, version);
+    await seen(version - 1);
+  }
+  await aWhile();
+  expect(calls).toEqual(Array.from({ length: 5 }, () => [file]));
+});
+
+test('a ConfigMap swapped under a path that goes through ..data itself', async () => {
+  const place = folder();
+  mountConfigMap(place, { a: '1' }, 1);
+  const { seen } = watching([join(place, '..data', 'a')]);
+  for (let version = 2; version <= 4; version += 1) {
+    mountConfigMap(place, { a: String(version) }, version);
+    await seen(version - 1);
+  }
+});
+
+test('a swap that changes nothing is not told', async () => {
+  const place = folder();
+  mountConfigMap(place, { a: 'same' }, 1);
+  const { calls, seen } = watching([join(place, 'a')]);
+  mountConfigMap(place, { a: 'same' }, 2);
+  await aWhile();
+  expect(calls).toEqual([]);
+  mountConfigMap(place, { a: 'other' }, 3);
+  await seen(1);
+});
+
+test('writing behind a link that leads to another folder, and turning the link elsewhere', async () => {
+  const [links, real, elsewhere] = [folder(), folder(), folder()];
+  const file = join(links, 'a');
+  writeFileSync(join(real, 'a'), '1');
+  writeFileSync(join(elsewhere, 'b'), '3');
+  symlinkSync(join(real, 'a'), file);
+  const { seen } = watching([file]);
+  writeFileSync(join(real, 'a'), '2');
+  await seen(1);
+  symlinkSync(join(elsewhere, 'b'), `${file}.new`);
+  renameSync(`${file}.new`, file);
+  await seen(2);
+  writeFileSync(join(elsewhere, 'b'), '4');
+  await seen(3);
+});
+
+test('deletion, and coming back', async () => {
+  const file = join(folder(), 'a');
+  writeFileSync(file, 'one');
+  const { seen } = watching([file]);
+  unlinkSync(file);
+  await seen(1);
+  writeFileSync(file, 'one');
+  await seen(2);
+});
+
+test('a file in a folder that does not exist yet', async () => {
+  const place = folder();
+  const { seen } = watching([join(place, 'later', 'a')]);
+  mkdirSync(join(place, 'later'));
+  await aWhile();
+  writeFileSync(join(place, 'later', 'a'), 'here');
+  await seen(1);
+});
+
+test('many writes at once are one change', async () => {
+  const file = join(folder(), 'a');
+  writeFileSync(file, '0');
+  const { calls, seen } = watching([file], { debounceMs: 100 });
+  for (let count = 1; count <= 50; count += 1) writeFileSync(file, String(count));
+  await seen(1);
+  await aWhile();
+  expect(calls).toHaveLength(1);
+});
+
+test('a file that is written to without a pause is told nevertheless', async () => {
+  const file = join(folder(), 'a');
+  writeFileSync(file, '0');
+  const { calls } = watching([file], { debounceMs: 20 });
+  const until = performance.now() + 5_000;
+  for (let count = 1; calls.length === 0 && performance.now() < until; count += 1) {
+    writeFileSync(file, String(count));
+    await wait(5);
+  }
+  expect(calls.length).toBeGreaterThan(0);
+});
+
+test('the slow look finds what no event told', async () => {
+  const place = folder();
+  const old = join(place, 'conf');
+  mkdirSync(old);
+  writeFileSync(join(old, 'a'), '1');
+  const { seen } = watching([join(old, 'a')], { pollMs: 50 });
+  // The folder itself is exchanged: the watch is on the one that went away.
+  mkdirSync(join(place, 'next'));
+  writeFileSync(join(place, 'next', 'a'), '2');
+  renameSync(old, join(place, 'gone'));
+  renameSync(join(place, 'next'), old);
+  await seen(1);
+});
+
+test('a change during the handling of another is handled after it, never beside it', async () => {
+  const file = join(folder(), 'a');
+  writeFileSync(file, '0');
+  let running = 0;
+  let most = 0;
+  let done = 0;
+  const watch = watchFiles(
+    [file],
+    async () => {
+      running += 1;
+      most = Math.max(most, running);
+      await wait(60);
+      running -= 1;
+      done += 1;
+    },
+    { debounceMs: 10, pollMs: 3_600_000 },
+  );
+  onTestFinished(() => watch.close());
+  writeFileSync(file, '1');
+  await wait(30);
+  writeFileSync(file, '2');
+  const until = performance.now() + 5_000;
+  while (done < 2 && performance.now() < until) await wait(5);
+  expect({ done, most }).toEqual({ done: 2, most: 1 });
+});
+
+test('a failure in the handling is told and the next change is handled', async () => {
+  const file = join(folder(), 'a');
+  writeFileSync(file, '0');
+  const errors: unknown[] = [];
+  let calls = 0;
+  const watch = watchFiles(
+    [file],
+    () => {
+      calls += 1;
+      throw new Error('bad configuration');
+    },
+    { debounceMs: 10, pollMs: 3_600_000, onError: (error) => errors.push(error) },
+  );
+  onTestFinished(() => watch.close());
+  for (let count = 1; count <= 2; count += 1) {
+    writeFileSync(file, String(count));
+    const until = performance.now() + 5_000;
+    while (calls < count && performance.now() < until) await wait(5);
+  }
+  expect(errors).toHaveLength(2);
+});
+
+test('other files from now on; and silence after closing', async () => {
+  const place = folder();
+  const [a, b] = [join(place, 'a'), join(place, 'b')];
+  writeFileSync(a, '0');
+  writeFileSync(b, '0');
+  const { calls, seen, watch } = watching([a]);
+  watch.update([b]);
+  writeFileSync(a, '1');
+  await aWhile();
+  expect(calls).toEqual([]);
+  writeFileSync(b, '1');
+  await seen(1);
+  watch.close();
+  writeFileSync(b, '2');
+  await aWhile();
+  expect(calls).toEqual([[b]]);
+});
