@@ -1,0 +1,284 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { showUserCode, USER_CODE_ALPHABET } from '../../src/domain/device-request.ts';
+import { ALICE, BOB, type House, openHouse, type Reply } from '../support/house.ts';
+import { dumpStrings } from '../support/store-dump.ts';
+
+const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
+
+let house: House;
+beforeAll(async () => {
+  house = await openHouse();
+});
+afterAll(() => house.close());
+
+interface Codes {
+  readonly device_code: string;
+  readonly user_code: string;
+  readonly verification_uri: string;
+  readonly verification_uri_complete: string;
+  readonly expires_in: number;
+  readonly interval: number;
+  readonly expires: number;
+}
+
+const ask = (clientId = 'report-runner', scope = 'files:read'): Promise<Reply> =>
+  house.post('/Authorize/Device', { client_id: clientId, scope });
+const begin = async (clientId?: string, scope?: string): Promise<Codes> => {
+  const reply = await ask(clientId, scope);
+  if (reply.status !== 200) throw new Error(reply.text);
+  return reply.json as unknown as Codes;
+};
+const exchange = (deviceCode: string, clientId = 'report-runner'): Promise<Reply> =>
+  house.post('/Authorize/Token', { client_id: clientId, grant_type: DEVICE_GRANT, device_code: deviceCode });
+
+/** Decides as the confirmation page would: through the store, where the page writes its decision. */
+async function decide(
+  codes: Codes,
+  decision: { state: 'confirmed'; identity: string } | { state: 'denied' },
+): Promise<void> {
+  const { devices } = house.gateway.store;
+  const { hash } = await import('node:crypto');
+  const id = hash('sha256', codes.device_code, 'base64url').slice(0, 22);
+  const found = await devices.read(id);
+  if (found === undefined) throw new Error('the request was made above');
+  await devices.replace(id, found.version, { ...found.record, ...decision }, found.record.expires + 600);
+}
+const confirmFor = (codes: Codes, identity = ALICE): Promise<void> =>
+  decide(codes, { state: 'confirmed', identity });
+
+describe('polling', () => {
+  test('D01: before the confirmation the answer is authorization_pending', async () => {
+    const codes = await begin();
+    expect(await exchange(codes.device_code)).toMatchObject({
+      status: 400,
+      json: { Error: 'authorization_pending' },
+    });
+  });
+
+  test('D02: polling too fast gets the same code and Retry-After, reads nothing from the store, and never pushes the device out', async () => {
+    const codes = await begin();
+    const first = await exchange(codes.device_code);
+    expect(first.headers['retry-after']).toBeUndefined();
+    let reads = 0;
+    const { devices } = house.gateway.store;
+    const { read } = devices;
+    devices.read = (id) => {
+      reads += 1;
+      return read.call(devices, id);
+    };
+    try {
+      for (let polls = 0; polls < 45; polls += 1) {
+        const reply = await exchange(codes.device_code);
+        expect(reply.json).toMatchObject({ Error: 'authorization_pending' });
+        expect(Number(reply.headers['retry-after'])).toBeGreaterThanOrEqual(1);
+        expect(Number(reply.headers['retry-after'])).toBeLessThanOrEqual(5);
+      }
+      expect(reads).toBe(0);
+    } finally {
+      devices.read = read;
+    }
+    await confirmFor(codes);
+    house.clock.advance(5);
+    expect((await exchange(codes.device_code)).status).toBe(200);
+  });
+});
+
+describe('valid once only', () => {
+  test('D03: of ten exchanges at once one gets the grant and the others invalid_grant', async () => {
+    for (let round = 0; round < 20; round += 1) {
+      const codes = await begin();
+      await confirmFor(codes);
+      const replies = await Promise.all(Array.from({ length: 10 }, () => exchange(codes.device_code)));
+      expect(replies.filter(({ status }) => status === 200)).toHaveLength(1);
+      expect(replies.filter(({ json }) => json['Error'] === 'invalid_grant')).toHaveLength(9);
+    }
+  });
+
+  test('D04: exchanged again later it is invalid_grant, with an audit event, and the grant lives on', async () => {
+    const codes = await begin();
+    await confirmFor(codes);
+    const first = await exchange(codes.device_code);
+    expect(first.status).toBe(200);
+    house.clock.advance(20);
+    expect(await exchange(codes.device_code)).toMatchObject({
+      status: 400,
+      json: { Error: 'invalid_grant' },
+    });
+    expect(house.audits('device_code_replayed').length).toBeGreaterThan(0);
+    expect((await house.api('/files/1', String(first.json['access_token']))).status).toBe(200);
+  });
+
+  test('D04: also after the grant was revoked, and after the code would have expired', async () => {
+    const codes = await begin();
+    await confirmFor(codes);
+    const { access_token: token } = (await exchange(codes.device_code)).json;
+    await house.ask({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${String(token)}` } });
+    expect((await exchange(codes.device_code)).json).toMatchObject({ Error: 'invalid_grant' });
+    house.clock.advance(1_200);
+    await house.gateway.store.sweep();
+    expect((await exchange(codes.device_code)).json).toMatchObject({ Error: 'invalid_grant' });
+  });
+
+  test('D05: a code of one client is worth nothing to another, and stays good for its own', async () => {
+    const codes = await begin();
+    await confirmFor(codes);
+    expect(await exchange(codes.device_code, 'other-app')).toMatchObject({
+      status: 400,
+      json: { Error: 'invalid_grant' },
+    });
+    expect((await exchange(codes.device_code, 'Report-Runner')).json).toMatchObject({
+      Error: 'invalid_grant',
+    });
+    expect((await exchange(codes.device_code)).status).toBe(200);
+  });
+
+  test('D06: expired, denied, unknown and altered codes are invalid_grant, and the description tells which', async () => {
+    const expired = await begin();
+    await confirmFor(expired);
+    house.clock.advance(expired.expires_in + 1);
+    expect((await exchange(expired.device_code)).json).toMatchObject({
+      Error: 'invalid_grant',
+      Error_description: expect.stringContaining('expired'),
+    });
+
+    const denied = await begin();
+    await decide(denied, { state: 'denied' });
+    expect((await exchange(denied.device_code)).json).toMatchObject({
+      Error: 'invalid_grant',
+      Error_description: expect.stringContaining('refused'),
+    });
+
+    const good = await begin();
+    await confirmFor(good);
+    const flipped = good.device_code.replace(/.$/, (last) => (last === 'A' ? 'B' : 'A'));
+    for (const code of [
+      flipped,
+      `${good.device_code} `,
+      good.device_code.toUpperCase(),
+      good.user_code,
+      'x',
+      'ghd_',
+    ])
+      expect((await exchange(code)).json, code).toMatchObject({
+        Error: 'invalid_grant',
+        Error_description: expect.stringContaining('invalid'),
+      });
+    expect((await exchange(good.device_code)).status).toBe(200);
+  });
+
+  test('D06: one second before it expires it works, at that moment it does not', async () => {
+    const codes = await begin();
+    await confirmFor(codes);
+    house.clock.advance(codes.expires - 1 - house.clock.now());
+    expect((await exchange(codes.device_code)).status).toBe(200);
+    const late = await begin();
+    await confirmFor(late);
+    house.clock.advance(late.expires - house.clock.now());
+    expect((await exchange(late.device_code)).json).toMatchObject({ Error: 'invalid_grant' });
+  });
+});
+
+describe('D07: browser-based authentication switched off', () => {
+  test('globally: invalid_client at both routes, and grants already made go on refreshing', async () => {
+    const codes = await begin();
+    await confirmFor(codes);
+    const { refresh_token: token } = (await exchange(codes.device_code)).json;
+    const waiting = await begin();
+    await house.reload((settings) => ({ ...settings, device: { enabled: false } }));
+    try {
+      expect(await ask()).toMatchObject({ status: 400, json: { Error: 'invalid_client' } });
+      expect(await exchange(waiting.device_code)).toMatchObject({
+        status: 400,
+        json: { Error: 'invalid_client' },
+      });
+      expect((await house.refresh(String(token))).status).toBe(200);
+    } finally {
+      await house.reload((settings) => ({ ...settings, device: {} }));
+    }
+  });
+
+  test('for one integration: invalid_client there, the other goes on', async () => {
+    const before = house.gateway.settings();
+    expect(before.device.enabled).toBe(true);
+    await house.reload((settings) => ({
+      ...settings,
+      integrations:
+        settings.integrations?.map((one) =>
+          one.clientId === 'other-app' ? { ...one, grants: ['certificate'] } : one,
+        ) ?? [],
+    }));
+    expect((await ask('other-app')).json).toMatchObject({ Error: 'invalid_client' });
+    expect((await ask()).status).toBe(200);
+  });
+});
+
+describe('who may', () => {
+  test('the person lost access between the confirmation and the exchange: refused, and nothing is used up', async () => {
+    const codes = await begin('report-runner', 'reports:write');
+    await confirmFor(codes, BOB);
+    expect((await exchange(codes.device_code)).json).toMatchObject({ Error: 'invalid_grant' });
+    const gone = await begin();
+    await confirmFor(gone, 'local:{00000000-0000-0000-0000-000000000000}');
+    expect((await exchange(gone.device_code)).json).toMatchObject({ Error: 'unauthorized_client' });
+  });
+});
+
+describe('the codes themselves', () => {
+  test('D17: device codes have 256 random bits, user codes are of the alphabet, none repeats, none stands in the store', async () => {
+    const many = await Promise.all(Array.from({ length: 1_000 }, () => begin()));
+    expect(new Set(many.map(({ device_code: code }) => code)).size).toBe(1_000);
+    for (const { device_code: device, user_code: user } of many) {
+      expect(Buffer.from(device.slice(4), 'base64url')).toHaveLength(32);
+      expect(user).toMatch(new RegExp(`^[${USER_CODE_ALPHABET}]{4}-[${USER_CODE_ALPHABET}]{4}$`));
+    }
+    const dump = dumpStrings(`${house.folder}/data`).join('\n');
+    expect(dump).toContain('report-runner');
+    for (const { device_code: device, user_code: user } of many) {
+      expect(dump.includes(device)).toBe(false);
+      expect(dump.includes(user) || dump.includes(user.replace('-', ''))).toBe(false);
+    }
+  });
+
+  test('D17: every letter of the alphabet occurs, at every place', async () => {
+    const many = await Promise.all(Array.from({ length: 400 }, () => begin()));
+    for (let place = 0; place < 8; place += 1)
+      expect(new Set(many.map(({ user_code: code }) => code.replace('-', '')[place])).size).toBe(20);
+    expect(showUserCode('BCDFGHJK')).toBe('BCDF-GHJK');
+  });
+});
+
+describe('D18: a flood of requests', () => {
+  test('ends at the cap, per client and in all, and room is free again when they have run out', async () => {
+    const small = await openHouse((settings) => ({
+      ...settings,
+      device: { maxPending: 1_000, maxPendingPerClient: 600 },
+    }));
+    try {
+      const flood = async (clientId: string, count: number): Promise<Reply[]> => {
+        const replies: Reply[] = [];
+        for (let done = 0; done < count; done += 50)
+          replies.push(
+            ...(await Promise.all(
+              Array.from({ length: 50 }, () =>
+                small.post('/Authorize/Device', { client_id: clientId, scope: 'files:read' }),
+              ),
+            )),
+          );
+        return replies;
+      };
+      const first = await flood('report-runner', 700);
+      expect(first.filter(({ status }) => status === 200)).toHaveLength(600);
+      const full = first.find(({ status }) => status !== 200);
+      expect(full).toMatchObject({ status: 429, json: { Error: 'invalid_request' } });
+      expect(Number(full?.headers['retry-after'])).toBeGreaterThan(0);
+      const second = await flood('other-app', 500);
+      expect(second.filter(({ status }) => status === 200)).toHaveLength(400);
+      small.clock.advance(301);
+      expect(
+        (await small.post('/Authorize/Device', { client_id: 'other-app', scope: 'files:read' })).status,
+      ).toBe(200);
+    } finally {
+      await small.close();
+    }
+  });
+});
