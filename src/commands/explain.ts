@@ -7,6 +7,7 @@ const MISFITS = {
   host: 'another host',
   method: 'another method',
   encoded_slash: 'does not take %2F',
+  path_parameters: 'would match, but not without the ;parameters that some upstreams cut off',
 } as const;
 
 export const command: Command = {

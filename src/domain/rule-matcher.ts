@@ -10,7 +10,7 @@ export interface MatchQuestion {
 }
 
 /** Why a rule does not apply to a request. */
-export type Misfit = 'path' | 'host' | 'method' | 'encoded_slash';
+export type Misfit = 'path' | 'host' | 'method' | 'encoded_slash' | 'path_parameters';
 
 export interface Tried {
   readonly rule: AccessRule;
@@ -73,10 +73,18 @@ export function compileRules(rules: readonly AccessRule[]): CompiledRules {
     plant(root, { place, rule });
   });
 
-  const match = (question: MatchQuestion): AccessRule | undefined => {
+  const matchAsSent = (question: MatchQuestion): AccessRule | undefined => {
     const own = byHost.size === 0 ? undefined : byHost.get(hostName(question.host));
     const first = own && search(own, 0, question, undefined);
     return search(everywhere, 0, question, first)?.rule;
+  };
+  // To some upstreams `/admin;x` is `/admin`. Where the two readings lead to different rules, neither counts.
+  const match = (question: MatchQuestion): AccessRule | undefined => {
+    const rule = matchAsSent(question);
+    const { target } = question;
+    if (rule === undefined || !target.segments.some((segment) => segment.includes(';'))) return rule;
+    const bare = target.segments.map((segment) => segment.split(';', 1)[0] ?? '');
+    return matchAsSent({ ...question, target: { ...target, segments: bare } }) === rule ? rule : undefined;
   };
 
   return {
@@ -89,7 +97,7 @@ export function compileRules(rules: readonly AccessRule[]): CompiledRules {
       const tried: Tried[] = [];
       for (const rule of rules) {
         if (rule === winner) return [...tried, { rule, misfit: undefined }];
-        tried.push({ rule, misfit: misfitOf(rule, question) });
+        tried.push({ rule, misfit: misfitOf(rule, question) ?? 'path_parameters' });
       }
       return tried;
     },
