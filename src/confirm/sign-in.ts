@@ -19,17 +19,21 @@ export async function showSignIn(room: Room, visit: Visit): Promise<Reply> {
   return { page: question.ok ? signInForm(room, visit) : endedPage(room, question.refusal) };
 }
 
-const signInForm = (room: Room, { call, session }: Visit, problem?: string) =>
+const signInForm = (
+  room: Room,
+  { call, session }: Visit,
+  problem: { readonly problem?: string; readonly inFields?: boolean } = {},
+) =>
   signInPage(room.words, {
     form: room.form(session, '/sign-in'),
     another: room.at(''),
     ...(room.certificateOf(call) !== undefined && { certificate: room.form(session, '/certificate') }),
-    ...(problem !== undefined && { problem, status: 403 }),
+    ...problem,
   });
 
 /** User name and password. Passwords for one request are tried one after another: the fifth wrong one closes it. */
 export async function takePassword(room: Room, visit: Visit, fields: Fields): Promise<Reply> {
-  const { desk, memory } = room;
+  const { desk, memory, words } = room;
   const { session, from } = visit;
   const { request } = session;
   if (request === undefined) return { go: '' };
@@ -57,7 +61,7 @@ export async function takePassword(room: Room, visit: Visit, fields: Fields): Pr
     const counted = await failSignIn(desk, request.id);
     if (!counted.ok) return { page: endedPage(room, counted.refusal) };
     if (counted.value.closed) return { page: endedPage(room, { reason: 'device_closed' }) };
-    return { page: signInForm(room, visit, room.words.signIn.wrong) };
+    return { page: signInForm(room, visit, { problem: words.signIn.wrong, inFields: true }) };
   });
 }
 
@@ -95,7 +99,7 @@ export async function takeCertificate(room: Room, visit: Visit): Promise<Reply> 
     refusal.reason === 'certificate_missing'
       ? words.signIn.certificateMissing
       : words.signIn.certificateWrong;
-  return { page: signInForm(room, visit, problem) };
+  return { page: signInForm(room, visit, { problem }) };
 }
 
 /** From here on the session has another id: one that was known before the sign-in is worth nothing after it. */

@@ -43,6 +43,7 @@ dl{margin:1rem 0 0;border-top:1px solid var(--line)}
 dl div{display:flex;flex-wrap:wrap;gap:0 1rem;padding:.5rem 0;border-bottom:1px solid var(--line)}
 dt{color:var(--soft);min-width:7rem}
 dd{margin:0;flex:1 1 10rem}
+time{white-space:nowrap}
 .choice{display:flex;flex-direction:column;gap:.75rem;margin:1.25rem 0 0}
 .choice form{flex:1}
 .choice button{margin:0}

@@ -49,13 +49,13 @@ const INVALID = html` aria-invalid="true"`;
 
 export function signInPage(
   words: Words,
-  view: { form: Form; certificate?: Form; another: string; problem?: string; status?: number },
+  view: { form: Form; certificate?: Form; another: string; problem?: string; inFields?: boolean },
 ): Page {
   const { signIn } = words;
   const { form, certificate, problem } = view;
-  const described = problem === undefined ? false : html` aria-describedby="problem" aria-invalid="true"`;
+  const described = view.inFields === true && html` aria-describedby="problem" aria-invalid="true"`;
   return {
-    status: view.status ?? 200,
+    status: problem === undefined ? 200 : 403,
     title: problem === undefined ? signIn.title : words.errorTitle(signIn.title),
     body: html`<p class="step">${words.step(2, 3)}</p>
 <h1>${signIn.title}</h1>
@@ -181,6 +181,5 @@ ${said.small !== undefined && html`<p class="soft">${said.small}</p>`}
 
 /** Without a script a page cannot know the reader's time zone: it tells which one it means. */
 const iso = (time: Epoch): string => `${new Date(time * 1_000).toISOString().slice(0, 19)}Z`;
-const clock = (time: Epoch): Markup =>
-  html`<time datetime="${iso(time)}">${iso(time).slice(0, 10)} ${timeOf(time)}</time>`;
+const clock = (time: Epoch): Markup => html`<time datetime="${iso(time)}">${timeOf(time)}</time>`;
 const timeOf = (time: Epoch): string => `${iso(time).slice(11, 16)} UTC`;

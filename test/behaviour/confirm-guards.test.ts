@@ -1,0 +1,480 @@
+import { afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { parseForm } from '../../src/confirm/form.ts';
+import { html, plain } from '../../src/confirm/html.ts';
+import {
+  BASE,
+  type ConfirmHouse,
+  confirmHouse,
+  formToken,
+  type HouseOptions,
+  integration,
+  person,
+} from '../support/confirm-house.ts';
+import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
+
+let house: ConfirmHouse;
+const open = async (options: HouseOptions = {}): Promise<void> => {
+  house = await confirmHouse(options);
+};
+afterEach(() => house.close());
+
+describe('guessing codes', () => {
+  const PLENTY = { burst: 100_000, perSecond: 100_000 };
+  const SLOW = (burst: number) => ({ burst, perSecond: 0.05 });
+  const WRONG = 'BCDF-GHJK';
+
+  test('D08 a session is locked after five wrong codes, for the right one too', async () => {
+    await open();
+    const asked = await house.ask();
+    const browser = house.browser();
+    await browser.get(BASE);
+    for (let tries = 1; tries <= 5; tries += 1)
+      expect((await browser.submit(BASE, { user_code: WRONG })).status).toBe(400);
+    const locked = await browser.submit(BASE, { user_code: asked.userCode });
+    expect(locked.status).toBe(429);
+    expect(Number(locked.headers['retry-after'])).toBeGreaterThan(800);
+    expect(locked.text).toContain('Too many tries');
+    expect((await browser.get(BASE)).status).toBe(429);
+    expect(house.audits.filter((line) => line['event'] === 'code_guess_failed')).toHaveLength(5);
+    expect(house.logText()).not.toContain(WRONG);
+  });
+
+  test('D08 an old cookie put back does not set the count back', async () => {
+    await open();
+    const browser = house.browser();
+    const first = await browser.get(BASE);
+    const kept = browser.cookie;
+    const body = `user_code=${WRONG}&form_token=${formToken(first.text, BASE)}`;
+    const statuses: number[] = [];
+    for (let tries = 1; tries <= 6; tries += 1) {
+      browser.cookie = kept;
+      statuses.push((await browser.send('POST', BASE, body)).status);
+    }
+    expect(statuses).toEqual([400, 400, 400, 400, 400, 429]);
+  });
+
+  test('D08 the count goes with the person through sign-in and sign-out', async () => {
+    await open();
+    const asked = await house.ask();
+    const browser = house.browser();
+    await browser.get(BASE);
+    for (let tries = 1; tries <= 4; tries += 1) await browser.submit(BASE, { user_code: WRONG });
+    await browser.submit(BASE, { user_code: asked.userCode });
+    await browser.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'alice-password' });
+    await browser.submit(`${BASE}/sign-out`);
+    await browser.get(BASE);
+    expect((await browser.submit(BASE, { user_code: WRONG })).status).toBe(400);
+    expect((await browser.get(BASE)).status).toBe(429);
+  });
+
+  test('D08 an address runs out of wrong codes, whatever its sessions; another address does not', async () => {
+    await open({ rates: { codeGuesses: SLOW(5) } });
+    const asked = await house.ask();
+    for (let tries = 1; tries <= 5; tries += 1) {
+      const browser = house.browser({ address: '203.0.113.1' });
+      await browser.get(BASE);
+      expect((await browser.submit(BASE, { user_code: WRONG })).status).toBe(400);
+    }
+    const again = house.browser({ address: '203.0.113.1' });
+    await again.get(BASE);
+    const refused = await again.submit(BASE, { user_code: asked.userCode });
+    expect(refused.status).toBe(429);
+    expect(refused.headers['retry-after']).toBe('20');
+    const other = house.browser({ address: '203.0.113.2' });
+    expect((await other.reachReview(asked.userCode)).text).toContain('Alice Example');
+    house.world.now += 20;
+    await again.get(BASE);
+    expect((await again.submit(BASE, { user_code: asked.userCode })).text).toContain('name="password"');
+  });
+
+  test('D08 neighbours in one IPv6 /64 count as one address', async () => {
+    await open({ rates: { codeGuesses: SLOW(1) } });
+    const [one, two] = [house.browser({ address: '2001:db8::1' }), house.browser({ address: '2001:db8::2' })];
+    await one.get(BASE);
+    expect((await one.submit(BASE, { user_code: WRONG })).status).toBe(400);
+    await two.get(BASE);
+    expect((await two.submit(BASE, { user_code: WRONG })).status).toBe(429);
+  });
+
+  test('D08 two thousand guesses at once from as many addresses get no more than the budget of all', async () => {
+    await open({ rates: { allCodeGuesses: SLOW(60), codeGuesses: PLENTY, page: PLENTY } });
+    const browser = house.browser();
+    const page = await browser.get(BASE);
+    const cookie = browser.cookie;
+    let answered = 0;
+    for (let round = 0; round < 20; round += 1) {
+      const answers = await Promise.all(
+        Array.from({ length: 100 }, async (_, index) => {
+          const guesser = house.browser({ address: `10.0.${round}.${index}` });
+          const own = await guesser.get(BASE);
+          return guesser.send('POST', BASE, `user_code=${WRONG}&form_token=${formToken(own.text, BASE)}`);
+        }),
+      );
+      answered += answers.filter(({ status }) => status === 400).length;
+    }
+    expect(answered).toBe(60);
+    // Closed for everybody until the budget fills again.
+    browser.cookie = cookie;
+    const asked = await house.ask();
+    const body = `user_code=${asked.userCode}&form_token=${formToken(page.text, BASE)}`;
+    expect((await browser.send('POST', BASE, body)).status).toBe(429);
+  });
+
+  test('an address that asks for pages too often is told to wait', async () => {
+    await open({ rates: { page: SLOW(3) } });
+    const browser = house.browser();
+    for (let visits = 1; visits <= 3; visits += 1) expect((await browser.get(BASE)).status).toBe(200);
+    const refused = await browser.get(BASE);
+    expect([refused.status, refused.headers['retry-after']]).toEqual([429, '20']);
+  });
+
+  test('an address that tries to sign in too often is told to wait, and the request stays open', async () => {
+    await open({ signInRate: SLOW(2) });
+    const asked = await house.ask();
+    const browser = house.browser();
+    await browser.get(BASE);
+    await browser.submit(BASE, { user_code: asked.userCode });
+    for (let tries = 1; tries <= 2; tries += 1)
+      await browser.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'wrong' });
+    const refused = await browser.submit(`${BASE}/sign-in`, {
+      user_name: 'alice',
+      password: 'alice-password',
+    });
+    expect([refused.status, refused.headers['retry-after']]).toEqual([429, '20']);
+    expect(await house.stateOf(asked)).toBe('pending');
+  });
+});
+
+describe('forms of others', () => {
+  beforeEach(() => open());
+
+  const reviewed = async () => {
+    const asked = await house.ask();
+    const alice = house.browser();
+    const page = await alice.reachReview(asked.userCode);
+    const token = formToken(page.text, `${BASE}/approve`);
+    return { asked, alice, page, token, body: `form_token=${token}` };
+  };
+
+  test('D12 a form without our token is refused', async () => {
+    const { asked, alice } = await reviewed();
+    for (const body of ['', 'form_token=', 'form_token=x', 'approve=yes']) {
+      const refused = await alice.send('POST', `${BASE}/approve`, body, { origin: house.url });
+      expect(refused.status).toBe(403);
+    }
+    expect(await house.stateOf(asked)).toBe('pending');
+  });
+
+  test('D12 a form with the token of another session is refused', async () => {
+    const { asked, alice } = await reviewed();
+    const mallory = house.browser();
+    const theirs = await mallory.reachReview(asked.userCode, 'rita');
+    const token = formToken(theirs.text, `${BASE}/deny`);
+    expect(token).not.toBe('');
+    expect((await alice.send('POST', `${BASE}/deny`, `form_token=${token}`)).status).toBe(403);
+    expect(await house.stateOf(asked)).toBe('pending');
+  });
+
+  test('D12 a form of another origin is refused', async () => {
+    const { asked, alice, body } = await reviewed();
+    for (const origin of ['https://evil.example', 'null', `${house.url}.evil.example`, 'http://127.0.0.1'])
+      expect((await alice.send('POST', `${BASE}/approve`, body, { origin })).status).toBe(403);
+    expect(await house.stateOf(asked)).toBe('pending');
+  });
+
+  test('D12 a form sent across sites is refused, also from the same site', async () => {
+    const { asked, alice, body } = await reviewed();
+    for (const site of ['cross-site', 'same-site', 'whatever'])
+      expect((await alice.send('POST', `${BASE}/approve`, body, { 'sec-fetch-site': site })).status).toBe(
+        403,
+      );
+    expect(await house.stateOf(asked)).toBe('pending');
+  });
+
+  test('D12 another content type is refused', async () => {
+    const { asked, alice, body } = await reviewed();
+    for (const type of [
+      'text/plain',
+      'multipart/form-data; boundary=x',
+      'application/json',
+      'application/x-www-form-urlencoded; charset=utf-16',
+      'text/plain, application/x-www-form-urlencoded',
+    ])
+      expect((await alice.send('POST', `${BASE}/approve`, body, { 'content-type': type })).status).toBe(403);
+    expect(await house.stateOf(asked)).toBe('pending');
+  });
+
+  test('a browser that hides its origin but vouches for the same one is believed', async () => {
+    const { alice, body } = await reviewed();
+    const headers = { origin: 'null', 'sec-fetch-site': 'same-origin' };
+    expect((await alice.send('POST', `${BASE}/approve`, body, headers)).status).toBe(303);
+  });
+
+  test('the token of one form does not work for another', async () => {
+    const { asked, alice, page } = await reviewed();
+    const token = formToken(page.text, `${BASE}/sign-out`);
+    expect((await alice.send('POST', `${BASE}/approve`, `form_token=${token}`)).status).toBe(403);
+    expect(await house.stateOf(asked)).toBe('pending');
+  });
+
+  test('what was reviewed for one request does not approve another', async () => {
+    const { asked, alice, token } = await reviewed();
+    const second = await house.ask();
+    await alice.get(BASE);
+    await alice.submit(BASE, { user_code: second.userCode });
+    const refused = await alice.send('POST', `${BASE}/approve`, `form_token=${token}`);
+    expect(refused.status).toBe(403);
+    expect(await house.stateOf(asked)).toBe('pending');
+    expect(await house.stateOf(second)).toBe('pending');
+  });
+
+  test('nothing is approved before somebody has signed in', async () => {
+    const asked = await house.ask();
+    const browser = house.browser();
+    await browser.get(BASE);
+    const page = await browser.submit(BASE, { user_code: asked.userCode });
+    for (const from of [BASE, `${BASE}/sign-in`])
+      for (const action of ['approve', 'deny']) {
+        const token = formToken(page.text, from);
+        expect((await browser.send('POST', `${BASE}/${action}`, `form_token=${token}`)).status).toBe(403);
+      }
+    expect((await browser.get(`${BASE}/review`)).headers.location).toBe(`${BASE}/sign-in`);
+    expect(await house.stateOf(asked)).toBe('pending');
+  });
+
+  test('bodies that can be read in two ways, or hardly at all, are refused', async () => {
+    const { asked, alice, token } = await reviewed();
+    for (const body of [
+      `form_token=${token}&form_token=${token}`,
+      `form_token=${token}&x=%ff`,
+      `form_token=${token}&x=%zz`,
+      `form_token=${token}&${Array.from({ length: 20 }, (_, at) => `f${at}=1`).join('&')}`,
+    ])
+      expect((await alice.send('POST', `${BASE}/approve`, body)).status).toBe(400);
+    const large = await alice.send('POST', `${BASE}/approve`, `form_token=${token}&x=${'a'.repeat(17_000)}`);
+    expect(large.status).toBe(413);
+    const packed = await alice.send('POST', `${BASE}/approve`, 'x', { 'content-encoding': 'gzip' });
+    expect(packed.status).toBe(400);
+    expect(await house.stateOf(asked)).toBe('pending');
+  });
+
+  test('other methods are told which ones there are, other paths that there is nothing', async () => {
+    const browser = house.browser();
+    const approve = await browser.get(`${BASE}/approve`);
+    expect([approve.status, approve.headers.allow]).toEqual([405, 'POST']);
+    const put = await browser.send('PUT', BASE);
+    expect([put.status, put.headers.allow]).toEqual([405, 'GET, HEAD, POST']);
+    for (const path of ['/nothing', '/sign-in/', '/__proto__', '/constructor'])
+      expect((await browser.get(`${BASE}${path}`)).status).toBe(404);
+    expect((await browser.get(`${BASE}/`)).status).toBe(200);
+    expect((await browser.get(`${BASE}/REVIEW`)).headers.location).toBe(BASE);
+  });
+});
+
+describe('sessions', () => {
+  beforeEach(() => open());
+
+  test('signing in gives the session another id: a cookie known before is worth nothing after', async () => {
+    const asked = await house.ask();
+    const victim = house.browser();
+    await victim.get(BASE);
+    await victim.submit(BASE, { user_code: asked.userCode });
+    const planted = victim.cookie;
+    const review = await victim.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'alice-password' });
+    expect(victim.cookie).not.toBe(planted);
+
+    const attacker = house.browser();
+    attacker.cookie = planted;
+    expect((await attacker.get(`${BASE}/review`)).headers.location).toBe(`${BASE}/sign-in`);
+    const token = formToken(review.text, `${BASE}/approve`);
+    expect((await attacker.send('POST', `${BASE}/approve`, `form_token=${token}`)).status).toBe(403);
+    expect(await house.stateOf(asked)).toBe('pending');
+  });
+
+  test('a cookie that was changed, or sealed for something else, or stands there twice, is no session', async () => {
+    const asked = await house.ask();
+    const alice = house.browser();
+    await alice.reachReview(asked.userCode);
+    const good = alice.cookie ?? '';
+    const [name = '', value = ''] = good.split('=');
+    const text = Buffer.from(value.split('.')[1] ?? '', 'base64url').toString();
+    const forged = value
+      .split('.')
+      .with(1, Buffer.from(text.replace('"wrongCodes":0', '"wrongCodes":1')).toString('base64url'));
+    const cookies = [
+      `${name}=${forged.join('.')}`,
+      `${name}=${value.slice(0, -2)}AA`,
+      `${name}=${house.desk.sealer.seal('another purpose', text)}`,
+      `${name}=${house.desk.sealer.seal('device page session', '{"id":"short"}')}`,
+      `${name}=${house.desk.sealer.seal('device page session', 'not json')}`,
+      `${name}=`,
+      `${good}; ${good}`,
+    ];
+    for (const cookie of cookies) {
+      alice.cookie = cookie;
+      const answer = await alice.get(`${BASE}/review`);
+      expect(answer.status).toBe(403);
+      expect(answer.text).toContain('This page has run out');
+    }
+    alice.cookie = `other=1; ${good}; more=2`;
+    expect((await alice.get(`${BASE}/review`)).status).toBe(200);
+  });
+
+  test('a session ends after its time: one second before it counts, then no more', async () => {
+    const asked = await house.ask();
+    const alice = house.browser();
+    await alice.reachReview(asked.userCode);
+    house.world.now += 899;
+    expect((await alice.get(`${BASE}/review`)).status).toBe(410);
+    house.world.now += 1;
+    const late = await alice.get(`${BASE}/review`);
+    expect(late.status).toBe(403);
+    expect(late.text).toContain('This page has run out');
+  });
+
+  test('over plain http, for development, the cookie is a simpler one', async () => {
+    const [cookie = ''] = (await house.browser().get(BASE)).headers['set-cookie'] ?? [];
+    expect(cookie).toMatch(/^gatehouse=ghs_[^;]+; Path=\/; Max-Age=900; HttpOnly; SameSite=Strict$/);
+  });
+});
+
+describe('what a page carries', () => {
+  beforeEach(() => open());
+
+  test('D13 every answer forbids framing, loading, storing and telling where it came from', async () => {
+    const asked = await house.ask();
+    const alice = house.browser();
+    const answers = [
+      await alice.get(BASE),
+      await alice.reachReview(asked.userCode),
+      await alice.get(`${BASE}/nothing`),
+      await alice.send('POST', `${BASE}/approve`, 'form_token=x'),
+      await alice.get(`${BASE}/sign-in`),
+    ];
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 404, 403, 303]);
+    for (const { headers } of answers) {
+      expect(headers['content-security-policy']).toMatch(
+        /^default-src 'none'; style-src 'sha256-[A-Za-z0-9+/=]+'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'$/,
+      );
+      expect(headers).toMatchObject({
+        'x-frame-options': 'DENY',
+        'referrer-policy': 'no-referrer',
+        'cache-control': 'no-store',
+        'x-content-type-options': 'nosniff',
+        'cross-origin-opener-policy': 'same-origin',
+        'cross-origin-resource-policy': 'same-origin',
+      });
+      expect(headers['permissions-policy']).toContain('camera=()');
+    }
+  });
+
+  test('D13 pages hold no script, nothing from elsewhere and no inline styles', async () => {
+    const asked = await house.ask();
+    const review = await house.browser().reachReview(asked.userCode);
+    expect(review.text).not.toMatch(/<script|\son[a-z]+=|javascript:|\ssrc=|\sstyle=|https?:\/\//i);
+  });
+
+  test('D14 names of others are escaped, cut, and cannot turn the text around', async () => {
+    const name = `<script>alert(1)</script>"'&\u202Eeman\u2066\u200B\u0000\n${'x'.repeat(10_000)}`;
+    house.world.integrations.set('report-runner', integration({ name }));
+    house.world.people.set('alice', {
+      ...person('x', ['operators'], '1'),
+      displayName: '<b>\u202Eecila',
+      password: 'alice-password',
+    });
+    const asked = await house.ask();
+    const { text } = await house.browser().reachReview(asked.userCode);
+    expect(text).toContain('&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;eman');
+    expect(text).toContain('&lt;b&gt;ecila');
+    expect(text).not.toMatch(/[\u202a-\u202e\u2066-\u2069\u200b\0]/);
+    expect(text).not.toContain('x'.repeat(100));
+  });
+
+  test('D14 what was typed comes back escaped', async () => {
+    const browser = house.browser();
+    await browser.get(BASE);
+    const { text } = await browser.submit(BASE, { user_code: '"><img src=x>' });
+    expect(text).toContain('value="&quot;&gt;&lt;img src=x&gt;"');
+  });
+
+  test('D14 templates escape all but their own markup', () => {
+    expect(html`<p class="${'"x'}">${['<', html`<b>${'&'}</b>`]}${false}${undefined}${3}</p>`.markup).toBe(
+      '<p class="&quot;x">&lt;<b>&amp;</b>3</p>',
+    );
+    expect(plain(`a${'\u0301'.repeat(50)}`)).toBe(`a${'\u0301'.repeat(3)}`);
+    expect(plain('Größe 漢字 ✓')).toBe('Größe 漢字 ✓');
+    expect(plain('é'.repeat(500))).toBe(`${'é'.repeat(79)}…`);
+  });
+
+  test('forms are read strictly', () => {
+    expect([...(parseForm('a=1+2&b=%C3%A9&c') ?? [])]).toEqual([
+      ['a', '1 2'],
+      ['b', 'é'],
+      ['c', ''],
+    ]);
+    for (const text of ['a=1&a=2', 'a=%C3', 'a=%', 'a=é', 'a=1 2', 'a=\0'])
+      expect(parseForm(text)).toBeUndefined();
+  });
+});
+
+describe('over TLS', () => {
+  let ca: Certified;
+  let server: Certified;
+  beforeAll(async () => {
+    ca = await makeCa();
+    server = await issueServer(ca);
+  });
+  beforeEach(() => open({ tls: { server, clientCa: ca } }));
+
+  test('the cookie is bound to this host and to TLS', async () => {
+    const [cookie = ''] = (await house.browser().get(BASE)).headers['set-cookie'] ?? [];
+    expect(cookie).toMatch(
+      /^__Host-gatehouse=ghs_[^;]+; Path=\/; Max-Age=900; HttpOnly; SameSite=Strict; Secure$/,
+    );
+  });
+
+  test('a person signs in with the certificate of the browser and approves', async () => {
+    const asked = await house.ask();
+    const alice = house.browser({ certificate: await issue(ca, { commonName: 'alice' }) });
+    await alice.get(BASE);
+    expect((await alice.submit(BASE, { user_code: asked.userCode })).text).toContain('Use my certificate');
+    const review = await alice.submit(`${BASE}/certificate`);
+    expect(review.text).toContain('Alice Example');
+    expect((await alice.submit(`${BASE}/approve`)).text).toContain('<h1>Approved</h1>');
+    expect(house.audits).toContainEqual(expect.objectContaining({ event: 'sign_in', by: 'certificate' }));
+  });
+
+  test('a certificate is offered only where there is one', async () => {
+    const asked = await house.ask();
+    const browser = house.browser();
+    await browser.get(BASE);
+    expect((await browser.submit(BASE, { user_code: asked.userCode })).text).not.toContain(
+      'Use my certificate',
+    );
+  });
+
+  test.each([
+    [
+      'of a foreign authority',
+      'certificate_issuer_not_approved',
+      async () => issue(await makeCa(), { commonName: 'alice' }),
+    ],
+    ['of a disabled person', 'identity_disabled', () => issue(ca, { commonName: 'dora' })],
+    ['of nobody we know', 'identity_unknown', () => issue(ca, { commonName: 'mallory' })],
+  ])('a certificate %s does not sign in, and a password still does', async (_which, reason, make) => {
+    const asked = await house.ask();
+    const browser = house.browser({ certificate: await make() });
+    await browser.get(BASE);
+    await browser.submit(BASE, { user_code: asked.userCode });
+    const refused = await browser.submit(`${BASE}/certificate`);
+    expect(refused.status).toBe(403);
+    expect(refused.text).toContain('This certificate cannot be used to sign in here');
+    expect(house.audits).toContainEqual(expect.objectContaining({ event: 'sign_in_failed', reason }));
+    expect(await house.stateOf(asked)).toBe('pending');
+    const review = await browser.submit(`${BASE}/sign-in`, {
+      user_name: 'alice',
+      password: 'alice-password',
+    });
+    expect(review.text).toContain('Alice Example');
+  });
+});
