@@ -100,6 +100,8 @@ export const EKU = {
   any: '2.5.29.37.0',
 } as const;
 
+export const USAGE = x509.KeyUsageFlags;
+
 const ALGORITHMS = {
   p256: { name: 'ECDSA', namedCurve: 'P-256' },
   ed25519: { name: 'Ed25519' },
