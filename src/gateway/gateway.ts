@@ -57,7 +57,9 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     }
     const permanent = createPermanent({ settings, store, log, now, workers });
     let current = await buildGeneration(settings, permanent);
-    closing.push(() => current.close(0));
+    closing.push(() => current.close());
+    // Not ready comes first; what is in front of us needs the pre-stop time to notice it.
+    let ready = true;
     let draining = false;
 
     const onCall = (call: Call): void => {
@@ -71,7 +73,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       onDone: (call, end) => void (current.settings.log.requests && logRequest(call, end)),
     });
     closing.push(() => listener.close());
-    const admin = role === 'alone' ? await openAdminFor(settings, store, () => draining) : undefined;
+    const admin = role === 'alone' ? await openAdminFor(settings, store, () => !ready) : undefined;
     if (admin !== undefined) closing.push(() => admin.close());
     for (const warning of current.files.warnings) log.warn('certificate_warning', { warning });
 
@@ -89,12 +91,12 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
           const material = materialOf(built.settings, built.files);
           if (material !== undefined) listener.setSecureContext(material);
         } catch (error) {
-          await built.close(0);
+          await built.close();
           throw new StartError([`listen.tls: ${(error as Error).message}`]);
         }
         const before = current;
         current = built;
-        void before.close(before.settings.shutdown.drain);
+        before.retire();
         for (const setting of needsRestart(before.settings, next))
           log.warn('restart_needed', {
             setting,
@@ -104,10 +106,11 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         log.audit('configuration_changed', {});
       },
       async drain() {
-        draining = true;
+        ready = false;
         const { preStop, drain } = current.settings.shutdown;
         log.info('draining', { preStopSeconds: preStop, drainSeconds: drain });
         await new Promise((resolve) => setTimeout(resolve, preStop * 1_000));
+        draining = true;
         await listener.drain(drain);
         await close();
       },

@@ -29,8 +29,10 @@ export interface Generation {
   readonly settings: Settings;
   readonly files: CertificateFiles;
   handle(call: Call): void | Promise<void>;
-  /** Lets its requests end, within this many seconds. */
-  close(withinSeconds: number): Promise<void>;
+  /** Another one is in force: closes when the last request that began with this one has ended, however long it streams. */
+  retire(): void;
+  /** Ends what is still running. */
+  close(): Promise<void>;
 }
 
 /** Builds the new house beside the old one. Throws a `StartError` with every problem, and leaves nothing behind. */
@@ -106,17 +108,30 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   );
 
   const isOurs = serviceMatcher(settings);
+  let running = 0;
+  let retired = false;
+  const close = (): Promise<void> => proxy.close(0);
+  const ended = (): void => {
+    running -= 1;
+    if (retired && running === 0) void close();
+  };
   return {
     settings,
     files,
     handle(call) {
+      running += 1;
+      call.response.once('close', ended);
       const rest = isOurs(call);
       if (rest === undefined) return proxy.handle(call);
       if (rest === '/device' || rest.startsWith('/device/'))
         return pages.handle(call, rest.slice('/device'.length));
       return answerAuthsvc(service, call, rest);
     },
-    close: (withinSeconds) => proxy.close(withinSeconds),
+    retire() {
+      retired = true;
+      if (running === 0) void close();
+    },
+    close,
   };
 }
 
