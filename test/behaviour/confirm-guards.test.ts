@@ -98,6 +98,7 @@ describe('guessing codes', () => {
 
   test('D08 two thousand guesses at once from as many addresses get no more than the budget of all', async () => {
     await open({ rates: { allCodeGuesses: SLOW(60), codeGuesses: PLENTY, page: PLENTY } });
+    house.world.latency = 5;
     const browser = house.browser();
     const page = await browser.get(BASE);
     const cookie = browser.cookie;
@@ -277,11 +278,12 @@ describe('sessions', () => {
   test('signing in gives the session another id: a cookie known before is worth nothing after', async () => {
     const asked = await house.ask();
     const victim = house.browser();
-    await victim.get(BASE);
+    const first = await victim.get(BASE);
     await victim.submit(BASE, { user_code: asked.userCode });
     const planted = victim.cookie;
     const review = await victim.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'alice-password' });
-    expect(victim.cookie).not.toBe(planted);
+    const before = `user_code=${asked.userCode}&form_token=${formToken(first.text, BASE)}`;
+    expect((await victim.send('POST', BASE, before)).status).toBe(403);
 
     const attacker = house.browser();
     attacker.cookie = planted;

@@ -290,6 +290,7 @@ test('wrong passwords sent all at once are tried one after another, and no more 
   await browser.get(BASE);
   const page = await browser.submit(BASE, { user_code: asked.userCode });
   const token = formToken(page.text, `${BASE}/sign-in`);
+  house.world.latency = 5;
   const answers = await Promise.all(
     Array.from({ length: 7 }, (_, index) =>
       browser.send(

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer, request as httpsRequest } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { setTimeout } from 'node:timers/promises';
 import type { TLSSocket } from 'node:tls';
 import { type ConfirmMemory, confirmMemory } from '../../src/confirm/guess-limit.ts';
 import { createConfirmPages } from '../../src/confirm/pages.ts';
@@ -53,6 +54,8 @@ export interface Asked {
 export interface World {
   now: number;
   storeAway: boolean;
+  /** Milliseconds the store and the directory take, so that requests overlap as they do in life. */
+  latency: number;
   passwordsBusy: boolean;
   integrations: Map<string, Integration>;
   people: Map<string, Person & { readonly password: string }>;
@@ -99,6 +102,10 @@ export const integration = (over: Partial<Integration> = {}): Integration => ({
   ...over,
 });
 
+const takeTime = async ({ latency }: World): Promise<void> => {
+  if (latency > 0) await setTimeout(latency);
+};
+
 /** Lets everything through to the store, until it is away. */
 function fallible<T extends object>(part: T, world: World): T {
   return new Proxy(part, {
@@ -107,7 +114,9 @@ function fallible<T extends object>(part: T, world: World): T {
       if (typeof value !== 'function') return value;
       return async (...args: unknown[]) => {
         if (world.storeAway) throw new Fault('store_unavailable', 'the store is away', { retryAfter: 7 });
-        return Reflect.apply(value, target, args) as unknown;
+        const result: unknown = await Reflect.apply(value, target, args);
+        await takeTime(world);
+        return result;
       };
     },
   });
@@ -121,6 +130,7 @@ function peopleOf(world: World): People {
     byIdentity: async (identity) => find((_name, one) => one.identity === identity),
     async signIn(userName, password) {
       if (world.passwordsBusy) throw new Fault('overloaded', 'too many passwords at once', { retryAfter: 3 });
+      await takeTime(world);
       const found = world.people.get(userName);
       return found?.password === password ? found : undefined;
     },
@@ -145,6 +155,7 @@ export async function confirmHouse(options: HouseOptions = {}): Promise<ConfirmH
   const world: World = {
     now: Math.floor(Date.now() / 1_000),
     storeAway: false,
+    latency: 0,
     passwordsBusy: false,
     integrations: new Map([['report-runner', integration()]]),
     people: new Map([
