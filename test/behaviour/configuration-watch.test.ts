@@ -5,6 +5,14 @@ import { expect, onTestFinished, test } from 'vitest';
 import { type WatchOptions, watchFiles } from '../../src/config/watch.ts';
 import { folder } from '../support/configuration.ts';
 
+async function until(happened: () => boolean): Promise<void> {
+  const end = performance.now() + 10_000;
+  while (!happened()) {
+    if (performance.now() > end) throw new Error(`did not happen within 10 s: ${happened}`);
+    await wait(5);
+  }
+}
+
 /** Watches with events only: the slow look would hide a deaf watch. */
 function watching(paths: readonly string[], options: WatchOptions = {}) {
   const calls: (readonly string[])[] = [];
@@ -14,13 +22,7 @@ function watching(paths: readonly string[], options: WatchOptions = {}) {
     ...options,
   });
   onTestFinished(() => watch.close());
-  const seen = async (count: number): Promise<void> => {
-    const until = performance.now() + 10_000;
-    while (calls.length < count) {
-      if (performance.now() > until) throw new Error(`saw ${calls.length} changes, not ${count}`);
-      await wait(5);
-    }
-  };
+  const seen = (count: number): Promise<void> => until(() => calls.length >= count);
   return { calls, seen, watch };
 }
 
@@ -145,8 +147,8 @@ test('a file that is written to without a pause is told nevertheless', async () 
   const file = join(folder(), 'a');
   writeFileSync(file, '0');
   const { calls } = watching([file], { debounceMs: 20 });
-  const until = performance.now() + 5_000;
-  for (let count = 1; calls.length === 0 && performance.now() < until; count += 1) {
+  const end = performance.now() + 5_000;
+  for (let count = 1; calls.length === 0 && performance.now() < end; count += 1) {
     writeFileSync(file, String(count));
     await wait(5);
   }
@@ -188,8 +190,7 @@ test('a change during the handling of another is handled after it, never beside 
   writeFileSync(file, '1');
   await wait(30);
   writeFileSync(file, '2');
-  const until = performance.now() + 5_000;
-  while (done < 2 && performance.now() < until) await wait(5);
+  await until(() => done >= 2);
   expect({ done, most }).toEqual({ done: 2, most: 1 });
 });
 
@@ -209,8 +210,7 @@ test('a failure in the handling is told and the next change is handled', async (
   onTestFinished(() => watch.close());
   for (let count = 1; count <= 2; count += 1) {
     writeFileSync(file, String(count));
-    const until = performance.now() + 5_000;
-    while (calls < count && performance.now() < until) await wait(5);
+    await until(() => calls >= count);
   }
   expect(errors).toHaveLength(2);
 });

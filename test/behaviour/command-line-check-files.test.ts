@@ -1,0 +1,124 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { run, type Surroundings } from '../../src/commands/run.ts';
+import { folder } from '../support/configuration.ts';
+import { issueServer, makeCa, makeCrl, writePki } from '../support/pki.ts';
+
+const DAY = 86_400_000;
+const inDays = (days: number): Date => new Date(Date.now() + days * DAY);
+
+/** A command in this process, with what it said. */
+async function runHere(args: readonly string[], around: Partial<Surroundings> = {}) {
+  let [stdout, stderr] = ['', ''];
+  const code = await run(args, {
+    stdout: (text) => {
+      stdout += text;
+    },
+    stderr: (text) => {
+      stderr += text;
+    },
+    stdin: process.stdin,
+    env: {},
+    cwd: '/nowhere',
+    execArgv: [],
+    ...around,
+  });
+  return { code, stdout, stderr };
+}
+
+const CONFIGURATION = `
+listen: { tls: { certificate: server.pem, key: server-key.pem } }
+certificates: { issuers: [ca.pem], crls: [ca.crl], directory: staff }
+directories: { staff: { label: local, derive: true } }
+upstreams: { default: { url: http://127.0.0.1:9 } }
+routes: [{ path: /**, requires: any-token }]
+`;
+
+async function installation(
+  options: { readonly certificateDays?: number; readonly crlDays?: number } = {},
+): Promise<{ readonly place: string; readonly config: string }> {
+  const place = folder();
+  const ca = await makeCa();
+  const server = await issueServer(ca, { notAfter: inDays(options.certificateDays ?? 90) });
+  const crl = await makeCrl(ca, { thisUpdate: inDays(-10), nextUpdate: inDays(options.crlDays ?? 90) });
+  writePki(place, {
+    'ca.pem': ca.pem,
+    'server.pem': server.pem,
+    'server-key.pem': server.keyPem,
+    'ca.crl': crl.pem,
+  });
+  const config = join(place, 'gatehouse.yaml');
+  writeFileSync(config, CONFIGURATION);
+  return { place, config };
+}
+
+test('certificates and revocation lists that are sound have nothing to say', async () => {
+  const { config } = await installation();
+  expect(await runHere(['check', '-c', config])).toEqual({
+    code: 0,
+    stdout: `${config}: sound\n`,
+    stderr: '',
+  });
+});
+
+test('a certificate near its end and a list that ran out are warnings', async () => {
+  const { place, config } = await installation({ certificateDays: 3, crlDays: -1 });
+  const { code, stderr } = await runHere(['check', '-c', config]);
+  expect(code).toBe(0);
+  expect(stderr).toMatch(new RegExp(`^warning: ${join(place, 'server.pem')}: expires on `, 'm'));
+  expect(stderr).toMatch(
+    new RegExp(`^warning: ${join(place, 'ca.crl')}: the revocation list of ca ran out on `, 'm'),
+  );
+  const json = await runHere(['check', '-c', config, '--output', 'json']);
+  expect(JSON.parse(json.stdout)).toMatchObject({
+    ok: true,
+    problems: [],
+    warnings: [{}, {}].map(() => expect.any(String)),
+  });
+});
+
+test('files that are missing or do not belong together are problems, all at once', async () => {
+  const { place, config } = await installation();
+  writePki(place, { 'server-key.pem': (await issueServer(await makeCa())).keyPem, 'ca.pem': 'nothing' });
+  const { code, stdout, stderr } = await runHere([
+    'check',
+    '-c',
+    config,
+    '--set',
+    'upstreams.default.ca=none.pem',
+  ]);
+  expect({ code, stdout }).toEqual({ code: 78, stdout: '' });
+  expect(stderr).toContain(`${join(place, 'server-key.pem')}: does not belong to the certificate in`);
+  expect(stderr).toContain(`${join(place, 'ca.pem')}: holds no certificate`);
+  expect(stderr).toContain(
+    `upstreams.default.ca: ${join(place, 'none.pem')} does not exist or may not be read`,
+  );
+});
+
+test('a key file that others can read is a problem; a missing one is made at the first start', async () => {
+  const { place, config } = await installation();
+  expect((await runHere(['check', '-c', config])).code).toBe(0);
+  writeFileSync(join(place, 'keys.json'), '{}', { mode: 0o644 });
+  const { code, stderr } = await runHere(['check', '-c', config, '--set', 'keys.file=keys.json']);
+  expect(code).toBe(78);
+  expect(stderr).toMatch(/keys\.file: .*others can read this key file/);
+});
+
+test('an error of our own is one line and 70; its trace only when asked for', async () => {
+  const broken = {
+    stdout: () => {
+      throw new Error('the wall fell down');
+    },
+  };
+  const quiet = await runHere(['version'], broken);
+  expect(quiet).toMatchObject({
+    code: 70,
+    stderr: 'gatehouse: internal error: the wall fell down (--trace shows where)\n',
+  });
+  for (const asked of [
+    await runHere(['version', '--trace'], broken),
+    await runHere(['version'], { ...broken, env: { GATEHOUSE_TRACE: '1' } }),
+  ])
+    expect(asked.stderr).toMatch(/^gatehouse: internal error: the wall fell down\n.*\n +at /);
+});

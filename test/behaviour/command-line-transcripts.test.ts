@@ -1,0 +1,325 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { COMMANDS } from '../../src/commands/table.ts';
+import { gatehouse } from '../support/command-line.ts';
+import { folder, LEAST, SAMPLE } from '../support/configuration.ts';
+
+const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
+  readonly version: string;
+};
+
+/** A configuration file in a folder of its own. */
+function configuration(text: string): string {
+  const file = join(folder(), 'gatehouse.yaml');
+  writeFileSync(file, text);
+  return file;
+}
+
+/** One line, no stack trace. */
+const ONE_LINE = /^[^\n]+\n$/;
+
+describe('version and help', () => {
+  test('gatehouse version', async () => {
+    const { code, stdout, stderr } = await gatehouse(['version']);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toMatch(new RegExp(`^gatehouse ${version} \\(Node 26\\.`));
+    expect((await gatehouse(['--version'])).stdout).toBe(stdout);
+    expect(JSON.parse((await gatehouse(['version', '--output', 'json'])).stdout)).toMatchObject({
+      gatehouse: version,
+    });
+  });
+
+  test('gatehouse help names every command and every exit code', async () => {
+    const { code, stdout } = await gatehouse(['help']);
+    expect(code).toBe(0);
+    for (const name of Object.keys(COMMANDS)) expect(stdout).toMatch(new RegExp(`^  ${name} +\\S`, 'm'));
+    for (const exitCode of ['0', '64', '69', '70', '78'])
+      expect(stdout).toMatch(new RegExp(`^ +${exitCode}  \\S`, 'm'));
+  });
+
+  test.each(Object.keys(COMMANDS))('gatehouse %s --help tells how to call it', async (name) => {
+    const { code, stdout, stderr } = await gatehouse([name, '--help']);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toContain(`usage: gatehouse ${name}`);
+    expect(stdout).toContain('--output text|json');
+    expect((await gatehouse(['help', name])).stdout).toBe(stdout);
+  });
+
+  test('without a command the help goes to standard error', async () => {
+    const { code, stdout, stderr } = await gatehouse([]);
+    expect({ code, stdout }).toEqual({ code: 64, stdout: '' });
+    expect(stderr).toContain('usage: gatehouse COMMAND');
+  });
+});
+
+describe('what is not understood is one line on standard error and exit code 64', () => {
+  test.each([
+    [['chek'], /^gatehouse: there is no command "chek"; did you mean check\?/],
+    [['constructor'], /^gatehouse: there is no command "constructor"/],
+    [['--config', 'x'], /^gatehouse: the command comes before its options/],
+    [['check', '--confg', 'x'], /^gatehouse check: there is no option --confg; did you mean --config\?/],
+    [['check', '-x'], /^gatehouse check: there is no option -x/],
+    [['check', '--config'], /^gatehouse check: option (?:-c|--config) needs a value/],
+    [['check', '--trace=1'], /^gatehouse check: option --trace takes no value/],
+    [['check', 'a'], /^gatehouse check: "a" is one word too many; usage: gatehouse check/],
+    [['check', '--output', 'xml'], /^gatehouse check: --output is text or json, not "xml"/],
+    [['keys', 'new'], /^gatehouse keys: something is missing; usage: gatehouse keys new\|rotate\|list FILE/],
+    [['keys', 'make', 'x'], /^gatehouse keys: says new, rotate or list, not "make"/],
+    [
+      ['keys', 'new', 'x', '--algorithm', 'RS256'],
+      /^gatehouse keys: --algorithm is EdDSA or ES256, not "RS256"/,
+    ],
+    [['sleep', 'long'], /^gatehouse sleep: N is a number of seconds/],
+    [['sleep', '3601'], /^gatehouse sleep: N is a number of seconds/],
+    [['health', '--url', 'nowhere'], /^gatehouse health: --url is an http or https address/],
+    [['hash-password'], /^gatehouse hash-password: the password is empty/],
+  ])('gatehouse %j', async (args, words) => {
+    const { code, stdout, stderr } = await gatehouse(args);
+    expect({ code, stdout }).toEqual({ code: 64, stdout: '' });
+    expect(stderr).toMatch(words);
+    expect(stderr).toMatch(ONE_LINE);
+  });
+});
+
+describe('gatehouse check', () => {
+  test('a configuration with problems: all of them, and 78', async () => {
+    const file = configuration('listen: { prot: 1 }\nlog: { level: loud }\n');
+    const { code, stdout, stderr } = await gatehouse(['check', '-c', file]);
+    expect({ code, stdout }).toEqual({ code: 78, stdout: '' });
+    expect(stderr).toBe(
+      [
+        `gatehouse: 3 problems in ${file}`,
+        '  listen.prot  is not a known setting; did you mean "port"? (line 1)',
+        '  listen.tls   is missing; without it set listen.behindTls: true, and let something in front end TLS (line 1)',
+        '  log.level    must be debug, info, warn or error, and is "loud" (line 2)',
+        '',
+      ].join('\n'),
+    );
+  });
+
+  test('for programs', async () => {
+    const file = configuration('listen: { behindTls: true, prot: 1 }\n');
+    const { code, stdout, stderr } = await gatehouse(['check', '-c', file, '--output', 'json']);
+    expect({ code, stderr }).toEqual({ code: 78, stderr: '' });
+    expect(JSON.parse(stdout)).toEqual({
+      ok: false,
+      configuration: file,
+      problems: [{ path: 'listen.prot', message: 'is not a known setting; did you mean "port"?', line: 1 }],
+      unchecked: [],
+    });
+  });
+
+  test('a sound one: 0, and what somebody would want to know', async () => {
+    const file = configuration(`${LEAST}integrations: [{ clientId: a, scope: f }]\n`);
+    const { code, stdout, stderr } = await gatehouse(['check', '--config', file]);
+    expect({ code, stdout }).toEqual({ code: 0, stdout: `${file}: sound\n` });
+    expect(stderr).toBe(
+      'warning: integrations[0].access: is empty, so nobody can use this integration\nwarning: routes: there are none, so every request is denied\n',
+    );
+  });
+
+  test('flags and environment count, from GATEHOUSE_CONFIG as well', async () => {
+    const env = { GATEHOUSE_CONFIG: configuration(LEAST), GATEHOUSE_LISTEN__PORT: 'x' };
+    expect((await gatehouse(['check'], { env })).stderr).toContain('(from GATEHOUSE_LISTEN__PORT)');
+    expect((await gatehouse(['check', '--set', 'listen.port=1'], { env })).code).toBe(0);
+  });
+
+  test('a missing file is told in plain words', async () => {
+    const { code, stderr } = await gatehouse(['check', '-c', 'nowhere.yaml'], { cwd: folder() });
+    expect(code).toBe(78);
+    expect(stderr).toMatch(/there is no file .*nowhere\.yaml/);
+    expect(stderr).not.toMatch(/\bat .*:\d+/);
+  });
+
+  test('no secret of a configuration is printed', async () => {
+    const secret = 'correct-horse-battery';
+    const file = configuration(
+      `${LEAST}directories: { a: { label: a, users: [{ id: 00ff00ff, name: x, passwordHash: ${secret} }] } }\nupstreams: { default: { url: "ftp://u:${secret}@h" } }\n`,
+    );
+    for (const output of ['text', 'json']) {
+      const { code, stdout, stderr } = await gatehouse(['check', '-c', file, '--output', output]);
+      expect(code).toBe(78);
+      expect(stdout + stderr).not.toContain(secret);
+    }
+  });
+});
+
+describe('gatehouse explain', () => {
+  const explain = (...args: string[]) => gatehouse(['explain', '-c', configuration(SAMPLE), ...args]);
+
+  test('tells the rules that were tried, the one that matches, and what happens', async () => {
+    const { code, stdout } = await explain('GET', '/reports/x', '--scope', 'files:read');
+    expect(code).toBe(0);
+    expect(stdout).toBe(
+      [
+        'GET /reports/x',
+        '  routes[0] /health: another path',
+        '  routes[1] /files/**: another path',
+        '  routes[2] /reports/**: matches, asks for reports:write',
+        'refused (403): the token lacks reports:write',
+        '',
+      ].join('\n'),
+    );
+  });
+
+  test.each([
+    [['GET', '/health'], /^forwarded without a token: /m],
+    [['GET', '/files/a'], /^needs a token \(401 without\): the rule asks for files:read/m],
+    [['GET', '/files/a', '--scope', 'files:read'], /^forwarded: /m],
+    [['GET', '/files/a', '--client', 'report-runner'], /^forwarded: /m],
+    [['POST', '/files/a', '--scope', 'files:read'], /^denied \(404\): no rule matches/m],
+    [['GET', '/files/../health'], /^refused \(400\): /m],
+  ])('%j', async (args, words) => {
+    expect((await explain(...args)).stdout).toMatch(words);
+  });
+
+  test('for programs', async () => {
+    const { stdout } = await explain('GET', '/files/a', '--scope', 'files:read', '--output', 'json');
+    expect(JSON.parse(stdout)).toMatchObject({
+      verdict: 'passes',
+      rule: 'routes[1] /files/**',
+      upstream: 'default',
+      asks: 'files:read',
+    });
+  });
+
+  test('a scope or client that does not exist is a usage error', async () => {
+    expect((await explain('GET', '/a', '--scope', ';;')).code).toBe(64);
+    expect((await explain('GET', '/a', '--client', 'nobody')).code).toBe(64);
+    expect((await explain('get', '/a')).code).toBe(64);
+  });
+});
+
+describe('gatehouse keys', () => {
+  test('new, rotate, list; never the keys themselves', async () => {
+    const cwd = folder();
+    const made = await gatehouse(['keys', 'new', 'keys.json'], { cwd });
+    expect(made).toMatchObject({ code: 0, stderr: '' });
+    expect(statSync(join(cwd, 'keys.json')).mode & 0o777).toBe(0o600);
+    expect(made.stdout).toMatch(
+      /^key +use +algorithm +state +used from +retires\n\S+ +signing +EdDSA +active .* -\n\S+ +sealing +HMAC-SHA-256 +active .* -\n$/,
+    );
+
+    const again = await gatehouse(['keys', 'new', 'keys.json'], { cwd });
+    expect(again.code).toBe(78);
+    expect(again.stderr).toMatch(
+      /^gatehouse: .*exists already; `gatehouse keys rotate` adds new keys to it\n$/,
+    );
+
+    const rotated = await gatehouse(
+      ['keys', 'rotate', 'keys.json', '--algorithm', 'ES256', '--output', 'json'],
+      { cwd },
+    );
+    const { keys } = JSON.parse(rotated.stdout) as { readonly keys: readonly Record<string, unknown>[] };
+    expect(keys.map(({ use, algorithm, state }) => [use, algorithm, state])).toEqual([
+      ['signing', 'EdDSA', 'active'],
+      ['signing', 'ES256', 'published'],
+      ['sealing', 'HMAC-SHA-256', 'active'],
+      ['sealing', 'HMAC-SHA-256', 'published'],
+    ]);
+    const listed = await gatehouse(['keys', 'list', 'keys.json'], { cwd });
+    const file = JSON.parse(readFileSync(join(cwd, 'keys.json'), 'utf8')) as {
+      readonly signing: readonly { readonly jwk: { readonly d: string } }[];
+      readonly sealing: readonly { readonly secret: string }[];
+    };
+    const printed = made.stdout + rotated.stdout + listed.stdout;
+    for (const secret of [...file.signing.map(({ jwk }) => jwk.d), ...file.sealing.map((key) => key.secret)])
+      expect(printed).not.toContain(secret);
+  });
+
+  test('a missing or damaged file is one line and 78', async () => {
+    const cwd = folder();
+    writeFileSync(join(cwd, 'bad.json'), '{"secret":"abc"', { mode: 0o600 });
+    for (const file of ['none.json', 'bad.json', '.']) {
+      const { code, stdout, stderr } = await gatehouse(['keys', 'list', file], { cwd });
+      expect({ code, stdout }).toEqual({ code: 78, stdout: '' });
+      expect(stderr).toMatch(ONE_LINE);
+      expect(stderr).not.toContain('abc');
+    }
+  });
+});
+
+describe('gatehouse hash-password', () => {
+  test('reads a pipe and prints a hash that the configuration takes', async () => {
+    const { code, stdout, stderr } = await gatehouse(['hash-password'], { input: 'correct horse\n' });
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toMatch(/^\$argon2id\$v=19\$m=\d+,t=\d+,p=\d+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+\n$/);
+    const file = configuration(
+      `${LEAST}directories: { a: { label: a, users: [{ id: 00ff00ff, name: x, passwordHash: "${stdout.trim()}" }] } }\n`,
+    );
+    expect((await gatehouse(['check', '-c', file])).code).toBe(0);
+  });
+
+  test.each([
+    ['two lines', 'a\nb\n', /a password is one line/],
+    ['too much', 'x'.repeat(2_000), /at most 1024 bytes/],
+  ])('%s are refused', async (_name, input, words) => {
+    const { code, stderr } = await gatehouse(['hash-password'], { input });
+    expect(code).toBe(64);
+    expect(stderr).toMatch(words);
+  });
+
+  test.runIf(existsSync('/usr/bin/script'))('shows nothing of it on a terminal', () => {
+    const entry = new URL('../../bin/gatehouse.js', import.meta.url).pathname;
+    const typed = spawnSync(
+      '/usr/bin/script',
+      ['-qec', `'${process.execPath}' '${entry}' hash-password`, '/dev/null'],
+      {
+        input: 'hunter2x\u007f\r',
+        encoding: 'utf8',
+        timeout: 30_000,
+      },
+    );
+    // What the terminal itself echoes before the program has switched that off is not ours to judge: look behind the prompt.
+    const shown = typed.stdout.slice(typed.stdout.indexOf('Password:'));
+    expect(shown).toMatch(/^Password: \r?\n\$argon2id\$/);
+    expect(shown).not.toContain('hunter2');
+  });
+});
+
+describe('gatehouse schema and sleep', () => {
+  test('schema prints the committed JSON Schema', async () => {
+    const { code, stdout } = await gatehouse(['schema']);
+    expect(code).toBe(0);
+    expect(stdout).toBe(
+      readFileSync(new URL('../../docs/configuration.schema.json', import.meta.url), 'utf8'),
+    );
+  });
+
+  test('a reader that leaves early is no error', () => {
+    const entry = new URL('../../bin/gatehouse.js', import.meta.url).pathname;
+    const piped = spawnSync('/bin/sh', ['-c', `'${process.execPath}' '${entry}' schema | head -c 10`], {
+      encoding: 'utf8',
+    });
+    expect({ stdout: piped.stdout, stderr: piped.stderr }).toEqual({ stdout: '{\n  "title', stderr: '' });
+  });
+
+  test('sleep waits as long as it says', async () => {
+    const started = performance.now();
+    expect((await gatehouse(['sleep', '0.5'])).code).toBe(0);
+    expect(performance.now() - started).toBeGreaterThan(500);
+  });
+});
+
+/** A Node that is too old for us, when this machine has one. */
+const oldNode = ['/usr/bin/node', '/usr/local/bin/node'].find(
+  (node) =>
+    existsSync(node) &&
+    Number(/\d+/.exec(spawnSync(node, ['--version'], { encoding: 'utf8' }).stdout)?.[0]) < 26,
+);
+
+describe.runIf(oldNode !== undefined)('started with an older Node', () => {
+  const old = { node: oldNode ?? '' };
+
+  test('it goes on with the pinned one, with its exit codes, streams and input', async () => {
+    expect((await gatehouse(['version'], old)).stdout).toMatch(/\(Node 26\./);
+    expect(await gatehouse(['chek'], old)).toMatchObject({
+      code: 64,
+      stdout: '',
+      stderr: 'gatehouse: there is no command "chek"; did you mean check?\n',
+    });
+    expect((await gatehouse(['hash-password'], { ...old, input: 'secret' })).stdout).toMatch(/^\$argon2id\$/);
+  });
+});

@@ -1,0 +1,42 @@
+import { spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+
+export interface Finished {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface RunOptions {
+  readonly env?: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+  readonly input?: string;
+  /** Another runtime than the one of the tests. */
+  readonly node?: string;
+  readonly nodeArgs?: readonly string[];
+}
+
+const ENTRY = fileURLToPath(new URL('../../bin/gatehouse.js', import.meta.url));
+
+/** `gatehouse …` as a real process, with an environment of its own, ended after 30 s at the latest. */
+export function gatehouse(args: readonly string[], options: RunOptions = {}): Promise<Finished> {
+  const { env = {}, cwd, input = '', node = process.execPath, nodeArgs = [] } = options;
+  return new Promise((resolve, reject) => {
+    const child = spawn(node, [...nodeArgs, ENTRY, ...args], {
+      env: { PATH: process.env['PATH'] ?? '', ...env },
+      timeout: 30_000,
+      ...(cwd !== undefined && { cwd }),
+    });
+    let [stdout, stderr] = ['', ''];
+    child.stdout.setEncoding('utf8').on('data', (text: string) => {
+      stdout += text;
+    });
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      stderr += text;
+    });
+    child.on('error', reject);
+    child.on('close', (code) => resolve({ code, stdout, stderr }));
+    child.stdin.on('error', () => {});
+    child.stdin.end(input);
+  });
+}
