@@ -3,7 +3,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import { corrupt } from './embedded-check.ts';
 import { isDiskFull, type StoreFiles, stateOf, unavailable } from './embedded-folder.ts';
-import { type PageCount, reserve } from './embedded-reserve.ts';
+import { type Pages, type Reserve, reserve } from './embedded-reserve.ts';
 import { type WriteLine, writeLine } from './embedded-writes.ts';
 
 export const RECORD_KINDS = ['grants', 'devices', 'userCodes', 'notes'] as const;
@@ -53,9 +53,8 @@ export function openEnv(files: StoreFiles, mapSize: number, now: () => Epoch): E
   }
   const table = (name: string): Table =>
     root.openDB<Buffer, string>(name, { encoding: 'binary', useVersions: true });
-  const space = reserve(files, () => root.getStats() as PageCount);
-  const writes = writeLine(now, space);
   let closed = false;
+  let space: Reserve | undefined;
   try {
     const tables = {
       grants: table('grants'),
@@ -65,14 +64,18 @@ export function openEnv(files: StoreFiles, mapSize: number, now: () => Epoch): E
       revocations: table('revocations'),
     };
     const expiry = root.openDB<Buffer, ExpiryKey>('expiry', { encoding: 'binary' });
-    const requireRoom = roomKeeper(root, [...Object.values(tables), expiry], mapSize);
+    const pulse = table('pulse');
+    const trees = [...Object.values(tables), expiry, pulse];
+    const reserved = reserve(files, pagesOf(root, trees));
+    space = reserved;
+    const writes = writeLine(now, reserved);
     return {
       root,
       tables,
       expiry,
-      pulse: table('pulse'),
+      pulse,
       writes,
-      requireRoom,
+      requireRoom: roomKeeper(root, trees, mapSize),
       fresh(look) {
         if (closed) throw unavailable('the store is closed');
         try {
@@ -86,12 +89,12 @@ export function openEnv(files: StoreFiles, mapSize: number, now: () => Epoch): E
         if (closed) return;
         await writes.close(10_000);
         closed = true;
-        space.close();
+        reserved.close();
         await root.close();
       },
     };
   } catch (error) {
-    space.close();
+    space?.close();
     void root.close();
     throw openFault(files, error);
   }
@@ -104,31 +107,63 @@ function openFault(files: StoreFiles, error: unknown): Fault {
   return unavailable(`cannot open the store in ${files.folder}: ${words}`, error);
 }
 
-interface Stats {
-  readonly pageSize: number;
+interface TreeStats {
   readonly treeBranchPageCount: number;
   readonly treeLeafPageCount: number;
   readonly overflowPages: number;
+}
+
+interface FileStats extends TreeStats {
+  readonly pageSize: number;
+  readonly lastPageNumber: number;
+  readonly lastTxnId: number;
+  readonly root: TreeStats;
+  readonly free: TreeStats;
+}
+
+type Tree = Pick<Database, 'getStats'>;
+
+const pagesIn = (tree: TreeStats): number =>
+  tree.treeBranchPageCount + tree.treeLeafPageCount + tree.overflowPages;
+const fileStats = (root: Tree): FileStats => root.getStats() as FileStats;
+const pagesInUse = (trees: readonly Tree[]): number =>
+  trees.reduce((sum, tree) => sum + pagesIn(tree.getStats() as TreeStats), 0);
+
+const HEADER_PAGES = 2;
+
+function pagesOf(root: RootDatabase<Buffer, string>, trees: readonly Tree[]): Pages {
+  return {
+    count() {
+      root.resetReadTxn();
+      return fileStats(root);
+    },
+    free() {
+      root.resetReadTxn();
+      const stats = fileStats(root);
+      const used = HEADER_PAGES + pagesIn(stats) + pagesIn(stats.free) + pagesInUse(trees);
+      return stats.lastPageNumber + 1 - used;
+    },
+    pinned() {
+      root.resetReadTxn();
+      const { lastTxnId } = fileStats(root);
+      // One line for each reader: process, thread, and the transaction it looks at ("-" for none).
+      const readers = [...root.readerList().matchAll(/^\s*\d+\s+\S+\s+(\d+)\s*$/gm)];
+      return readers.some(([, txn]) => Number(txn) < lastTxnId - 2);
+    },
+  };
 }
 
 /**
  * lmdb makes the map grow beyond `mapSize`, so the limit is kept here. The file's length decides while it is below;
  * after that the pages in use are counted, since the file keeps the pages of swept records for new ones.
  */
-function roomKeeper(
-  root: RootDatabase<Buffer, string>,
-  all: readonly Pick<Database, 'getStats'>[],
-  mapSize: number,
-): () => void {
+function roomKeeper(root: RootDatabase<Buffer, string>, trees: readonly Tree[], mapSize: number): () => void {
   let looked = Number.NEGATIVE_INFINITY;
   let full = false;
   const isFull = (): boolean => {
-    const { lastPageNumber, pageSize } = root.getStats() as { lastPageNumber: number; pageSize: number };
+    const { lastPageNumber, pageSize } = fileStats(root);
     if (lastPageNumber * pageSize < mapSize * 0.9) return false;
-    const used = all
-      .map((table) => table.getStats() as Stats)
-      .reduce((sum, s) => sum + s.treeBranchPageCount + s.treeLeafPageCount + s.overflowPages, 0);
-    return used * pageSize >= mapSize * 0.9;
+    return pagesInUse(trees) * pageSize >= mapSize * 0.9;
   };
   return () => {
     if (performance.now() - looked > 20) {

@@ -17,13 +17,19 @@ export interface Reserve {
 export interface Batch {
   readonly writes: number;
   readonly bytes: number;
-  /** New records leave something over, so that a full store can still rotate, revoke and sweep. */
-  readonly leaveSpare: boolean;
+  /** The largest record in it. */
+  readonly largest: number;
+  /** What must be left over after it, as a part of the spare space: the more useful a write, the less. */
+  readonly leave: number;
 }
 
-export interface PageCount {
-  readonly lastPageNumber: number;
-  readonly pageSize: number;
+/** What the reserve asks about the file. */
+export interface Pages {
+  count(): { readonly lastPageNumber: number; readonly pageSize: number };
+  /** Pages of removed records and former versions, that LMDB fills again before it takes new ones. */
+  free(): number;
+  /** Does a reader still look at an old state? Pages freed since then cannot be filled yet. */
+  pinned(): boolean;
 }
 
 const SPARE_BYTES = 4 * 2 ** 20;
@@ -33,10 +39,14 @@ const ZEROS = Buffer.alloc(2 ** 20);
 const PAGES_PER_WRITE = 12;
 /** The list of free pages, the tree of tables. */
 const PAGES_PER_BATCH = 32;
+/** Larger records lie on pages of their own, in a row, which the free ones seldom are. */
+const FITS_IN_A_PAGE = 1500;
+/** Some of the free pages were freed too recently to be filled, and other workers fill them too. */
+const FREE_MARGIN = 8;
 
 const writeTo = promisify(write);
 
-export function reserve(files: StoreFiles, pages: () => PageCount): Reserve {
+export function reserve(files: StoreFiles, pages: Pages): Reserve {
   // Appending can only ever add to the end, so zeros never land on a page that another worker has just written.
   const fd = openSync(files.data, 'a', 0o600);
   const disk = statfsSync(files.folder);
@@ -56,13 +66,21 @@ export function reserve(files: StoreFiles, pages: () => PageCount): Reserve {
     }
   };
 
-  const missingFor = ({ writes, bytes, leaveSpare }: Batch): number => {
-    const { lastPageNumber, pageSize } = pages();
-    // A batch rewrites at most every page there is, and never more than its writes reach.
-    const rewritten = Math.min(writes * PAGES_PER_WRITE, lastPageNumber + 1 + writes);
-    const needed = (rewritten + PAGES_PER_BATCH) * pageSize + 2 * bytes + (leaveSpare ? spare : 0);
-    const taken = (lastPageNumber + 1) * pageSize;
-    return needed - (fstatSync(fd).size - taken);
+  // A batch rewrites at most every page there is, and never more than its writes reach.
+  const pagesFor = ({ writes }: Batch, lastPage: number): number =>
+    Math.min(writes * PAGES_PER_WRITE, lastPage + 1 + writes) + PAGES_PER_BATCH;
+
+  const missingFor = (batch: Batch): number => {
+    const { lastPageNumber, pageSize } = pages.count();
+    const needed = pagesFor(batch, lastPageNumber) * pageSize + 2 * batch.bytes + batch.leave * spare;
+    return needed - (fstatSync(fd).size - (lastPageNumber + 1) * pageSize);
+  };
+
+  const fitsIntoFreePages = (batch: Batch): boolean => {
+    if (batch.largest > FITS_IN_A_PAGE || pages.pinned()) return false;
+    const { lastPageNumber, pageSize } = pages.count();
+    const needed = pagesFor(batch, lastPageNumber) + (2 * batch.bytes + batch.leave * spare) / pageSize;
+    return pages.free() >= FREE_MARGIN * needed;
   };
 
   return {
@@ -73,7 +91,7 @@ export function reserve(files: StoreFiles, pages: () => PageCount): Reserve {
       // In large steps while there is space, so that this happens seldom.
       const step = Math.min(GROW_AT_MOST, Math.floor(fstatSync(fd).size / 8));
       if (await grow(missing + step)) return true;
-      return missingFor(batch) <= 0;
+      return missingFor(batch) <= 0 || fitsIntoFreePages(batch);
     },
     close: () => closeSync(fd),
   };

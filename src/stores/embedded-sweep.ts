@@ -1,4 +1,5 @@
 import type { Epoch } from '../domain/epoch.ts';
+import { Fault } from '../ports/fault.ts';
 import type { Env, ExpiryKey } from './embedded-env.ts';
 import { unseal } from './embedded-records.ts';
 import { unpack } from './embedded-revocations.ts';
@@ -11,19 +12,28 @@ const BATCH = 200;
  */
 export async function sweep(env: Env, now: () => Epoch, isClosing: () => boolean): Promise<number> {
   let removed = 0;
+  let size = BATCH;
   while (!isClosing()) {
-    const due = env.fresh(() => dueKeys(env, now()));
+    const due = env.fresh(() => dueKeys(env, now(), size));
     if (due.length === 0) break;
-    const outcomes = await Promise.all(due.map((key) => forget(env, key)));
-    removed += outcomes.filter((gone) => gone).length;
+    const outcomes = await Promise.allSettled(due.map((key) => forget(env, key)));
+    removed += outcomes.filter((outcome) => outcome.status === 'fulfilled' && outcome.value).length;
+    const failure = outcomes.find((outcome) => outcome.status === 'rejected');
+    if (failure !== undefined) {
+      // Removing needs some space too; with less of it, fewer at a time.
+      if (!(failure.reason instanceof Fault && failure.reason.code === 'store_full') || size === 1)
+        throw failure.reason;
+      size = Math.ceil(size / 4);
+      await new Promise((resolve) => setTimeout(resolve, 150));
+    }
     await new Promise(setImmediate);
   }
   return removed;
 }
 
-function dueKeys(env: Env, at: Epoch): readonly ExpiryKey[] {
+function dueKeys(env: Env, at: Epoch, limit: number): readonly ExpiryKey[] {
   const due: ExpiryKey[] = [];
-  for (const key of env.expiry.getKeys({ limit: BATCH })) {
+  for (const key of env.expiry.getKeys({ limit })) {
     if (key[0] > at) break;
     due.push(key);
   }
@@ -37,7 +47,7 @@ async function forget(env: Env, key: ExpiryKey): Promise<boolean> {
   const found = env.fresh(() => table.getEntry(id));
   if (found === undefined) {
     await env.writes.write({
-      purpose: 'upkeep',
+      purpose: 'sweep',
       bytes: 0,
       change: () => table.ifNoExists(id, () => void env.expiry.remove(key)),
     });
@@ -46,7 +56,7 @@ async function forget(env: Env, key: ExpiryKey): Promise<boolean> {
   const kept = name === 'revocations' ? unpack(found.value) : unseal(name, found.value);
   const isIt = kept.keepUntil === keepUntil;
   const done = await env.writes.write({
-    purpose: 'upkeep',
+    purpose: 'sweep',
     bytes: 0,
     change: () =>
       table.ifVersion(id, found.version ?? 0, () => {

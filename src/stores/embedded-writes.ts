@@ -19,11 +19,16 @@ export interface WriteLine {
 export interface Write {
   readonly change: () => Promise<boolean>;
   readonly bytes: number;
-  /** `new` makes a store larger and stops early; `upkeep` rotates, revokes or sweeps and goes on longer. */
   readonly purpose: Purpose;
 }
 
-type Purpose = 'new' | 'upkeep';
+/**
+ * New records stop first when space runs out; rotating and revoking go on; and what removes records goes on
+ * longest, since it is the way out.
+ */
+const LEAVES = { new: 1, upkeep: 0.25, sweep: 0 } as const;
+const PURPOSES = ['new', 'upkeep', 'sweep'] as const;
+type Purpose = keyof typeof LEAVES;
 
 const MAX_BATCH = 256;
 const MAX_WAITING = 50_000;
@@ -56,7 +61,7 @@ export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): Write
     const limit = setTimeout(() => {
       const seconds = FLUSH_LIMIT_MS / 1000;
       const fault = new Fault('store_unavailable', `the disk did not confirm a write in ${seconds} s`);
-      for (const purpose of ['new', 'upkeep'] as const) failed(purpose, fault, Number.POSITIVE_INFINITY);
+      for (const purpose of PURPOSES) failed(purpose, fault, Number.POSITIVE_INFINITY);
       for (const one of [...batch, ...waiting]) one.reject(fault);
       waiting = [];
     }, FLUSH_LIMIT_MS);
@@ -75,7 +80,7 @@ export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): Write
     clearTimeout(limit);
   };
 
-  /** The part of a batch there is space for: all of it, or what keeps the store going, or nothing. */
+  /** The part of a batch there is space for; the rest is refused, the least useful first. */
   const fitting = async (batch: readonly Waiting[]): Promise<readonly Waiting[]> => {
     const refuse = (refused: readonly Waiting[], fault: Fault): void => {
       for (const { purpose, reject } of refused) {
@@ -83,17 +88,17 @@ export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): Write
         reject(fault);
       }
     };
+    let left = batch;
     try {
-      if (await space.fits(sizeOf(batch, true))) return batch;
-      const upkeep = batch.filter(({ purpose }) => purpose === 'upkeep');
-      refuse(
-        batch.filter(({ purpose }) => purpose === 'new'),
-        fullFault(),
-      );
-      if (upkeep.length === 0 || (await space.fits(sizeOf(upkeep, false)))) return upkeep;
-      refuse(upkeep, fullFault());
+      for (const first of PURPOSES) {
+        const ofThis = left.filter(({ purpose }) => purpose === first);
+        if (ofThis.length === 0) continue;
+        if (await space.fits(sizeOf(left, LEAVES[first]))) return left;
+        refuse(ofThis, fullFault());
+        left = left.filter(({ purpose }) => purpose !== first);
+      }
     } catch (error) {
-      refuse(batch, await faultOf(error));
+      refuse(left, await faultOf(error));
     }
     return [];
   };
@@ -136,10 +141,11 @@ export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): Write
   };
 }
 
-const sizeOf = (batch: readonly Write[], leaveSpare: boolean): Batch => ({
+const sizeOf = (batch: readonly Write[], leave: number): Batch => ({
   writes: batch.length,
   bytes: batch.reduce((sum, { bytes }) => sum + bytes, 0),
-  leaveSpare: leaveSpare && batch.some(({ purpose }) => purpose === 'new'),
+  largest: batch.reduce((most, { bytes }) => Math.max(most, bytes), 0),
+  leave,
 });
 
 const fullFault = (cause?: unknown): Fault =>

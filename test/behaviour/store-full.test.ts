@@ -8,10 +8,10 @@ import { openEmbedded } from '../../src/stores/embedded.ts';
 import { aFolder, aGrant, LATER, NOW, openOwner } from '../support/store-fixtures.ts';
 
 /** A small file system of its own; undefined when this user may not mount. */
-function smallDisk(): { readonly path: string; remove(): void } | undefined {
+function smallDisk(size = '2m'): { readonly path: string; remove(): void } | undefined {
   const folder = aFolder();
   try {
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=2m,mode=0700', 'tmpfs', folder.path], {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${size},mode=0700`, 'tmpfs', folder.path], {
       stdio: 'pipe',
     });
   } catch {
@@ -102,6 +102,35 @@ test('S16 on a full disk writes say so, nothing acknowledged is lost, reads go o
   process.off('unhandledRejection', onStray);
   disk.remove();
 });
+
+test('S16 a full store empties itself: what has ended is swept without any space left on the disk', async (context) => {
+  const disk = smallDisk('24m');
+  if (disk === undefined) return context.skip('this user may not mount a tmpfs');
+  let time = NOW;
+  const store = await openOwner(join(disk.path, 'store'), () => time);
+  const createMany = async (): Promise<number> => {
+    for (let count = 0; ; count += 50) {
+      const codes = await Promise.all(
+        Array.from({ length: 50 }, (_, index) =>
+          codeOf(store.grants.create(`g${count + index}`, aGrant(), time + 100)),
+        ),
+      );
+      if (codes.includes('store_full')) return count;
+    }
+  };
+  expect(await createMany()).toBeGreaterThan(1000);
+  let revoked = 0;
+  while ((await codeOf(announce(store, `r${revoked}`))) === 'fine') revoked += 1;
+  expect(revoked).toBeGreaterThan(100);
+  time += 100;
+  expect(await store.sweep()).toBeGreaterThan(1000);
+  await until('there is room again', async () => (await codeOf(announce(store, 'more'))) === 'fine');
+  await store.close();
+  disk.remove();
+});
+
+const announce = (store: Store, grantId: string): Promise<void> =>
+  store.revocations.announce({ of: 'grant', grantId, belowGeneration: 9, keepUntil: LATER });
 
 test('S16 a store that cannot even be made for lack of space says so', async (context) => {
   const disk = smallDisk();
