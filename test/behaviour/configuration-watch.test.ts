@@ -8,7 +8,7 @@ import { folder } from '../support/configuration.ts';
 async function until(happened: () => boolean): Promise<void> {
   const end = performance.now() + 10_000;
   while (!happened()) {
-    if (performance.now() > end) throw new Error(`did not happen within 10 s: ${happened}`);
+    if (performance.now() > end) throw new Error(`did not happen within 10 s: ${happened.toString()}`);
     await wait(5);
   }
 }
