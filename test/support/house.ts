@@ -173,15 +173,18 @@ export type Change = (settings: SettingsInput) => SettingsInput;
 
 export async function openHouse(change: Change = (settings) => settings): Promise<House> {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-house-'));
-  const ca = await makeCa();
+  // Certificates outlast every grant: tests move the clock past `refresh_until`.
+  const notAfter = new Date(Date.now() + 10 * 365 * 86_400_000);
+  const ca = await makeCa({ notAfter });
   const [server, alice, bob] = await Promise.all([
-    issueServer(ca),
+    issueServer(ca, { notAfter }),
     issue(ca, {
+      notAfter,
       commonName: 'alice',
       emails: ['alice@example.test'],
       userPrincipalNames: ['alice@corp.example.test'],
     }),
-    issue(ca, { commonName: 'bob', emails: ['bob@example.test'] }),
+    issue(ca, { notAfter, commonName: 'bob', emails: ['bob@example.test'] }),
   ]);
   writeFileSync(join(folder, 'ca.pem'), ca.pem);
   writeFileSync(join(folder, 'server.pem'), server.pem);

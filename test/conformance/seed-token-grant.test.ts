@@ -1,0 +1,226 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { deviceSteps } from '../support/device-steps.ts';
+import { openJwt } from '../support/forge.ts';
+import { ALICE, type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
+import { issue } from '../support/pki.ts';
+
+/** The specification's section 2, row by row. Both operations are asked: a refresh and a certificate grant. */
+let house: House;
+let byCertificate: Reply;
+let byRefresh: Reply;
+let first: TokenGrant;
+let second: TokenGrant;
+beforeAll(async () => {
+  house = await openHouse();
+  byCertificate = await certificate('files:read');
+  first = byCertificate.json as unknown as TokenGrant;
+  byRefresh = await house.refresh(first.refresh_token);
+  second = byRefresh.json as unknown as TokenGrant;
+});
+afterAll(() => house.close());
+
+const certificate = (scope: string, who: 'alice' | 'bob' = 'alice'): Promise<Reply> =>
+  house.post('/Authorize/Certificate', { client_id: 'report-runner', scope }, { as: house.people[who] });
+
+describe('2.1 token grant', () => {
+  test('seed 2.1: both operations answer 200 with a JSON object', () => {
+    for (const reply of [byCertificate, byRefresh]) {
+      expect(reply.status, reply.text).toBe(200);
+      expect(reply.headers['content-type']).toMatch(/^application\/json\b/);
+    }
+  });
+
+  test('seed 2.1: the token grant has exactly the fields of the table, and identity only by certificate', () => {
+    const both = [
+      'access_token',
+      'expires',
+      'expires_in',
+      'refresh_token',
+      'refresh_until',
+      'scope',
+      'token_type',
+    ];
+    expect(Object.keys(byRefresh.json).toSorted()).toEqual(both);
+    expect(Object.keys(byCertificate.json).toSorted()).toEqual([...both, 'identity'].toSorted());
+  });
+
+  test('seed 2.1 access_token: a string that opens other API calls within the granted scope and no other', async () => {
+    for (const { access_token } of [first, second]) {
+      expect(access_token).toBeTypeOf('string');
+      expect((await house.api('/files/1', access_token)).status).toBe(200);
+      expect((await house.api('/reports/1', access_token)).status).toBe(403);
+    }
+  });
+
+  test('seed 2.1 refresh_token: a new string each time, which works when the access token has expired', async () => {
+    const grant = await house.grant();
+    expect(grant.refresh_token).toBeTypeOf('string');
+    house.clock.advance(3_601);
+    expect((await house.api('/files/1', grant.access_token)).status).toBe(401);
+    const renewed = (await house.refresh(grant.refresh_token)).json as unknown as TokenGrant;
+    expect(renewed.refresh_token).not.toBe(grant.refresh_token);
+    expect((await house.api('/files/1', renewed.access_token)).status).toBe(200);
+  });
+
+  test('seed 2.1 expires_in: an integer, the seconds until the access token stops working', async () => {
+    const grant = await house.grant();
+    expect(Number.isInteger(grant.expires_in)).toBe(true);
+    house.clock.advance(grant.expires_in - 1);
+    expect((await house.api('/files/1', grant.access_token)).status).toBe(200);
+    house.clock.advance(2);
+    expect((await house.api('/files/1', grant.access_token)).status).toBe(401);
+  });
+
+  test('seed 2.1 expires: an integer, the access token’s own expiry as an Epoch timestamp', () => {
+    for (const grant of [first, second]) {
+      expect(Number.isInteger(grant.expires)).toBe(true);
+      expect(openJwt(grant.access_token).claims['exp']).toBe(grant.expires);
+    }
+  });
+
+  test('seed 2.1 expires: the lifetime follows the server’s settings', async () => {
+    const other = await openHouse((settings) => ({ ...settings, tokens: { accessLifetime: '5m' } }));
+    try {
+      const grant = await other.grant();
+      expect(grant.expires).toBe(Math.floor(other.clock.now()) + 300);
+    } finally {
+      await other.close();
+    }
+  });
+
+  test('seed 2.1 token_type: always Bearer', () => {
+    for (const grant of [first, second]) expect(grant.token_type).toBe('Bearer');
+  });
+
+  test('seed 2.1 scope: a refresh gives the scope of the original authorization', async () => {
+    const { json } = await certificate('Reports:write,read;files');
+    const refreshed = await house.refresh(String(json['refresh_token']));
+    expect(refreshed.json['scope']).toBe('Reports:write,read;files');
+    expect(openJwt(String(refreshed.json['access_token'])).claims['scope']).toBe('files;reports:read,write');
+  });
+
+  test('seed 2.1 scope: a scope sent with a refresh neither widens nor narrows it', async () => {
+    const grant = await house.grant();
+    for (const scope of ['reports:write', 'files'])
+      expect((await house.refresh(grant.refresh_token, { scope })).json['scope']).toBe('files:read');
+  });
+
+  test('seed 2.1 scope: a certificate authorization echoes the requested scope', async () => {
+    for (const scope of ['Files:read', 'files:read;', 'reports:write,read', 'FILES:read;reports'])
+      expect((await certificate(scope)).json['scope']).toBe(scope);
+  });
+
+  test('seed 2.1 refresh_until: an integer; until then the refresh token works, after it only a new Authorize call helps', async () => {
+    let grant = await house.grant();
+    expect(Number.isInteger(grant.refresh_until)).toBe(true);
+    house.clock.advance(grant.refresh_until - house.clock.now() - 2);
+    grant = (await house.refresh(grant.refresh_token)).json as unknown as TokenGrant;
+    expect((await house.api('/files/1', grant.access_token)).status).toBe(200);
+    house.clock.advance(3);
+    expect((await house.refresh(grant.refresh_token)).json).toMatchObject({ Error: 'invalid_grant' });
+    expect((await house.grant()).refresh_until).toBeGreaterThan(house.clock.now());
+  });
+
+  test('seed 2.1 identity: <identity_provider_label>:<identity_id> with a braced GUID', () => {
+    expect(first.identity).toBe(ALICE);
+    expect(first.identity).toMatch(/^[A-Za-z0-9_.-]+:\{[0-9a-f-]{36}\}$/);
+  });
+
+  test('seed 2.1 identity: the id may be a hex string', async () => {
+    const derived = await openHouse((settings) => ({
+      ...settings,
+      certificates: { ...settings.certificates, directory: 'workloads' },
+      directories: { ...settings.directories, workloads: { label: 'wl', derive: true } },
+      integrations: [
+        { clientId: 'report-runner', scope: 'files:read', access: [{ directory: 'workloads' }] },
+      ],
+      routes: [],
+    }));
+    try {
+      const asked = { client_id: 'report-runner', scope: 'files:read' };
+      const { json } = await derived.post('/Authorize/Certificate', asked, { as: derived.people.alice });
+      expect(json['identity']).toMatch(/^wl:[0-9a-f]{8,128}$/);
+    } finally {
+      await derived.close();
+    }
+  });
+
+  test('seed 2.1 identity: a token after device authorization carries none', async () => {
+    const steps = deviceSteps(house);
+    const codes = await steps.ask();
+    await steps.confirm(codes);
+    const reply = await steps.exchange(codes.device_code);
+    expect(reply.status, reply.text).toBe(200);
+    expect(reply.json).not.toHaveProperty('identity');
+  });
+});
+
+describe('2.2 scope string', () => {
+  test('seed 2.2: <resource>:<permission>,<permission> is understood', async () => {
+    const { json } = await certificate('reports:read,write');
+    expect((await house.api('/reports/1', String(json['access_token']))).status).toBe(200);
+  });
+
+  test('seed 2.2: the resource word may be in lower case or have a leading capital', async () => {
+    for (const scope of ['reports:write', 'Reports:write']) {
+      const { json } = await certificate(scope);
+      expect((await house.api('/reports/1', String(json['access_token']))).status).toBe(200);
+    }
+  });
+
+  test('seed 2.2: permissions are lower-case words', async () => {
+    for (const scope of ['reports:Write', 'reports:WRITE', 'reports:read,Write'])
+      expect((await certificate(scope)).json).toMatchObject({ Error: 'invalid_scope' });
+  });
+
+  test('seed 2.2: a request may ask for the entire scope of the integration', async () => {
+    expect((await certificate('reports:read,write;files:read')).status).toBe(200);
+  });
+
+  test('seed 2.2: a request may ask for a subset of it', async () => {
+    for (const scope of ['reports:read', 'reports:write;files', 'reports', 'files:read'])
+      expect((await certificate(scope)).status, scope).toBe(200);
+  });
+
+  test('seed 2.2: a request may not ask for more', async () => {
+    for (const scope of [
+      'reports:delete',
+      'reports:read,delete',
+      'mail:read',
+      'files:read;mail',
+      'files:write',
+    ])
+      expect((await certificate(scope)).json, scope).toMatchObject({ Error: 'invalid_scope' });
+  });
+});
+
+describe('2.3 error body', () => {
+  test('seed 2.3: HTTP 400 of Authorize/Token is JSON with Error and Error_description, both strings, and nothing else', async () => {
+    const stranger = await issue(house.ca, { commonName: 'stranger' });
+    const replies = [
+      await house.post('/Authorize/Token', {}),
+      await house.post('/Authorize/Token', { client_id: 'report-runner' }),
+      await house.refresh('ghr_nonsense'),
+      await house.refresh('x', { client_id: 'nobody' }),
+      await house.post('/Authorize/Token', { client_id: 'report-runner', device_code: 'x' }),
+      await house.ask({ path: '/authsvc/Authorize/Token', method: 'POST', body: '' }),
+      await house.post('/Authorize/Token', { client_id: 'x', refresh_token: 'y' }, { as: stranger }),
+    ];
+    for (const { status, json, headers } of replies) {
+      expect(status).toBe(400);
+      expect(headers['content-type']).toMatch(/^application\/json\b/);
+      expect(Object.keys(json).toSorted()).toEqual(['Error', 'Error_description']);
+      expect(json['Error']).toBeTypeOf('string');
+      expect(json['Error_description']).toBeTypeOf('string');
+    }
+  });
+
+  test('seed 2.3 Error_description: tells how to retry', async () => {
+    const steps = deviceSteps(house);
+    const codes = await steps.ask();
+    const pending = await steps.exchange(codes.device_code);
+    expect(pending.json['Error_description']).toMatch(/retry after the interval/i);
+    const ended = await house.refresh('ghr_nonsense');
+    expect(ended.json['Error_description']).toMatch(/new grant through an Authorize call/i);
+  });
+});

@@ -1,0 +1,64 @@
+import { createHmac, createPrivateKey } from 'node:crypto';
+import { join } from 'node:path';
+import { CompactSign } from 'jose';
+import { type KeyringFile, readKeyringFile } from '../../src/tokens/keyring-file.ts';
+import type { House } from './house.ts';
+
+/** What whoever has stolen the key file could make: tokens signed and sealed with the real keys, wrong in one place. */
+
+export const keyFileOf = (house: House): string => join(house.folder, 'data', 'keys.json');
+
+export const keysOf = (house: House): KeyringFile => readKeyringFile(keyFileOf(house));
+
+export const base64url = (value: unknown): string =>
+  Buffer.from(typeof value === 'string' ? value : JSON.stringify(value)).toString('base64url');
+
+export interface Opened {
+  readonly header: Readonly<Record<string, unknown>>;
+  readonly claims: Readonly<Record<string, unknown>>;
+  readonly parts: readonly [header: string, payload: string, signature: string];
+}
+
+/** What an access token says, unchecked. */
+export function openJwt(token: string): Opened {
+  const [header = '', payload = '', signature = ''] = token.split('.');
+  const read = (part: string) =>
+    JSON.parse(Buffer.from(part, 'base64url').toString()) as Record<string, unknown>;
+  return { header: read(header), claims: read(payload), parts: [header, payload, signature] };
+}
+
+/** Signs these exact bytes with the newest (or the named) signing key, under the header it really uses or another. */
+export function signAs(
+  keys: KeyringFile,
+  payload: string,
+  changedHeader: Readonly<Record<string, unknown>> = {},
+  kid = keys.signing.at(-1)?.kid,
+): Promise<string> {
+  const key = keys.signing.find((one) => one.kid === kid);
+  if (key === undefined) throw new Error('no such signing key');
+  const header = { alg: key.alg, typ: 'at+jwt', kid: key.kid, ...changedHeader };
+  return new CompactSign(Buffer.from(payload))
+    .setProtectedHeader(header as { alg: string })
+    .sign(createPrivateKey({ key: key.jwk, format: 'jwk' }));
+}
+
+/** A refresh token of any grant and generation, truly sealed. */
+export function sealRefresh(keys: KeyringFile, grantId: string, generation: number | string): string {
+  const key = keys.sealing.at(-1);
+  if (key === undefined) throw new Error('no sealing key');
+  const body = `${key.kid}.${grantId}.${generation}`;
+  const mac = createHmac('sha256', Buffer.from(key.secret, 'base64url')).update(`refresh\n${body}`);
+  return `ghr_${body}.${mac.digest('base64url')}`;
+}
+
+export interface RefreshParts {
+  readonly kid: string;
+  readonly grantId: string;
+  readonly generation: number;
+  readonly mac: string;
+}
+
+export function openRefresh(token: string): RefreshParts {
+  const [kid = '', grantId = '', generation = '', mac = ''] = token.replace(/^ghr_/, '').split('.');
+  return { kid, grantId, generation: Number(generation), mac };
+}
