@@ -32,10 +32,16 @@ export const command: Command = {
 /** Runs until a signal ends it; tells the exit code. */
 export async function serve(context: Context, settings: Settings, files: readonly string[]): Promise<number> {
   const sink = stdoutSink();
-  const log = createLogger({ ...settings.log, write: sink.write });
+  const log = createLogger({
+    ...settings.log,
+    write: sink.write,
+    ...(cluster.isWorker && { fields: { worker: process.pid } }),
+  });
   const ended = Promise.withResolvers<number>();
   const count = settings.listen.workers === 'auto' ? availableParallelism() : settings.listen.workers;
-  endOnSurprise(log, sink.flush);
+  // Node opens its debugger on this signal unless somebody listens: keys and tokens would lie open.
+  process.on('SIGUSR1', () => log.warn('debugger_refused'));
+  endOnSurprise(log, () => sink.flush());
   try {
     if (cluster.isWorker) await runWorker(context, settings, files, log, count, ended.resolve);
     else if (count === 1) await runAlone(context, settings, files, log, ended.resolve);
@@ -82,8 +88,9 @@ async function runAlone(
   log: Logger,
   end: End,
 ): Promise<void> {
-  const gateway = await openGateway({ settings, log });
-  const reloader = createReloader({ load: reloadable(context), gateway, files, log });
+  const opening = openGateway({ settings, log });
+  const reloader = createReloader({ load: reloadable(context), gateway: opening, settings, files, log });
+  const gateway = await opening;
   log.info('ready', {
     url: settings.publicUrl,
     port: gateway.port,
@@ -129,11 +136,14 @@ async function runWorker(
 ): Promise<void> {
   // The supervisor says when to stop; a terminal sends its signals to the workers as well.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
-  const gateway = await openGateway({ settings, log, role: 'worker', workers });
-  const reloader = createReloader({ load: reloadable(context), gateway, files, log });
+  const opening = openGateway({ settings, log, role: 'worker', workers });
+  const reloader = createReloader({ load: reloadable(context), gateway: opening, settings, files, log });
+  const gateway = await opening;
   const drain = async (): Promise<void> => {
     reloader.close();
     await gateway.drain();
+    // Nothing more is expected from the supervisor, so the line to it no longer keeps this process alive.
+    process.channel?.unref();
     end(EXIT.ok);
   };
   process.on('message', (message: ToWorker) => {

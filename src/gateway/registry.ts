@@ -60,9 +60,11 @@ export function rulesOf(settings: Settings): AccessRule[] {
   });
 }
 
-function demandOf(route: Settings['routes'][number]): Demand {
-  if (route.public || route.requires === undefined) return { kind: 'public' };
-  return route.requires === 'any-token' ? { kind: 'any-token' } : { kind: 'scope', scope: route.requires };
+function demandOf({ path, public: open, requires }: Settings['routes'][number]): Demand {
+  if (requires !== undefined)
+    return requires === 'any-token' ? { kind: 'any-token' } : { kind: 'scope', scope: requires };
+  if (open === true) return { kind: 'public' };
+  throw new Error(`routes: ${path} says neither public nor requires`);
 }
 
 export const policyOf = ({ tokens, device }: Settings): GrantPolicy => ({

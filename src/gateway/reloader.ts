@@ -7,8 +7,10 @@ import { StartError } from './start-error.ts';
 
 export interface ReloaderOptions {
   readonly load: () => Loaded | Problems;
-  readonly gateway: Pick<Gateway, 'reload' | 'settings'>;
-  /** What the configuration was read from, at start. */
+  /** Opened meanwhile: a change during the start is not missed. */
+  readonly gateway: Promise<Pick<Gateway, 'reload'>>;
+  /** What the gateway is being started with, and where it was read from. */
+  readonly settings: Settings;
   readonly files: readonly string[];
   readonly log: Logger;
 }
@@ -20,7 +22,7 @@ export interface Reloader {
 }
 
 /** Follows the configuration and every file it names. One reload at a time; asked for again meanwhile, one more follows. */
-export function createReloader({ load, gateway, files, log }: ReloaderOptions): Reloader {
+export function createReloader({ load, gateway, settings, files, log }: ReloaderOptions): Reloader {
   let running: Promise<void> | undefined;
   let again = false;
 
@@ -31,9 +33,10 @@ export function createReloader({ load, gateway, files, log }: ReloaderOptions): 
       log.error('reload_refused', { cause, problems, note: 'the last good configuration stays in force' });
       return;
     }
+    // Also when it cannot be used: the file it lacks may be the next to change.
+    watch.update(watchedFiles(loaded.settings, loaded.files));
     try {
-      await gateway.reload(loaded.settings);
-      watch.update(watchedFiles(loaded.settings, loaded.files));
+      await (await gateway).reload(loaded.settings);
       log.info('reloaded', { cause });
     } catch (error) {
       if (error instanceof StartError)
@@ -61,7 +64,7 @@ export function createReloader({ load, gateway, files, log }: ReloaderOptions): 
     return running;
   };
 
-  const watch = watchFiles(watchedFiles(gateway.settings(), files), () => reload('a file changed'), {
+  const watch = watchFiles(watchedFiles(settings, files), () => reload('a file changed'), {
     onError: (error) => log.warn('watch_failed', errorFields(error)),
   });
   return { reload, close: () => watch.close() };
