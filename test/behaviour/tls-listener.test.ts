@@ -1,0 +1,586 @@
+import { once } from 'node:events';
+import { type ClientRequestArgs, request as httpRequest, type IncomingMessage } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { BlockList, connect, type Socket } from 'node:net';
+import { Duplex } from 'node:stream';
+import { type ConnectionOptions, type TLSSocket, connect as tlsConnect } from 'node:tls';
+import { afterEach, beforeAll, describe, expect, test } from 'vitest';
+import type { Call } from '../../src/http/call.ts';
+import { createLogger } from '../../src/observability/logger.ts';
+import type { Peers } from '../../src/tls/caller.ts';
+import {
+  type CallEnd,
+  openPublicListener,
+  type PublicListener,
+  type PublicListenerOptions,
+} from '../../src/tls/listener.ts';
+import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
+
+const NOBODY: Peers = { some: false, includes: () => false };
+const LOCAL: Peers = { some: true, includes: (address) => /^(?:::ffff:)?127\.0\.0\.1$/.test(address) };
+
+const peersIn = (...networks: readonly (readonly [string, number])[]): Peers => {
+  const list = new BlockList();
+  for (const [address, bits] of networks) list.addSubnet(address, bits);
+  return { some: true, includes: (address) => list.check(address.replace('::ffff:', '')) };
+};
+
+let ca: Certified;
+let server: Certified;
+let alice: Certified;
+beforeAll(async () => {
+  ca = await makeCa();
+  server = await issueServer(ca);
+  alice = await issue(ca);
+});
+
+const open: PublicListener[] = [];
+const sockets: Socket[] = [];
+afterEach(async () => {
+  for (const socket of sockets.splice(0)) socket.destroy();
+  await Promise.all(open.splice(0).map((listener) => listener.close()));
+});
+
+const material = (one: Certified = server) => ({
+  certificate: one.pem,
+  key: one.keyPem,
+  minVersion: 'TLSv1.2' as const,
+  issuers: [ca.pem],
+});
+
+/** Tells what the listener found out about the call. */
+const tell = (call: Call): void => {
+  call.response.end(
+    JSON.stringify({
+      certificate: call.certificate()?.equals(alice.der) === true ? 'alice' : call.certificate() && 'other',
+      peer: call.peer,
+      client: call.clientAddress,
+      id: call.id,
+    }),
+  );
+};
+
+async function listen(
+  options: Omit<Partial<PublicListenerOptions>, 'tls'> & {
+    ask?: 'always' | 'never' | readonly string[];
+    plain?: boolean;
+  } = {},
+): Promise<PublicListener> {
+  const { ask = 'always', plain = false, ...rest } = options;
+  const listener = await openPublicListener({
+    host: '127.0.0.1',
+    port: 0,
+    ...(!plain && { tls: { ...material(), askCertificate: ask } }),
+    limits: { headers: 16_384, headerTimeout: 10, connections: 100 },
+    proxyProtocol: NOBODY,
+    trustedProxies: NOBODY,
+    onCall: tell,
+    log: createLogger({ level: 'error', format: 'json', write: () => {} }),
+    now: () => Date.now() / 1_000,
+    ...rest,
+  });
+  open.push(listener);
+  return listener;
+}
+
+interface Told {
+  readonly status: number;
+  readonly body: { certificate?: string; peer?: string; client?: string; id?: string; error?: string };
+  readonly headers: IncomingMessage['headers'];
+}
+
+async function toldBy(message: IncomingMessage): Promise<Told> {
+  const parts: Buffer[] = [];
+  for await (const part of message) parts.push(part as Buffer);
+  const text = Buffer.concat(parts).toString();
+  return {
+    status: message.statusCode ?? 0,
+    body: text === '' ? {} : JSON.parse(text),
+    headers: message.headers,
+  };
+}
+
+/** One call over a connection of its own. */
+async function call(
+  port: number,
+  options: ConnectionOptions & ClientRequestArgs & { plain?: boolean } = {},
+): Promise<Told> {
+  const ask = options.plain === true ? httpRequest : httpsRequest;
+  const sent = ask({
+    host: '127.0.0.1',
+    port,
+    ca: ca.pem,
+    agent: false,
+    servername: 'localhost',
+    ...options,
+  }).end();
+  const [message] = (await once(sent, 'response')) as [IncomingMessage];
+  return toldBy(message);
+}
+
+const withAlice = (): ConnectionOptions => ({ cert: alice.pem, key: alice.keyPem });
+
+async function secured(
+  port: number,
+  options: ConnectionOptions = {},
+): Promise<TLSSocket & { readonly sessions: Buffer[] }> {
+  const sessions: Buffer[] = [];
+  const socket = tlsConnect({ host: '127.0.0.1', port, ca: ca.pem, servername: 'localhost', ...options });
+  sockets.push(socket);
+  socket.on('error', () => {});
+  socket.on('session', (session: Buffer) => sessions.push(session));
+  await once(socket, 'secureConnect');
+  return Object.assign(socket, { sessions });
+}
+
+async function plainSocket(port: number): Promise<Socket> {
+  const socket = connect(port, '127.0.0.1');
+  sockets.push(socket);
+  socket.on('error', () => {});
+  await once(socket, 'connect');
+  return socket;
+}
+
+/** Everything a connection says until it is closed (or until it has said what is waited for). */
+async function heard(socket: Socket, until?: RegExp): Promise<string> {
+  let text = '';
+  return new Promise((resolve) => {
+    const done = (): void => {
+      socket.off('data', onData);
+      resolve(text);
+    };
+    const onData = (part: Buffer): void => {
+      text += part.toString('latin1');
+      if (until?.test(text) === true) done();
+    };
+    socket.on('data', onData).once('close', done);
+  });
+}
+
+const GET = 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n';
+
+describe('the certificate of a connection', () => {
+  test('C01 is the one whose key the client proved to hold', async () => {
+    const { port } = await listen();
+    expect((await call(port, withAlice())).body.certificate).toBe('alice');
+  });
+
+  test('C01 is handed on unjudged, whoever issued it: judging is done at each call by our own rules', async () => {
+    const { port } = await listen();
+    const stranger = await issue(await makeCa({ name: 'CN=Stranger' }));
+    expect((await call(port, { cert: stranger.pem, key: stranger.keyPem })).body.certificate).toBe('other');
+  });
+
+  test.each(['TLSv1.2', 'TLSv1.3'] as const)(
+    'C02 is absent when the client has none, also on a resumed %s session; a resumed one keeps what it proved',
+    async (version) => {
+      const { port } = await listen();
+      for (const [own, expected] of [
+        [{}, undefined],
+        [withAlice(), 'alice'],
+      ] as const) {
+        const options = { ...own, minVersion: version, maxVersion: version };
+        const first = await secured(port, options);
+        first.write(GET);
+        const said = await heard(first, /\}$/);
+        const again = await secured(port, {
+          minVersion: version,
+          maxVersion: version,
+          session: first.sessions.at(-1),
+        });
+        again.write(GET);
+        const repeated = await heard(again, /\}$/);
+        expect(again.isSessionReused()).toBe(true);
+        for (const answer of [said, repeated])
+          expect(JSON.parse(answer.slice(answer.indexOf('{')))['certificate']).toBe(expected);
+      }
+    },
+  );
+
+  test('C02 is not asked for where it is switched off', async () => {
+    const { port } = await listen({ ask: 'never' });
+    expect((await call(port, withAlice())).body.certificate).toBeUndefined();
+  });
+});
+
+describe('C18 a certificate is asked for under some names', () => {
+  const strict = ['strict.example.test'];
+  const under = (servername: string, host: string) => ({ ...withAlice(), servername, headers: { host } });
+
+  test('C18 it is asked for under these and not under others', async () => {
+    const { port } = await listen({ ask: strict });
+    const asked = await call(port, under('STRICT.example.test', 'strict.example.test'));
+    const unasked = await call(port, under('open.example.test', 'open.example.test'));
+    expect(asked.body.certificate).toBe('alice');
+    expect(unasked.status).toBe(200);
+    expect(unasked.body.certificate).toBeUndefined();
+  });
+
+  test.each(['strict.example.test', 'Strict.Example.Test.', 'strict.example.test:8443'])(
+    'C18 a connection opened under another name is misdirected for %s',
+    async (host) => {
+      const { port } = await listen({ ask: strict });
+      const told = await call(port, under('open.example.test', host));
+      expect(told.status).toBe(421);
+      expect(told.body.error).toBe('misdirected_request');
+    },
+  );
+
+  test('C18 the strict name hidden in a second Host or in the target is found too', async () => {
+    const { port } = await listen({ ask: strict });
+    for (const head of [
+      'GET / HTTP/1.1\r\nHost: open.example.test\r\nHost: strict.example.test\r\n\r\n',
+      'GET https://strict.example.test/ HTTP/1.1\r\nHost: open.example.test\r\n\r\n',
+    ]) {
+      const socket = await secured(port, { servername: 'open.example.test' });
+      socket.write(head);
+      expect(await heard(socket)).toMatch(/^HTTP\/1\.1 421 /);
+    }
+  });
+
+  test('C18 a client that names no host is asked', async () => {
+    const { port } = await listen({ ask: strict });
+    const told = await call(port, { ...withAlice(), servername: '' });
+    expect(told.body.certificate).toBe('alice');
+  });
+
+  test('C18 a ClientHello in records of one byte is read like any other', async () => {
+    const { port } = await listen({ ask: strict });
+    for (const [servername, expected] of [
+      ['strict.example.test', 'alice'],
+      ['open.example.test', undefined],
+    ] as const) {
+      const wire = await plainSocket(port);
+      const socket = await secured(port, { ...withAlice(), socket: fragmenting(wire), servername });
+      socket.write(GET.replace('localhost', servername));
+      const answer = await heard(socket, /\}$/);
+      expect(JSON.parse(answer.slice(answer.indexOf('{')))['certificate']).toBe(expected);
+    }
+  });
+
+  test('C18 what is no ClientHello is closed, and one that never comes whole does not hold the door', async () => {
+    const { port } = await listen({ ask: strict });
+    const babble = await plainSocket(port);
+    babble.write(GET);
+    expect(await heard(babble)).not.toContain('200');
+    const slow = await plainSocket(port);
+    slow.write(Buffer.from([22, 3, 1]));
+    const began = Date.now();
+    await heard(slow);
+    expect(Date.now() - began).toBeLessThan(8_000);
+  });
+});
+
+/** Passes everything on, but breaks the first handshake message into records of one byte. */
+function fragmenting(wire: Socket): Duplex {
+  let first = true;
+  const duplex = new Duplex({
+    read: () => wire.resume(),
+    write(chunk: Buffer, _encoding, done) {
+      if (!first) return void wire.write(chunk, done);
+      first = false;
+      const header = chunk.subarray(0, 3);
+      const length = chunk.readUInt16BE(3);
+      const records = [...chunk.subarray(5, 5 + length)].map((byte) =>
+        Buffer.concat([header, Buffer.from([0, 1, byte])]),
+      );
+      wire.write(Buffer.concat([...records, chunk.subarray(5 + length)]), done);
+    },
+    final: (done) => void wire.end(done),
+  });
+  wire.on('data', (part) => duplex.push(part)).on('end', () => duplex.push(null));
+  return duplex;
+}
+
+describe('C19 absurd handshakes', () => {
+  test('C19 a chain of four hundred certificates ends the connection and nothing else', async () => {
+    const { port } = await listen();
+    const chain = Array.from({ length: 400 }, () => alice.pem).join('');
+    const socket = tlsConnect({
+      host: '127.0.0.1',
+      port,
+      ca: ca.pem,
+      servername: 'localhost',
+      cert: chain,
+      key: alice.keyPem,
+    });
+    sockets.push(socket);
+    socket.on('error', () => {}).write(GET);
+    expect(await heard(socket)).not.toContain('200 OK');
+    expect((await call(port, withAlice())).body.certificate).toBe('alice');
+  });
+
+  test('C19 renegotiation is refused', async () => {
+    const { port } = await listen();
+    const socket = await secured(port, { maxVersion: 'TLSv1.2', ...withAlice() });
+    const refused = await new Promise<boolean>((resolve) => {
+      socket.on('close', () => resolve(true)).on('error', () => resolve(true));
+      socket.renegotiate({ rejectUnauthorized: false }, (error) => resolve(error !== null));
+    });
+    expect(refused).toBe(true);
+  });
+});
+
+describe('the server certificate', () => {
+  test('changes for new connections without closing the port, and the lowest TLS version stays', async () => {
+    const listener = await listen();
+    const next = await issueServer(ca, { commonName: 'next' });
+    const before = await secured(listener.port);
+    listener.setSecureContext({ ...material(next), minVersion: 'TLSv1.3' });
+    const after = await secured(listener.port);
+    expect(before.getPeerX509Certificate()?.serialNumber.toLowerCase()).toBe(server.serial);
+    expect(after.getPeerX509Certificate()?.serialNumber.toLowerCase()).toBe(next.serial);
+    await expect(call(listener.port, { maxVersion: 'TLSv1.2' })).rejects.toThrow();
+    before.write(GET);
+    expect(await heard(before, /\}$/)).toContain('200 OK');
+  });
+
+  test('stays when the new one cannot be used', async () => {
+    const listener = await listen({ ask: ['strict.example.test'] });
+    expect(() => listener.setSecureContext({ ...material(), key: alice.keyPem })).toThrow();
+    expect((await call(listener.port)).status).toBe(200);
+  });
+});
+
+describe('who is calling', () => {
+  test('a stranger’s X-Forwarded-For and X-Request-Id are not believed', async () => {
+    const { port } = await listen({ plain: true });
+    const { body } = await call(port, {
+      plain: true,
+      headers: { 'x-forwarded-for': '203.0.113.9', 'x-request-id': 'abcdefgh12345678' },
+    });
+    expect(body.client).toBe('127.0.0.1');
+    expect(body.id).not.toBe('abcdefgh12345678');
+  });
+
+  test.each([
+    ['203.0.113.9', '203.0.113.9'],
+    ['198.51.100.7, 203.0.113.9', '203.0.113.9'],
+    ['198.51.100.7, 203.0.113.9, 10.0.0.3', '203.0.113.9'],
+    ['10.0.0.4, 10.0.0.3', '10.0.0.4'],
+    ['evil, 10.0.0.3', '10.0.0.3'],
+    ['evil', '127.0.0.1'],
+    ['[2001:db8::1]:4711', '2001:db8::1'],
+    ['203.0.113.9:80', '203.0.113.9'],
+  ])('behind listed proxies X-Forwarded-For %j means %s', async (forwarded, client) => {
+    const trustedProxies = peersIn(['127.0.0.0', 8], ['10.0.0.0', 8]);
+    const { port } = await listen({ plain: true, trustedProxies });
+    const { body } = await call(port, { plain: true, headers: { 'x-forwarded-for': forwarded } });
+    expect(body).toMatchObject({ peer: '127.0.0.1', client });
+  });
+
+  test('a listed proxy’s request id is kept when it is of a sane shape', async () => {
+    const { port } = await listen({ plain: true, trustedProxies: LOCAL });
+    const idFor = async (id: string) =>
+      (await call(port, { plain: true, headers: { 'x-request-id': id } })).body.id;
+    expect(await idFor('abcdefgh12345678')).toBe('abcdefgh12345678');
+    expect(await idFor('a"b{}<script>xx')).toMatch(/^[A-Za-z0-9_-]{16}$/);
+  });
+});
+
+describe('the PROXY protocol', () => {
+  const V2 = Buffer.from('0d0a0d0a000d0a515549540a', 'hex');
+  const v2 = (command: number, family: number, rest: Buffer): Buffer => {
+    const head = Buffer.from([command, family, 0, 0]);
+    head.writeUInt16BE(rest.length, 2);
+    return Buffer.concat([V2, head, rest]);
+  };
+  const ipv4 = Buffer.from([203, 0, 113, 9, 10, 0, 0, 1, 0x10, 0x00, 0x01, 0xbb]);
+  const cases: readonly (readonly [string, Buffer, string])[] = [
+    ['version 1', Buffer.from('PROXY TCP4 203.0.113.9 10.0.0.1 4096 443\r\n'), '203.0.113.9'],
+    ['version 1, IPv6', Buffer.from('PROXY TCP6 2001:db8::1 ::1 4096 443\r\n'), '2001:db8::1'],
+    ['version 1, unknown', Buffer.from('PROXY UNKNOWN\r\n'), '127.0.0.1'],
+    ['version 2', v2(0x21, 0x11, ipv4), '203.0.113.9'],
+    [
+      'version 2 with extras',
+      v2(0x21, 0x11, Buffer.concat([ipv4, Buffer.from([4, 0, 1, 0])])),
+      '203.0.113.9',
+    ],
+    [
+      'version 2, IPv6',
+      v2(0x21, 0x21, Buffer.from(`20010db8${'00'.repeat(11)}01${'00'.repeat(20)}`, 'hex')),
+      '2001:db8::1',
+    ],
+    ['version 2, local', v2(0x20, 0x00, Buffer.alloc(0)), '127.0.0.1'],
+  ];
+
+  test.each(cases)(
+    '%s from a listed peer tells who is calling, over TLS and plain',
+    async (_name, header, peer) => {
+      const secure = await listen({ proxyProtocol: LOCAL });
+      const wire = await plainSocket(secure.port);
+      wire.write(header);
+      const socket = await secured(secure.port, { socket: wire, ...withAlice() });
+      socket.write(GET);
+      const answer = await heard(socket, /\}$/);
+      expect(JSON.parse(answer.slice(answer.indexOf('{')))).toMatchObject({ peer, certificate: 'alice' });
+
+      const plain = await listen({ proxyProtocol: LOCAL, plain: true });
+      const direct = await plainSocket(plain.port);
+      // In two pieces, split inside the header.
+      direct.write(header.subarray(0, 9));
+      setImmediate(() => direct.write(Buffer.concat([header.subarray(9), Buffer.from(GET)])));
+      expect(await heard(direct, /\}$/)).toContain(`"peer":"${peer}"`);
+    },
+  );
+
+  test.each([
+    ['no header', Buffer.from(GET)],
+    ['a bad address', Buffer.from(`PROXY TCP4 999.0.113.9 10.0.0.1 4096 443\r\n${GET}`)],
+    ['a header without end', Buffer.from(`PROXY TCP4 ${'1'.repeat(200)}`)],
+    ['a version 2 header that is too long', Buffer.concat([V2, Buffer.from([0x21, 0x11, 0xff, 0xff])])],
+    [
+      'a version 2 header that is too short',
+      Buffer.concat([V2, Buffer.from([0x21, 0x11, 0, 4, 1, 2, 3, 4])]),
+    ],
+  ])('a listed peer that sends %s is closed unheard', async (_name, bytes) => {
+    const { port } = await listen({ proxyProtocol: LOCAL, plain: true });
+    const socket = await plainSocket(port);
+    socket.write(bytes);
+    expect(await heard(socket)).toBe('');
+  });
+
+  test('from anybody else it is not a request', async () => {
+    const { port } = await listen({ proxyProtocol: peersIn(['10.0.0.0', 8]), plain: true });
+    const socket = await plainSocket(port);
+    socket.write(`PROXY TCP4 203.0.113.9 10.0.0.1 4096 443\r\n${GET}`);
+    expect(await heard(socket)).toMatch(/^HTTP\/1\.1 400 /);
+  });
+});
+
+describe('limits', () => {
+  const limits = { headers: 16_384, headerTimeout: 1, connections: 3 };
+  const shapes = [
+    ['directly', {}],
+    ['behind the PROXY protocol', { proxyProtocol: peersIn(['10.0.0.0', 8]) }],
+  ] as const;
+
+  test.each(shapes)('%s: what cannot be read is answered plainly and closed', async (_name, shape) => {
+    const { port } = await listen({ plain: true, limits, ...shape });
+    for (const [bytes, status] of [
+      ['GET / HTTP/1.1\r\nBad Header: x\r\n\r\n', 400],
+      [`GET / HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(17_000)}\r\n\r\n`, 431],
+      ['GET / HTTP/1.1\r\nHost:', 408],
+      ['GET / HTTP/1.1\r\nHost: a\r\nExpect: y 100-continue\r\n\r\n', 417],
+      ['GET / HTTP/1.1\r\nHost: a\r\nExpect: foo\r\n\r\n', 417],
+      ['CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n', 405],
+    ] as const) {
+      const socket = await plainSocket(port);
+      socket.write(bytes);
+      expect(await heard(socket)).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
+    }
+  });
+
+  test.each(shapes)(
+    '%s: connections beyond the limit are closed, those within it live',
+    async (_name, shape) => {
+      const listener = await listen({ plain: true, limits, ...shape });
+      const kept: Socket[] = [];
+      for (let count = 0; count < 3; count += 1) {
+        const socket = await plainSocket(listener.port);
+        socket.write(GET);
+        await heard(socket, /\}$/);
+        kept.push(socket);
+      }
+      expect(listener.connections()).toBe(3);
+      const late = await plainSocket(listener.port);
+      expect(await heard(late)).toBe('');
+      kept[0]?.write(GET);
+      expect(await heard(kept[0] as Socket, /\}$/)).toContain('200 OK');
+    },
+  );
+
+  test('another upgrade than WebSocket is an ordinary request; WebSocket comes with its socket', async () => {
+    const { port } = await listen({
+      plain: true,
+      onUpgrade: ({ socket, peer }) => socket.end(`HTTP/1.1 101 Switching Protocols\r\n\r\n${peer}`),
+    });
+    const ask = (protocol: string) =>
+      `GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, close\r\nUpgrade: ${protocol}\r\n\r\n`;
+    const [h2c, ws] = [await plainSocket(port), await plainSocket(port)];
+    h2c.write(ask('h2c'));
+    ws.write(ask('websocket'));
+    expect(await heard(h2c, /\}$/)).toContain('200 OK');
+    expect(await heard(ws)).toMatch(/^HTTP\/1\.1 101 .*127\.0\.0\.1$/s);
+  });
+
+  test('100 Continue is said when the body is read, and not before an answer without reading it', async () => {
+    let reads = true;
+    const { port } = await listen({
+      plain: true,
+      onCall: ({ request, response }) => {
+        if (!reads) return void response.writeHead(401, { connection: 'close' }).end();
+        request
+          .on('data', () => {})
+          .on('end', () => response.writeHead(200, { connection: 'close' }).end('done'));
+      },
+    });
+    const ask = 'POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n';
+    const first = await plainSocket(port);
+    first.write(ask);
+    expect(await heard(first, /\r\n\r\n/)).toBe('HTTP/1.1 100 Continue\r\n\r\n');
+    first.write('ok');
+    expect(await heard(first)).toMatch(/^HTTP\/1\.1 200 OK/);
+    reads = false;
+    const second = await plainSocket(port);
+    second.write(ask);
+    expect(await heard(second)).toMatch(/^HTTP\/1\.1 401 /);
+  });
+});
+
+describe('stopping', () => {
+  const shapes = [
+    ['plain', { plain: true }],
+    ['TLS', {}],
+    ['TLS behind a front', { ask: ['strict.example.test'] }],
+  ] as const;
+
+  test.each(shapes)(
+    '%s: a drain lets running calls end, says close, and ends idle connections',
+    async (_name, shape) => {
+      const running: Call[] = [];
+      const ends: CallEnd[] = [];
+      const listener = await listen({
+        ...shape,
+        onCall: (one) => (one.request.url === '/slow' ? void running.push(one) : tell(one)),
+        onDone: (_call, end) => ends.push(end),
+      });
+      const connectTo = (): Promise<Socket> =>
+        'plain' in shape ? plainSocket(listener.port) : secured(listener.port, withAlice());
+      const idle = await connectTo();
+      idle.write(GET);
+      await heard(idle, /\}$/);
+      const busy = await connectTo();
+      busy.write(GET.replace('/', '/slow'));
+      await expect.poll(() => running.length).toBe(1);
+      expect(listener.connections()).toBe(2);
+
+      const idleEnded = heard(idle);
+      const drained = listener.drain(10);
+      await idleEnded;
+      const answer = heard(busy);
+      running[0]?.response.end('at last');
+      expect(await answer).toMatch(/connection: close.*at last/is);
+      expect(await drained).toBe(true);
+      expect(listener.connections()).toBe(0);
+      expect(ends).toHaveLength(2);
+      expect(ends[1]).toMatchObject({ status: 200, aborted: false });
+      await expect(call(listener.port, { plain: 'plain' in shape })).rejects.toThrow();
+    },
+  );
+
+  test.each(shapes)(
+    '%s: what does not end in time is cut off, and the drain says so',
+    async (_name, shape) => {
+      const running: Call[] = [];
+      const listener = await listen({ ...shape, onCall: (one) => void running.push(one) });
+      const socket = 'plain' in shape ? await plainSocket(listener.port) : await secured(listener.port);
+      socket.write(GET);
+      await expect.poll(() => running.length).toBe(1);
+      const closed = heard(socket);
+      expect(await listener.drain(0.2)).toBe(false);
+      await closed;
+      await expect.poll(() => listener.connections()).toBe(0);
+    },
+  );
+});
