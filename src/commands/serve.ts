@@ -34,7 +34,7 @@ export async function serve(context: Context, settings: Settings, files: readonl
   const sink = stdoutSink();
   const log = createLogger({
     ...settings.log,
-    write: sink.write,
+    write: (line) => sink.write(line),
     ...(cluster.isWorker && { fields: { worker: process.pid } }),
   });
   const ended = Promise.withResolvers<number>();
