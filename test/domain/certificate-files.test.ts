@@ -1,0 +1,109 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { CertificateFilesError, loadCertificateFiles } from '../../src/tls/certificate-files.ts';
+import { nowSeconds } from '../support/judge.ts';
+import { type Certified, issue, issueServer, makeCa, makeCrl, makeKeys, writePki } from '../support/pki.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'gatehouse-pki-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const days = (count: number): Date => new Date(Date.now() + count * 86_400_000);
+
+let ca: Certified;
+let paths: Record<string, string>;
+beforeAll(async () => {
+  ca = await makeCa();
+  const server = await issueServer(ca, { notAfter: days(90) });
+  const soon = await issueServer(ca, { notAfter: days(10) });
+  const over = await issueServer(ca, { notBefore: days(-9), notAfter: days(-1) });
+  const alice = await issue(ca);
+  paths = writePki(folder, {
+    'ca.pem': ca.pem,
+    'ca.der': ca.der,
+    'both.pem': (await makeCa({ notBefore: days(-9), notAfter: days(-1) })).pem + (await makeCa()).pem,
+    'ended.pem': (await makeCa({ notBefore: days(-9), notAfter: days(-1) })).pem,
+    'server.pem': server.pem,
+    'server-key.pem': server.keyPem,
+    'soon.pem': soon.pem,
+    'soon-key.pem': soon.keyPem,
+    'over.pem': over.pem,
+    'over-key.pem': over.keyPem,
+    'alice.pem': alice.pem,
+    'good.crl': (await makeCrl(ca)).pem,
+    'forged.crl': (await makeCrl(ca, { signedBy: await makeKeys() })).der,
+    'stale.crl': (await makeCrl(ca, { thisUpdate: days(-9), nextUpdate: days(-1) })).der,
+    'empty.pem': '',
+  });
+});
+
+const path = (name: string): string => paths[name] ?? join(folder, name);
+const issuer = (file: string, name = 'ca') =>
+  ({ name, file: path(file), directory: 'staff', identityFrom: 'commonName' }) as const;
+const load = (names: { server?: [string, string]; issuers?: string[]; crls?: string[] }) =>
+  loadCertificateFiles(
+    {
+      ...(names.server && { server: { certificate: path(names.server[0]), key: path(names.server[1]) } }),
+      issuers: (names.issuers ?? ['ca.pem']).map((file) => issuer(file, file)),
+      crls: (names.crls ?? []).map(path),
+    },
+    nowSeconds(),
+  );
+const problems = (names: Parameters<typeof load>[0]): readonly string[] => {
+  try {
+    load(names);
+    return [];
+  } catch (error) {
+    if (error instanceof CertificateFilesError) return error.problems;
+    throw error;
+  }
+};
+
+test('sound files give everything a listener and a judge need, without a warning', () => {
+  const files = load({
+    server: ['server.pem', 'server-key.pem'],
+    issuers: ['ca.pem', 'ca.der'],
+    crls: ['good.crl'],
+  });
+  expect(files.issuers.map(({ name }) => name)).toEqual(['ca.pem', 'ca.der']);
+  expect(files.server?.certificate).toContain('BEGIN CERTIFICATE');
+  expect(files.warnings).toEqual([]);
+});
+
+test('every problem is told at once and names its file', () => {
+  expect(
+    problems({
+      server: ['server.pem', 'soon-key.pem'],
+      issuers: ['ca.pem', 'alice.pem', 'nowhere.pem', 'empty.pem'],
+      crls: ['forged.crl'],
+    }),
+  ).toEqual([
+    `${path('soon-key.pem')}: does not belong to the certificate in ${path('server.pem')}`,
+    `${path('alice.pem')}: is not a CA certificate (basic constraints)`,
+    `${path('nowhere.pem')}: does not exist`,
+    `${path('empty.pem')}: holds no certificate`,
+    `${path('forged.crl')}: is not signed by any of the approved issuers (certificates.issuers)`,
+  ]);
+});
+
+test('what has ended cannot be served; a key file that is none does not show its content', () => {
+  expect(problems({ server: ['over.pem', 'over-key.pem'] })).toEqual([
+    expect.stringMatching(/over\.pem: expired on /),
+  ]);
+  expect(problems({ server: ['server.pem', 'server.pem'] })).toEqual([
+    `${path('server.pem')}: is not an unencrypted private key in PEM`,
+  ]);
+  expect(problems({ issuers: ['ended.pem'] })).toEqual([expect.stringMatching(/ended\.pem: expired on /)]);
+});
+
+test('an issuer that has ended may stand beside its successor in one file', () => {
+  expect(load({ issuers: ['both.pem'] }).issuers).toHaveLength(2);
+});
+
+test('what ends within 30 days, and a list that has run out, are warnings', () => {
+  expect(load({ server: ['soon.pem', 'soon-key.pem'], crls: ['stale.crl'] }).warnings).toEqual([
+    expect.stringMatching(/soon\.pem: expires on /),
+    expect.stringMatching(/stale\.crl: the revocation list of ca\.pem ran out on /),
+  ]);
+});

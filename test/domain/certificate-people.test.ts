@@ -1,0 +1,214 @@
+import { argon2Sync } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { isIdentityId } from '../../src/domain/person.ts';
+import { createPasswords, readPasswordHash, writePasswordHash } from '../../src/identity/passwords.ts';
+import { createPeople, type DirectorySettings } from '../../src/identity/people.ts';
+import { Fault } from '../../src/ports/fault.ts';
+
+/** A hash that costs little, for tests that make many. */
+const cheapHash = (password: string): string => {
+  const cost = { memory: 64, passes: 1, parallelism: 1 };
+  const salt = Buffer.from('0123456789abcdef');
+  const tag = argon2Sync('argon2id', { ...cost, message: password, nonce: salt, tagLength: 32 });
+  return writePasswordHash({ ...cost, salt, tag });
+};
+
+const ALICE = '{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}';
+const user = (
+  fields: Partial<DirectorySettings['users'][number]> = {},
+): DirectorySettings['users'][number] => ({
+  id: ALICE,
+  name: 'Alice',
+  commonName: 'alice',
+  email: 'alice@example.test',
+  userPrincipalName: 'alice@corp.example.test',
+  groups: ['operators'],
+  disabled: false,
+  passwordHash: cheapHash('correct horse'),
+  ...fields,
+});
+const staff = (...users: DirectorySettings['users']) =>
+  createPeople({
+    staff: { label: 'local', users, derive: false },
+    workloads: { label: 'wl', users: [], derive: true },
+  });
+
+describe('a directory in the configuration', () => {
+  test('C17 finds a person by the name of the asked source and by no other', async () => {
+    const people = staff(user());
+    const alice = {
+      identity: `local:${ALICE}`,
+      displayName: 'Alice',
+      directory: 'staff',
+      groups: new Set(['operators']),
+      disabled: false,
+    };
+    expect(await people.byCertificateName('staff', 'commonName', 'alice')).toEqual(alice);
+    expect(await people.byCertificateName('staff', 'email', 'alice')).toBeUndefined();
+    expect(await people.byCertificateName('staff', 'commonName', 'alice@example.test')).toBeUndefined();
+    expect(await people.byCertificateName('nowhere', 'commonName', 'alice')).toBeUndefined();
+    expect(await people.byIdentity(`local:${ALICE}`)).toEqual(alice);
+    expect(await people.byIdentity(`other:${ALICE}`)).toBeUndefined();
+    expect(await people.byIdentity('local')).toBeUndefined();
+  });
+
+  test.each([
+    ['commonName', 'ALICE', false],
+    ['commonName', 'alice\0', false],
+    ['email', 'alice@EXAMPLE.test', true],
+    ['email', 'ALICE@example.test', false],
+    ['userPrincipalName', 'ALICE@Corp.example.test', true],
+    ['userPrincipalName', 'alice', false],
+  ] as const)('compares %s %j as that kind of name is compared', async (source, name, found) => {
+    expect((await staff(user()).byCertificateName('staff', source, name)) !== undefined).toBe(found);
+  });
+
+  test('C17 tells that somebody is disabled', async () => {
+    const person = await staff(user({ disabled: true })).byCertificateName('staff', 'commonName', 'alice');
+    expect(person?.disabled).toBe(true);
+  });
+
+  test('a name that two people have stands for neither', async () => {
+    const people = staff(user(), user({ id: '0badcafe', name: 'bob' }));
+    expect(await people.byCertificateName('staff', 'commonName', 'alice')).toBeUndefined();
+  });
+});
+
+describe('signing in', () => {
+  test('takes the right password, under the name in any case', async () => {
+    const people = staff(user());
+    expect((await people.signIn('aLiCe', 'correct horse'))?.identity).toBe(`local:${ALICE}`);
+    for (const [name, password] of [
+      ['alice', 'Correct horse'],
+      ['alice', ''],
+      ['bob', 'correct horse'],
+      ['alice', 'x'.repeat(5_000)],
+    ] as const)
+      expect(await people.signIn(name, password)).toBeUndefined();
+  });
+
+  test('tells that a person is disabled only to who knows the password', async () => {
+    const people = staff(user({ disabled: true }));
+    expect((await people.signIn('alice', 'correct horse'))?.disabled).toBe(true);
+    expect(await people.signIn('alice', 'wrong')).toBeUndefined();
+  });
+
+  test('does as much work for a name nobody has, and for a person without a password', async () => {
+    const work: string[] = [];
+    const passwords = {
+      hash: async () => '',
+      verify: async (_password: string, hash: string) => {
+        work.push(hash.slice(0, hash.lastIndexOf('$', hash.lastIndexOf('$') - 1)));
+        return false;
+      },
+    };
+    const { passwordHash: _, ...without } = user({
+      id: '0badcafe',
+      name: 'carol',
+      commonName: 'carol',
+      email: 'c@x.test',
+      userPrincipalName: 'c@y',
+    });
+    const people = createPeople(
+      { staff: { label: 'l', users: [user(), without], derive: false } },
+      passwords,
+    );
+    for (const name of ['alice', 'nobody', 'carol']) await people.signIn(name, 'x');
+    expect(work).toEqual(Array(3).fill('$argon2id$v=19$m=64,t=1,p=1'));
+  });
+
+  test('reads the hash from its file, and says which setting is wrong when it cannot', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'gatehouse-hash-'));
+    const { passwordHash = '', ...rest } = user();
+    writeFileSync(join(folder, 'hash'), `${passwordHash}\n`);
+    expect(
+      await staff({ ...rest, passwordHashFile: join(folder, 'hash') }).signIn('alice', 'correct horse'),
+    ).toBeDefined();
+    rmSync(folder, { recursive: true });
+    expect(() => staff({ ...rest, passwordHashFile: join(folder, 'hash') })).toThrow(
+      'directories.staff.users[0].passwordHashFile cannot be read: ENOENT',
+    );
+    expect(() => staff(user({ passwordHash: '$argon2id$v=19$m=99999999,t=3,p=1$AAAAAAAAAAA$AAAA' }))).toThrow(
+      'directories.staff.users[0].passwordHash',
+    );
+  });
+});
+
+describe('password hashes', () => {
+  test('are Argon2id of 64 MiB and three passes, and each has its own salt', async () => {
+    const passwords = createPasswords();
+    const [first, second] = [await passwords.hash('correct horse'), await passwords.hash('correct horse')];
+    expect(first).toMatch(/^\$argon2id\$v=19\$m=65536,t=3,p=1\$[A-Za-z0-9+/]{22}\$[A-Za-z0-9+/]{43}$/);
+    expect(first).not.toBe(second);
+    expect(await passwords.verify('correct horse', first)).toBe(true);
+    expect(await passwords.verify('correct horsf', first)).toBe(false);
+  });
+
+  test('made elsewhere are understood: the reference implementation’s own example', async () => {
+    // argon2 -id -t 2 -k 65536 -p 1 over "password" with salt "somesalt" (test.c of the reference implementation).
+    const known = '$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc';
+    expect(await createPasswords().verify('password', known)).toBe(true);
+    expect(await createPasswords().verify('passwore', known)).toBe(false);
+  });
+
+  test('count a password typed in two Unicode forms as one', async () => {
+    expect(await createPasswords().verify('jose\u0301', cheapHash('jos\u00e9'))).toBe(true);
+  });
+
+  test.each([
+    '$argon2i$v=19$m=64,t=1,p=1$MDEyMzQ1Njc4OWFiY2RlZg$AAAAAAAAAAAAAAAAAAAAAA',
+    '$argon2id$v=19$m=4194304,t=1,p=1$MDEyMzQ1Njc4OWFiY2RlZg$AAAAAAAAAAAAAAAAAAAAAA',
+    '$argon2id$v=19$m=64,t=100,p=1$MDEyMzQ1Njc4OWFiY2RlZg$AAAAAAAAAAAAAAAAAAAAAA',
+    '$argon2id$v=19$m=64,t=1,p=0$MDEyMzQ1Njc4OWFiY2RlZg$AAAAAAAAAAAAAAAAAAAAAA',
+    '$argon2id$v=19$m=64,t=1,p=1$MDEy$AAAAAAAAAAAAAAAAAAAAAA',
+    '$argon2id$v=19$m=64,t=1,p=1$MDEyMzQ1Njc4OWFiY2RlZg$AAAA',
+    'plain',
+  ])('of absurd cost or another kind are refused: %s', (text) => {
+    expect(readPasswordHash(text)).toBeUndefined();
+  });
+
+  test('beyond a bounded queue are turned away as our own overload, and the queue goes on', async () => {
+    const passwords = createPasswords({ atOnce: 1, waiting: 2 });
+    const hash = cheapHash('x');
+    const outcomes = await Promise.allSettled(Array.from({ length: 5 }, () => passwords.verify('x', hash)));
+    const turnedAway = outcomes.filter(({ status }) => status === 'rejected') as PromiseRejectedResult[];
+    expect(outcomes.map(({ status }) => status)).toEqual([
+      'fulfilled',
+      'fulfilled',
+      'fulfilled',
+      'rejected',
+      'rejected',
+    ]);
+    for (const { reason } of turnedAway) {
+      expect(reason).toBeInstanceOf(Fault);
+      expect((reason as Fault).code).toBe('overloaded');
+    }
+    expect(await passwords.verify('x', hash)).toBe(true);
+  });
+});
+
+describe('a derived directory', () => {
+  test('knows whoever is named, by a digest that can be computed beforehand', async () => {
+    const people = staff();
+    const worker = await people.byCertificateName('workloads', 'commonName', 'billing-worker');
+    // printf 'commonName:billing-worker' | sha256sum
+    expect(worker?.identity).toBe('wl:315292bdb8ad10eb2ddb9bdd88e9c8cc1fdb4bd97fcafa012aecd8049b0c8c5e');
+    expect(worker?.displayName).toBe('billing-worker');
+    expect(isIdentityId((worker?.identity ?? '').slice(3))).toBe(true);
+    expect((await people.byIdentity(worker?.identity ?? ''))?.identity).toBe(worker?.identity);
+    expect(await people.byIdentity('wl:0badcafe')).toBeUndefined();
+    expect(await people.signIn('billing-worker', '')).toBeUndefined();
+  });
+
+  test('gives different people to the same text in different sources, and the same to the same address', async () => {
+    const people = staff();
+    const id = async (source: 'commonName' | 'email', name: string) =>
+      (await people.byCertificateName('workloads', source, name))?.identity;
+    expect(await id('commonName', 'a@b.test')).not.toBe(await id('email', 'a@b.test'));
+    expect(await id('email', 'a@B.test')).toBe(await id('email', 'a@b.test'));
+    expect(await id('commonName', 'A')).not.toBe(await id('commonName', 'a'));
+  });
+});

@@ -1,0 +1,41 @@
+/** Copies of some bytes, each broken in one to four places: the same ones for the same seed. */
+export function* mutations(original: Buffer, count: number, seed: number): Generator<Buffer> {
+  let state = (seed * 2_654_435_761) >>> 0 || 1;
+  const below = (limit: number): number => {
+    // xorshift32: small, and the same everywhere.
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    return (state >>> 0) % limit;
+  };
+  for (let round = 0; round < count; ) {
+    let bytes = Buffer.from(original);
+    for (let left = 1 + below(4); left > 0; left -= 1) {
+      const at = below(Math.max(1, bytes.length));
+      switch (below(6)) {
+        case 0:
+          bytes[at] = below(256);
+          break;
+        case 1:
+          bytes[at] = (bytes[at] ?? 0) ^ (1 << below(8));
+          break;
+        case 2:
+          bytes = Buffer.concat([bytes.subarray(0, at), bytes.subarray(at + 1)]);
+          break;
+        case 3:
+          bytes = Buffer.concat([bytes.subarray(0, at), Buffer.from([below(256)]), bytes.subarray(at)]);
+          break;
+        case 4:
+          bytes = bytes.subarray(0, at);
+          break;
+        default:
+          // Two bytes change places.
+          [bytes[at], bytes[below(bytes.length)]] = [bytes[below(bytes.length)] ?? 0, bytes[at] ?? 0];
+      }
+      if (bytes.length === 0) bytes = Buffer.from([below(256)]);
+    }
+    if (bytes.equals(original)) continue;
+    round += 1;
+    yield bytes;
+  }
+}
