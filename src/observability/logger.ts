@@ -43,14 +43,29 @@ export interface LoggerOptions {
   /** Takes whole lines, newline included. */
   readonly write: (line: string) => void;
   readonly now?: () => Date;
+  /** Stand in every line, such as which of several worker processes wrote it. */
+  readonly fields?: LogFields;
 }
 
-export function createLogger({ level, format, write, now = () => new Date() }: LoggerOptions): Logger {
+export function createLogger({
+  level,
+  format,
+  write,
+  now = () => new Date(),
+  fields: everywhere = {},
+}: LoggerOptions): Logger {
   const line = format === 'json' ? jsonLine : textLine;
   const emit = (at: LogLevel, event: string, fields: LogFields, audit: boolean): void => {
     if (!audit && RANK[at] < RANK[level]) return;
     write(
-      line({ time: now().toISOString(), level: at, ...(audit && { audit: true }), event, ...redact(fields) }),
+      line({
+        time: now().toISOString(),
+        level: at,
+        ...(audit && { audit: true }),
+        event,
+        ...everywhere,
+        ...redact(fields),
+      }),
     );
   };
   return {
@@ -73,8 +88,8 @@ function textLine({ time, level, event, ...fields }: LogFields): string {
 
 /** Gathers the lines of one turn of the event loop into one write to standard output. */
 export function stdoutSink(stream: NodeJS.WritableStream = process.stdout): {
-  write(line: string): void;
-  flush(): void;
+  readonly write: (line: string) => void;
+  readonly flush: () => void;
 } {
   let waiting = '';
   const flush = (): void => {
