@@ -52,7 +52,7 @@ describe('a sound certificate', () => {
     });
   });
 
-  test.each(['p256', 'ed25519', 'rsa2048'] as const)(
+  test.each(['p256', 'ed25519', 'rsa2048', 'pss2048'] as const)(
     'C01 an issuer with a %s key is as good as any',
     async (key) => {
       const other = await makeCa({ key, name: `CN=${key}` });

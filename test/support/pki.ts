@@ -27,7 +27,7 @@ export interface Certified {
   readonly subject: string;
 }
 
-export type KeyKind = 'p256' | 'ed25519' | 'rsa1024' | 'rsa2048';
+export type KeyKind = 'p256' | 'ed25519' | 'rsa1024' | 'rsa2048' | 'pss2048';
 export type Hash = 'SHA-1' | 'SHA-256' | 'SHA-384';
 
 export interface RawExtension {
@@ -117,6 +117,12 @@ const ALGORITHMS = {
     publicExponent: new Uint8Array([1, 0, 1]),
     hash: 'SHA-256',
   },
+  pss2048: {
+    name: 'RSA-PSS',
+    modulusLength: 2_048,
+    publicExponent: new Uint8Array([1, 0, 1]),
+    hash: 'SHA-256',
+  },
 } as const;
 
 const DAY = 86_400_000;
@@ -137,6 +143,7 @@ const newSerial = (): string => {
 const signingAlgorithm = (keys: webcrypto.CryptoKeyPair, hash: Hash): { name: string; hash: string } => ({
   name: keys.privateKey.algorithm.name,
   hash,
+  ...(keys.privateKey.algorithm.name === 'RSA-PSS' && { saltLength: 32 }),
 });
 
 async function certified(
