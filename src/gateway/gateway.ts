@@ -232,21 +232,18 @@ export async function openAdminFor(
   }
 }
 
+/** What the operating system says about a port, and the setting that changes it. */
+const PORT_PROBLEMS: Readonly<Record<string, (setting: string, address: string) => string>> = {
+  EADDRINUSE: (setting, address) =>
+    `${setting}.port: ${address} is taken by another program; end it, or change ${setting}.port`,
+  EACCES: (setting, address) =>
+    `${setting}.port: not allowed to listen on ${address}; choose a port above 1023, or give the right to`,
+  EADDRNOTAVAIL: (setting, address) => `${setting}.host: ${address} is not an address of this machine`,
+};
+
 function portProblem(setting: 'listen' | 'admin', host: string, port: number, error: unknown): unknown {
-  switch ((error as NodeJS.ErrnoException).code) {
-    case 'EADDRINUSE':
-      return new StartError([
-        `${setting}.port: ${host}:${port} is taken by another program; end it, or change ${setting}.port`,
-      ]);
-    case 'EACCES':
-      return new StartError([
-        `${setting}.port: not allowed to listen on ${host}:${port}; choose a port above 1023, or give the right to`,
-      ]);
-    case 'EADDRNOTAVAIL':
-      return new StartError([`${setting}.host: ${host} is not an address of this machine`]);
-    default:
-      return error;
-  }
+  const problem = PORT_PROBLEMS[(error as NodeJS.ErrnoException).code ?? ''];
+  return problem === undefined ? error : new StartError([problem(setting, `${host}:${port}`)]);
 }
 
 /** What is read once, at start. */

@@ -98,7 +98,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       realm: 'gatehouse',
       headers: { ...settings.headers, cookie: sessionCookie(settings.publicUrl) },
       maxBodyBytes: settings.limits.body,
-      readAccess: mint.readAccess,
+      readAccess: (token, at) => mint.readAccess(token, at),
       revocations: store.revocations,
       integrationOf: (clientId) => integrations.get(clientId),
       trusts: settings.trustedProxies.includes,

@@ -68,11 +68,12 @@ async function readiness(
   checks: readonly Check[],
 ): Promise<{ name: string; status: string; problem?: string }[]> {
   return Promise.all(
-    checks.map(async ({ name, check }) => {
+    checks.map(async (one) => {
+      const { name } = one;
       const late = Promise.withResolvers<never>();
       const timer = setTimeout(() => late.reject(new Error('did not answer in time')), CHECK_SECONDS * 1_000);
       try {
-        await Promise.race([check(), late.promise]);
+        await Promise.race([one.check(), late.promise]);
         return { name, status: 'ok' };
       } catch (error) {
         return { name, status: 'failed', problem: (error as Error).message };
