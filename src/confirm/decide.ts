@@ -1,6 +1,6 @@
 import type { Person } from '../domain/person.ts';
 import type { Refusal } from '../domain/refusal.ts';
-import { confirmDevice, denyDevice, mayConfirm, questionOf } from '../grants/device-grant.ts';
+import { confirmDevice, denyDevice, mayConfirm, questionOf } from '../grants/device-decision.ts';
 import { endedPage, refusedPage } from './notices.ts';
 import type { Session } from './session.ts';
 import { endPage, reviewPage } from './views.ts';

@@ -1,5 +1,5 @@
 import { readUserCode, showUserCode } from '../domain/device-request.ts';
-import { findQuestion } from '../grants/device-grant.ts';
+import { findQuestion } from '../grants/device-decision.ts';
 import type { Fields } from './form.ts';
 import { MAX_WRONG_CODES } from './guess-limit.ts';
 import { plain } from './html.ts';

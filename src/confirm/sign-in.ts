@@ -1,6 +1,6 @@
 import type { Person } from '../domain/person.ts';
 import { identify } from '../grants/certificate-grant.ts';
-import { failSignIn, questionOf } from '../grants/device-grant.ts';
+import { failSignIn, questionOf } from '../grants/device-decision.ts';
 import { wrongCodesOf } from './enter-code.ts';
 import type { Fields } from './form.ts';
 import { endedPage, tooManyPage } from './notices.ts';

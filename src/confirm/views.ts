@@ -1,7 +1,7 @@
 import { showUserCode } from '../domain/device-request.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Refusal } from '../domain/refusal.ts';
-import type { DeviceQuestion } from '../grants/device-grant.ts';
+import type { DeviceQuestion } from '../grants/device-decision.ts';
 import { html, type Markup, plain } from './html.ts';
 import type { Page } from './layout.ts';
 import { scopeInTerms, scopeInWords } from './scope-words.ts';

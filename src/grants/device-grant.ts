@@ -1,21 +1,15 @@
 import { hash, randomBytes, randomInt } from 'node:crypto';
 import {
-  confirm,
   type DeviceRequest,
-  decidable,
-  deny,
   exchangeable,
-  readUserCode,
   showUserCode,
-  signInFailed,
   USER_CODE_ALPHABET,
 } from '../domain/device-request.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { keepGrantUntil } from '../domain/grant.ts';
 import { type Integration, mayHold } from '../domain/integration.ts';
 import { granted, type Outcome, refused } from '../domain/outcome.ts';
-import type { Person } from '../domain/person.ts';
-import { excessOf, parseScope, type Scope, type ScopeDialect, writeScope } from '../domain/scope.ts';
+import { excessOf, parseScope, type ScopeDialect, writeScope } from '../domain/scope.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDesk } from './desk.ts';
 import { firstGeneration, grantFields, type Issued, issue } from './issue.ts';
@@ -37,7 +31,6 @@ export interface DeviceCodes {
 }
 
 const CODE_TRIES = 8;
-const MAX_RACES = 16;
 
 /** The request's id, and later the grant's: a digest, so that the store never holds the code. */
 const requestIdOf = (deviceCode: string): string => hash('sha256', deviceCode, 'base64url').slice(0, 22);
@@ -46,15 +39,20 @@ const newUserCode = (): string =>
   Array.from({ length: 8 }, () => USER_CODE_ALPHABET[randomInt(USER_CODE_ALPHABET.length)]).join('');
 
 /** After its end a request is kept a while, so that a late device hears "expired" and not "unknown". */
-const keepRequestUntil = (request: DeviceRequest): Epoch => request.expires + 600;
+export const keepRequestUntil = (request: DeviceRequest): Epoch => request.expires + 600;
 
-function deviceIntegration(desk: GrantDesk, clientId: string): Outcome<Integration> {
+export function deviceIntegration(desk: GrantDesk, clientId: string): Outcome<Integration> {
   const integration = desk.integrations.get(clientId);
   if (integration === undefined) return refused({ reason: 'client_unknown', clientId });
   if (!desk.policy.device.enabled || !integration.grants.has('device'))
     return refused({ reason: 'device_flow_off' });
   return granted(integration);
 }
+
+const deviceTimes = ({ policy }: GrantDesk, { device }: Integration) => ({
+  codeLifetime: device?.codeLifetime ?? policy.device.codeLifetime,
+  interval: device?.interval ?? policy.device.interval,
+});
 
 /** A device asks: it gets a code to poll with, and a code to show to a person. */
 export async function askForDevice(desk: GrantDesk, ask: DeviceAsk): Promise<Outcome<DeviceCodes>> {
@@ -69,7 +67,7 @@ export async function askForDevice(desk: GrantDesk, ask: DeviceAsk): Promise<Out
   const excess = excessOf(scope.value, integration.scope);
   if (excess) return refused({ reason: 'scope_exceeds_integration', excess: writeScope(excess) });
 
-  const { codeLifetime, interval } = desk.policy.device;
+  const { codeLifetime, interval } = deviceTimes(desk, integration);
   const now = desk.now();
   const expires = Math.floor(now) + codeLifetime;
   if (!desk.waiting.enter(ask.clientId, expires, now)) return refused({ reason: 'device_requests_full' });
@@ -114,147 +112,6 @@ async function shownAs(desk: GrantDesk, request: DeviceRequest): Promise<string>
   throw new Fault('overloaded', 'no free user code was found');
 }
 
-/** A request as the confirmation page shows it. */
-export interface DeviceQuestion {
-  readonly requestId: string;
-  readonly clientId: string;
-  readonly integrationName: string;
-  readonly scope: Scope;
-  readonly askedAt: Epoch;
-  readonly askedFrom: string;
-  readonly expires: Epoch;
-}
-
-/** What a typed code stands for. A code of the wrong shape, an unknown one and an old one look the same. */
-export async function findQuestion(desk: GrantDesk, typed: string): Promise<Outcome<DeviceQuestion>> {
-  const code = readUserCode(typed);
-  for (const key of desk.sealer.digests('user code', code ?? typed.slice(0, 64))) {
-    const entry = await desk.store.userCodes.read(key);
-    if (entry !== undefined && code !== undefined) return questionOf(desk, entry.record.requestId);
-  }
-  return refused({ reason: 'device_code_unknown' });
-}
-
-/** The open question of a request; refused when it has been decided or has run out. */
-export async function questionOf(desk: GrantDesk, requestId: string): Promise<Outcome<DeviceQuestion>> {
-  const found = await desk.store.devices.read(requestId);
-  if (found === undefined) return refused({ reason: 'device_code_unknown' });
-  const open = decidable(found.record, found.now);
-  if (!open.ok) return open;
-  const integration = deviceIntegration(desk, open.value.clientId);
-  if (!integration.ok) return integration;
-  const scope = parseScope(open.value.scope, { spaces: true });
-  if (!scope.ok) return scope;
-  return granted({
-    requestId,
-    clientId: integration.value.clientId,
-    integrationName: integration.value.name,
-    scope: scope.value,
-    askedAt: open.value.askedAt,
-    askedFrom: open.value.askedFrom,
-    expires: open.value.expires,
-  });
-}
-
-/** May this person say yes to this? Shown on the page before they are asked, and asked again when they say it. */
-export async function mayConfirm(
-  desk: GrantDesk,
-  question: DeviceQuestion,
-  person: Person,
-): Promise<Outcome<unknown>> {
-  if (person.disabled) return refused({ reason: 'identity_disabled', identity: person.identity });
-  const integration = deviceIntegration(desk, question.clientId);
-  return integration.ok ? mayHold(integration.value, person, 'device', question.scope) : integration;
-}
-
-export async function confirmDevice(
-  desk: GrantDesk,
-  requestId: string,
-  person: Person,
-): Promise<Outcome<DeviceQuestion>> {
-  const question = await questionOf(desk, requestId);
-  if (question.ok) {
-    const allowed = await mayConfirm(desk, question.value, person);
-    if (!allowed.ok) return allowed;
-  }
-  const decided = await change(desk, requestId, (request, now) => confirm(request, person.identity, now));
-  if (!decided.ok) return decided;
-  if (decided.value.changed)
-    desk.log.audit('device_confirmed', {
-      request: requestId,
-      client: decided.value.request.clientId,
-      identity: person.identity,
-    });
-  return question.ok ? question : decidedQuestion(desk, decided.value.request);
-}
-
-export async function denyDevice(
-  desk: GrantDesk,
-  requestId: string,
-  person: Person,
-): Promise<Outcome<unknown>> {
-  const decided = await change(desk, requestId, deny);
-  if (decided.ok && decided.value.changed)
-    desk.log.audit('device_denied', {
-      request: requestId,
-      client: decided.value.request.clientId,
-      identity: person.identity,
-    });
-  return decided;
-}
-
-/** Counts a wrong password against the request it was typed for; the last one closes it. */
-export async function failSignIn(
-  desk: GrantDesk,
-  requestId: string,
-): Promise<Outcome<{ readonly closed: boolean }>> {
-  const counted = await change(desk, requestId, signInFailed);
-  if (!counted.ok) return counted;
-  const closed = counted.value.request.state === 'closed';
-  if (closed) desk.log.audit('device_closed', { request: requestId, client: counted.value.request.clientId });
-  return granted({ closed });
-}
-
-/** The same person's second click on Approve shows the same end. */
-function decidedQuestion(desk: GrantDesk, request: DeviceRequest): Outcome<DeviceQuestion> {
-  const scope = parseScope(request.scope, { spaces: true });
-  if (!scope.ok) return scope;
-  const { id, clientId, askedAt, askedFrom, expires } = request;
-  const integrationName = desk.integrations.get(clientId)?.name ?? clientId;
-  return granted({
-    requestId: id,
-    clientId,
-    integrationName,
-    scope: scope.value,
-    askedAt,
-    askedFrom,
-    expires,
-  });
-}
-
-async function change(
-  desk: GrantDesk,
-  requestId: string,
-  decide: (request: DeviceRequest, now: Epoch) => Outcome<DeviceRequest>,
-): Promise<Outcome<{ readonly request: DeviceRequest; readonly changed: boolean }>> {
-  for (let races = 0; races < MAX_RACES; races += 1) {
-    const found = await desk.store.devices.read(requestId);
-    if (found === undefined) return refused({ reason: 'device_code_unknown' });
-    const decided = decide(found.record, found.now);
-    if (!decided.ok) return decided;
-    const request = decided.value;
-    if (request === found.record) return granted({ request, changed: false });
-    const written = await desk.store.devices.replace(
-      requestId,
-      found.version,
-      request,
-      keepRequestUntil(request),
-    );
-    if (written === 'replaced') return granted({ request, changed: true });
-  }
-  throw new Fault('overloaded', 'this request is being changed too often at once');
-}
-
 export interface ExchangeAsk {
   readonly clientId: string;
   readonly deviceCode: string;
@@ -268,7 +125,8 @@ export async function exchangeDeviceCode(desk: GrantDesk, ask: ExchangeAsk): Pro
   const integration = deviceIntegration(desk, ask.clientId);
   if (!integration.ok) return integration;
   const id = requestIdOf(ask.deviceCode);
-  const early = desk.pace.early(id, desk.policy.device.interval, desk.now());
+  const { interval } = deviceTimes(desk, integration.value);
+  const early = desk.pace.early(id, interval, desk.now());
   if (early > 0) return refused({ reason: 'device_pending', retryAfter: early });
 
   const found = await desk.store.devices.read(id);
