@@ -9,6 +9,8 @@ import { duration, durationFrom, pathIn, peers, rate, scope, size } from './unit
 /** Of anything that works for a time. */
 const lifetime = durationFrom(1, Number.MAX_SAFE_INTEGER, 'must be at least 1s');
 
+const codeLifetime = durationFrom(10, 86_400, 'must be from 10s to 1d');
+
 /** A name of the operator's choice. */
 const ownName = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/);
 
@@ -189,7 +191,7 @@ export function settingsSections(folder: string) {
       .boolean()
       .default(true)
       .meta({ description: 'Browser confirmation (Authorize/Device) is on.' }),
-    codeLifetime: durationFrom(10, 86_400, 'must be from 10s to 1d')
+    codeLifetime: codeLifetime
       .prefault('5m')
       .meta({ description: 'How long a device code can be confirmed and exchanged.' }),
     interval: lifetime.prefault('5s').meta({ description: 'How often a device may ask.' }),
@@ -317,6 +319,16 @@ export function settingsSections(folder: string) {
     grantLifetime: lifetime
       .exactOptional()
       .meta({ description: 'How long its grants can be refreshed. Default: `tokens.grantLifetime`.' }),
+    device: z
+      .strictObject({
+        codeLifetime: codeLifetime
+          .exactOptional()
+          .meta({ description: 'How long its device codes work. Default: `device.codeLifetime`.' }),
+        interval: lifetime
+          .exactOptional()
+          .meta({ description: 'How often its devices may ask. Default: `device.interval`.' }),
+      })
+      .prefault({}),
     issuers: z
       .array(z.string().min(1))
       .min(1)

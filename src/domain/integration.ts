@@ -15,6 +15,8 @@ export interface Integration {
   readonly access: readonly AccessEntry[];
   readonly accessLifetime: number;
   readonly grantLifetime: number;
+  /** Of its device codes, where they differ from everybody's. */
+  readonly device?: { readonly codeLifetime?: number; readonly interval?: number };
   /** Only these of the approved issuers (by their key's fingerprint); undefined: all of them. */
   readonly issuers?: ReadonlySet<string>;
   readonly bindToCertificate: boolean;

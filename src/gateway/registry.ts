@@ -29,6 +29,7 @@ export function integrationsOf(
         accessLifetime: given.accessLifetime ?? settings.tokens.accessLifetime,
         grantLifetime: given.grantLifetime ?? settings.tokens.grantLifetime,
         bindToCertificate: given.bindToCertificate,
+        device: given.device,
         ...(given.issuers !== undefined && {
           issuers: new Set(
             issuers
