@@ -4,11 +4,15 @@ type Entry = () => Promise<{ readonly command: Command }>;
 
 /** Every command, loaded only when it is called. To add one: a file that exports `command`, and a line here. */
 export const COMMANDS: Readonly<Record<string, Entry>> = {
+  demo: () => import('./demo.ts'),
   serve: () => import('./serve.ts'),
   check: () => import('./check.ts'),
   explain: () => import('./explain.ts'),
   keys: () => import('./keys.ts'),
   'hash-password': () => import('./hash-password.ts'),
+  backup: () => import('./backup.ts'),
+  restore: () => import('./restore.ts'),
+  call: () => import('./call.ts'),
   health: () => import('./health.ts'),
   sleep: () => import('./sleep.ts'),
   schema: () => import('./schema.ts'),

@@ -1,0 +1,40 @@
+import { resolve } from 'node:path';
+import { openEmbedded } from '../stores/embedded.ts';
+import { CONFIG_OPTIONS, type Command, EXIT, writeJson } from './command.ts';
+import { settingsFor } from './settings.ts';
+
+export const command: Command = {
+  name: 'backup',
+  summary: 'copies the embedded store to a file, while gatehouse runs',
+  usage: ['gatehouse backup [--config FILE] TO'],
+  options: CONFIG_OPTIONS,
+  words: { least: 1, most: 1 },
+  notes: [
+    'The copy appears whole or not at all, mode 0600, and replaces nothing.',
+    'It holds no keys and no usable token. Keep a copy of keys.file apart from it: one is worthless without the other.',
+  ],
+  async run(context) {
+    const loaded = await settingsFor(context);
+    if (typeof loaded === 'number') return loaded;
+    const { store: where, keys } = loaded.settings;
+    const to = resolve(context.cwd, context.words[0] ?? '');
+    // As one more worker beside those that serve: it takes no lock, and sees what they have flushed.
+    const store = await openEmbedded({
+      path: where.path,
+      mapSize: where.mapSize,
+      role: 'worker',
+      now: () => Date.now() / 1_000,
+    });
+    try {
+      await store.backup(to);
+    } finally {
+      await store.close();
+    }
+    if (context.json) writeJson(context, { backup: to, store: where.path, keys: keys.file });
+    else {
+      context.stdout(`${to}: the store of ${where.path}, as of now\n`);
+      context.stdout(`It holds no keys. Keep a copy of ${keys.file} too, in another safe place.\n`);
+    }
+    return EXIT.ok;
+  },
+};

@@ -1,0 +1,56 @@
+import { existsSync } from 'node:fs';
+import { resolve } from 'node:path';
+import type { Settings } from '../config/schema.ts';
+import { openKeys } from '../gateway/keys.ts';
+import { StartError } from '../gateway/start-error.ts';
+import { openEmbedded, restoreEmbedded } from '../stores/embedded.ts';
+import { CONFIG_OPTIONS, type Command, EXIT, writeJson } from './command.ts';
+import { settingsFor } from './settings.ts';
+
+export const command: Command = {
+  name: 'restore',
+  summary: 'puts a backup in place of an embedded store that does not exist yet',
+  usage: ['gatehouse restore [--config FILE] FROM'],
+  options: CONFIG_OPTIONS,
+  words: { least: 1, most: 1 },
+  notes: [
+    'Stop gatehouse first, and move an old store away: nothing is overwritten. The backup is checked to its last record.',
+    'Put the key file of that time back at keys.file; without it no grant of the backup can be used.',
+    'What was revoked after the backup was made is not revoked in it.',
+  ],
+  async run(context) {
+    const loaded = await settingsFor(context);
+    if (typeof loaded === 'number') return loaded;
+    const { settings } = loaded;
+    const from = resolve(context.cwd, context.words[0] ?? '');
+    const { records } = await restoreEmbedded({ from, path: settings.store.path });
+    const warnings = await keyProblems(settings);
+    if (context.json) writeJson(context, { restored: settings.store.path, records, warnings });
+    else {
+      context.stdout(`${settings.store.path}: restored, ${records} records\n`);
+      for (const warning of warnings) context.stderr(`warning: ${warning}\n`);
+      if (warnings.length === 0) context.stdout('The key file fits. Start gatehouse now.\n');
+    }
+    return EXIT.ok;
+  },
+};
+
+/** Would gatehouse start with these keys? Better asked now than at the start. */
+async function keyProblems(settings: Settings): Promise<readonly string[]> {
+  if (!existsSync(settings.keys.file))
+    return [
+      `keys.file: ${settings.keys.file} is missing, and a backup holds no keys; put the key file of that time there before you start gatehouse`,
+    ];
+  const now = Date.now() / 1_000;
+  const { path, mapSize } = settings.store;
+  const store = await openEmbedded({ path, mapSize, role: 'owner', now: () => now });
+  try {
+    await openKeys(settings, store, now);
+    return [];
+  } catch (error) {
+    if (error instanceof StartError) return error.problems;
+    throw error;
+  } finally {
+    await store.close();
+  }
+}

@@ -1,0 +1,149 @@
+import { cpSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { openGateway } from '../../src/gateway/gateway.ts';
+import { createLogger } from '../../src/observability/logger.ts';
+import { gatehouse } from '../support/command-line.ts';
+import { baseSettings, type House, openHouse, settingsIn, type TokenGrant } from '../support/house.ts';
+
+let house: House;
+beforeAll(async () => {
+  house = await openHouse();
+});
+afterAll(() => house.close());
+
+/** Another machine: the same configuration, certificates and upstream, without store and keys. */
+let machine: string;
+beforeEach(() => {
+  machine = mkdtempSync(join(tmpdir(), 'gatehouse-restored-'));
+  for (const file of ['ca.pem', 'server.pem', 'server-key.pem', 'gatehouse.yaml'])
+    cpSync(join(house.folder, file), join(machine, file));
+});
+afterEach(() => rmSync(machine, { recursive: true, force: true }));
+
+const backup = (to: string) => gatehouse(['backup', '--config', join(house.folder, 'gatehouse.yaml'), to]);
+const restore = (from: string, ...more: string[]) =>
+  gatehouse(['restore', '--config', join(machine, 'gatehouse.yaml'), from, ...more]);
+
+function putKeysBack(): void {
+  mkdirSync(join(machine, 'data'), { mode: 0o700 });
+  cpSync(join(house.folder, 'data/keys.json'), join(machine, 'data/keys.json'));
+}
+
+test('a backup made under load, restored beside the same keys, has grants that can be refreshed', async () => {
+  const kept = await house.grant();
+  let busy = true;
+  const load = Array.from({ length: 4 }, async () => {
+    let grant: TokenGrant = await house.grant();
+    let refreshed = 0;
+    while (busy) {
+      const reply = await house.refresh(grant.refresh_token);
+      if (reply.status !== 200) throw new Error(reply.text);
+      grant = reply.json as unknown as TokenGrant;
+      refreshed += 1;
+    }
+    return { grant, refreshed };
+  });
+  const file = join(machine, 'night.backup');
+  const made = await backup(file);
+  busy = false;
+  const ended = await Promise.all(load);
+  expect(made).toMatchObject({ code: 0, stderr: '' });
+  expect(made.stdout).toContain('It holds no keys');
+  expect((statSync(file).mode & 0o777).toString(8)).toBe('600');
+  expect(Math.min(...ended.map(({ refreshed }) => refreshed))).toBeGreaterThan(0);
+
+  putKeysBack();
+  const restored = await restore(file);
+  expect(restored, restored.stderr).toMatchObject({ code: 0, stderr: '' });
+  expect(restored.stdout).toMatch(/restored, \d+ records\nThe key file fits\. Start gatehouse now\.\n$/);
+
+  const other = await openGateway({
+    settings: settingsIn(machine, baseSettings(house.upstream.port)),
+    log: createLogger({ level: 'error', format: 'json', write: () => {} }),
+  });
+  try {
+    for (const { refresh_token } of [kept, ...ended.map(({ grant }) => grant)]) {
+      const reply = await fetchFrom(other.port, refresh_token);
+      expect(reply).toMatchObject({ token_type: 'Bearer', scope: 'files:read' });
+    }
+  } finally {
+    await other.close();
+  }
+});
+
+/** A refresh at another gateway than the house's own. */
+async function fetchFrom(port: number, refreshToken: string): Promise<Record<string, unknown>> {
+  const { code, stdout, stderr } = await gatehouse([
+    'call',
+    ...['--cacert', join(machine, 'ca.pem'), '-H', 'content-type: application/json', '-H', 'host: localhost'],
+    ...['-d', JSON.stringify({ client_id: 'report-runner', refresh_token: refreshToken })],
+    `https://localhost:${port}/authsvc/Authorize/Token`,
+  ]);
+  expect(code, stderr).toBe(0);
+  return JSON.parse(stdout) as Record<string, unknown>;
+}
+
+test('a backup replaces nothing', async () => {
+  const file = join(machine, 'here.already');
+  writeFileSync(file, 'precious');
+  const { code, stderr } = await backup(file);
+  expect(code).toBe(69);
+  expect(stderr).toContain(`${file} exists already; a backup replaces nothing`);
+  expect(statSync(file).size).toBe('precious'.length);
+});
+
+test('without the key file a restore tells that a backup holds no keys, and where to put them', async () => {
+  const file = join(machine, 'b');
+  expect((await backup(file)).code).toBe(0);
+  const { code, stderr } = await restore(file);
+  expect(code).toBe(0);
+  expect(stderr).toContain(`warning: keys.file: ${join(machine, 'data/keys.json')} is missing`);
+  expect(stderr).toContain('a backup holds no keys');
+});
+
+test('other keys than those of the backup are noticed at the restore', async () => {
+  const file = join(machine, 'b');
+  expect((await backup(file)).code).toBe(0);
+  expect((await gatehouse(['keys', 'new', join(machine, 'data/keys.json')])).code).toBe(0);
+  const { code, stdout, stderr } = await restore(file, '--output', 'json');
+  expect([code, stderr]).toEqual([0, '']);
+  const { warnings } = JSON.parse(stdout) as { warnings: string[] };
+  expect(warnings.join()).toContain('these are not the keys this store was written under');
+});
+
+test('a restore is refused while gatehouse runs, and where there is a store already', async () => {
+  const file = join(machine, 'b');
+  expect((await backup(file)).code).toBe(0);
+  const running = await gatehouse(['restore', '--config', join(house.folder, 'gatehouse.yaml'), file]);
+  expect(running.code).toBe(69);
+  expect(running.stderr).toContain('is in use by another gatehouse; stop that one');
+
+  putKeysBack();
+  expect((await restore(file)).code).toBe(0);
+  const again = await restore(file);
+  expect(again.code).toBe(69);
+  expect(again.stderr).toMatch(
+    /there is a store in .* already; restore into another folder, or move that one away/,
+  );
+});
+
+test('a damaged backup is not restored', async () => {
+  const file = join(machine, 'b');
+  writeFileSync(file, Buffer.alloc(65_536, 7));
+  const { code, stderr } = await restore(file);
+  expect(code).toBe(69);
+  expect(stderr).toContain('gatehouse: ');
+});
+
+test('there is nothing to back up where no store is', async () => {
+  const { code, stderr } = await gatehouse([
+    'backup',
+    '--config',
+    join(machine, 'gatehouse.yaml'),
+    join(machine, 'b'),
+  ]);
+  expect(code).toBe(69);
+  expect(stderr).toContain('there is no store in');
+});
