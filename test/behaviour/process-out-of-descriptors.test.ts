@@ -1,0 +1,41 @@
+import { execFileSync } from 'node:child_process';
+import { readdirSync } from 'node:fs';
+import { connect, type Socket } from 'node:net';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import {
+  makeServeFolder,
+  type ServeFolder,
+  type ServeProcess,
+  startServe,
+  until,
+} from '../support/serve-process.ts';
+
+let folder: ServeFolder;
+let server: ServeProcess;
+beforeAll(async () => {
+  folder = await makeServeFolder();
+  server = await startServe(folder);
+});
+afterAll(() => folder.remove());
+
+const descriptors = (): number => readdirSync(`/proc/${server.pid}/fd`).length;
+
+const ready = (): Promise<boolean> =>
+  fetch(`http://127.0.0.1:${server.adminPort}/readyz`).then(
+    ({ status }) => status === 200,
+    () => false,
+  );
+
+test('S21: out of file descriptors, accepting pauses; the process lives and serves again when some are free', async () => {
+  const limit = descriptors() + 20;
+  execFileSync('prlimit', ['--pid', String(server.pid), `--nofile=${limit}:${limit}`]);
+  const sockets: Socket[] = [];
+  for (let count = 0; count < 200; count += 1)
+    sockets.push(connect(server.port, '127.0.0.1').on('error', () => {}));
+  await until('all descriptors are in use', () => descriptors() >= limit - 2);
+  expect(await ready()).toBe(false);
+  for (const socket of sockets) socket.destroy();
+  await until('it is ready again', ready);
+  expect(descriptors()).toBeLessThan(limit);
+  expect(await server.stop()).toBe(0);
+});
