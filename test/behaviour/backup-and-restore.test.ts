@@ -33,11 +33,11 @@ function putKeysBack(): void {
 
 test('a backup made under load, restored beside the same keys, has grants that can be refreshed', async () => {
   const kept = await house.grant();
-  let busy = true;
+  const stop = new AbortController();
   const load = Array.from({ length: 4 }, async () => {
     let grant: TokenGrant = await house.grant();
     let refreshed = 0;
-    while (busy) {
+    while (!stop.signal.aborted) {
       const reply = await house.refresh(grant.refresh_token);
       if (reply.status !== 200) throw new Error(reply.text);
       grant = reply.json as unknown as TokenGrant;
@@ -47,7 +47,7 @@ test('a backup made under load, restored beside the same keys, has grants that c
   });
   const file = join(machine, 'night.backup');
   const made = await backup(file);
-  busy = false;
+  stop.abort();
   const ended = await Promise.all(load);
   expect(made).toMatchObject({ code: 0, stderr: '' });
   expect(made.stdout).toContain('It holds no keys');
@@ -77,8 +77,10 @@ test('a backup made under load, restored beside the same keys, has grants that c
 async function fetchFrom(port: number, refreshToken: string): Promise<Record<string, unknown>> {
   const { code, stdout, stderr } = await gatehouse([
     'call',
-    ...['--cacert', join(machine, 'ca.pem'), '-H', 'content-type: application/json', '-H', 'host: localhost'],
-    ...['-d', JSON.stringify({ client_id: 'report-runner', refresh_token: refreshToken })],
+    `--cacert=${join(machine, 'ca.pem')}`,
+    '--header=content-type: application/json',
+    '--header=host: localhost',
+    `--data=${JSON.stringify({ client_id: 'report-runner', refresh_token: refreshToken })}`,
     `https://localhost:${port}/authsvc/Authorize/Token`,
   ]);
   expect(code, stderr).toBe(0);

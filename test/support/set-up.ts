@@ -1,0 +1,42 @@
+import { spawnSync } from 'node:child_process';
+import { accessSync, constants } from 'node:fs';
+import { delimiter, join } from 'node:path';
+
+/** Programs the tests call beside Node, and the Debian packages they come in. */
+const NEEDED: readonly { readonly program: string; readonly package: string }[] = [
+  { program: 'curl', package: 'curl' },
+  { program: 'openssl', package: 'openssl' },
+];
+
+const LIMIT_MS = 300_000;
+
+/** Before all tests: what is missing is installed where we may, and named where we may not. */
+export default function setUp(): void {
+  const missing = NEEDED.filter(({ program }) => !isInstalled(program));
+  if (missing.length === 0) return;
+  const packages = [...new Set(missing.map((needed) => needed.package))];
+  const command = `apt-get update && apt-get install -y --no-install-recommends ${packages.join(' ')}`;
+  if (process.geteuid?.() !== 0 || !isInstalled('apt-get'))
+    throw new Error(`the tests need ${packages.join(', ')}; install them as root:\n  ${command}`);
+  console.log(`installing for the tests: ${packages.join(', ')}`);
+  const { status, stderr } = spawnSync('sh', ['-c', command], {
+    env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
+    stdio: ['ignore', 'ignore', 'pipe'],
+    encoding: 'utf8',
+    timeout: LIMIT_MS,
+  });
+  const still = missing.filter(({ program }) => !isInstalled(program));
+  if (status !== 0 || still.length > 0)
+    throw new Error(`this did not succeed (${status}): ${command}\n${stderr.slice(-2_000)}`);
+}
+
+function isInstalled(program: string): boolean {
+  return (process.env['PATH'] ?? '').split(delimiter).some((folder) => {
+    try {
+      accessSync(join(folder, program), constants.X_OK);
+      return true;
+    } catch {
+      return false;
+    }
+  });
+}
