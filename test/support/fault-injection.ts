@@ -6,16 +6,17 @@ export const away = (): Fault => new Fault('store_unavailable', 'the store is aw
 export type Failure = 'does not happen' | 'answer lost';
 
 /** Makes one operation fail while `run` runs; the part itself stays the real one. */
-export async function failing<Part extends object, Name extends keyof Part, T>(
+export async function failing<Part extends object, T>(
   part: Part,
-  name: Name,
+  name: keyof Part,
   failure: Failure,
   run: () => Promise<T>,
+  error: () => Error = away,
 ): Promise<T> {
   const real = part[name] as (...args: unknown[]) => Promise<unknown>;
   const faulty = async (...args: unknown[]): Promise<never> => {
     if (failure === 'answer lost') await Reflect.apply(real, part, args);
-    throw away();
+    throw error();
   };
   Object.assign(part, { [name]: faulty });
   try {

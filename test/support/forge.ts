@@ -38,7 +38,7 @@ export function signAs(
   if (key === undefined) throw new Error('no such signing key');
   const header = { alg: key.alg, typ: 'at+jwt', kid: key.kid, ...changedHeader };
   return new CompactSign(Buffer.from(payload))
-    .setProtectedHeader(header as { alg: string })
+    .setProtectedHeader(header)
     .sign(createPrivateKey({ key: key.jwk, format: 'jwk' }));
 }
 

@@ -280,8 +280,9 @@ export async function openHouse(change: Change = (settings) => settings): Promis
         headers: { ...(token !== undefined && { authorization: `Bearer ${token}` }), ...more.headers },
       }),
     async reload(next) {
-      given = next(given);
-      await gateway.reload(settingsIn(folder, given));
+      const wanted = next(given);
+      await gateway.reload(settingsIn(folder, wanted));
+      given = wanted;
     },
     audits: (event) => log.filter((line) => line.audit === true && line.event === event),
     async close() {

@@ -1,0 +1,401 @@
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { DEVICE_GRANT, deviceSteps, FORM } from '../support/device-steps.ts';
+import { type House, openHouse, type Reply } from '../support/house.ts';
+
+/** Section 1 of the wire: what all routes of the token service have in common. */
+let house: House;
+beforeAll(async () => {
+  house = await openHouse((settings) => ({
+    ...settings,
+    service: { paths: ['/authsvc', '/auth'] },
+    // A rule that would forward anything, so that only the service path keeps requests from the upstream.
+    routes: [...(settings.routes ?? []), { path: '/**', public: true }],
+  }));
+});
+afterAll(() => house.close());
+
+const REFUSED = { status: 400, json: { Error: 'invalid_request' } };
+
+const token = (body: string | Buffer, headers: Record<string, string> = {}): Promise<Reply> =>
+  house.ask({
+    path: '/authsvc/Authorize/Token',
+    method: 'POST',
+    headers: { 'content-type': 'application/json', ...headers },
+    body,
+  });
+const refreshBody = (refreshToken: string, more: Readonly<Record<string, unknown>> = {}): string =>
+  JSON.stringify({ client_id: 'report-runner', refresh_token: refreshToken, ...more });
+const withoutForwarding = async (run: () => Promise<void>): Promise<void> => {
+  const before = house.upstream.calls.length;
+  await run();
+  expect(house.upstream.calls.slice(before)).toEqual([]);
+};
+
+describe('paths and methods', () => {
+  test('wire 1: an alias of the service path serves the same operations', async () => {
+    const { refresh_token } = await house.grant();
+    const reply = await house.ask({
+      path: '/auth/Authorize/Token',
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: refreshBody(refresh_token),
+    });
+    expect(reply.status, reply.text).toBe(200);
+  });
+
+  test('wire 1: service path and path words match without case, and are never forwarded', async () => {
+    await withoutForwarding(async () => {
+      for (const path of [
+        '/AuthSvc/authorize/token',
+        '/AUTHSVC/AUTHORIZE/TOKEN',
+        '/authsvc/Authorize/tOKEN',
+        '/Auth/authorize/Token',
+        '/%61uthsvc/Authorize/%54oken',
+        '/authsvc/Authorize/Token?x=1',
+      ]) {
+        const { refresh_token } = await house.grant();
+        const reply = await house.ask({
+          path,
+          method: 'POST',
+          headers: { 'content-type': 'application/json' },
+          body: refreshBody(refresh_token),
+        });
+        expect(reply.status, path).toBe(200);
+      }
+    });
+  });
+
+  test('wire 1: an unknown path below the service path is 404 JSON and is never forwarded', async () => {
+    await withoutForwarding(async () => {
+      for (const path of [
+        '/authsvc',
+        '/authsvc/',
+        '/authsvc/Authorize',
+        '/authsvc/Authorize/Token/',
+        '/authsvc/Authorize/Tokens',
+        '/authsvc/Authorize%2FToken',
+        '/authsvc/authorize/token%00',
+        '/AUTHSVC/nothing',
+        '/auth/nothing',
+        '/authsvc/__proto__',
+      ])
+        for (const method of ['GET', 'POST', 'DELETE', 'PUT']) {
+          const reply = await house.ask({ path, method });
+          // What cannot be read in one way only is a 400 before it is anything else.
+          expect(reply.status, `${method} ${path}`).toBe(path.includes('%00') ? 400 : 404);
+          expect(reply.headers['content-type'], path).toMatch(/^application\/json\b/);
+          expect(reply.headers['cache-control'], path).toBe('no-store');
+          expect(reply.json).not.toEqual({});
+        }
+    });
+  });
+
+  test('wire 1: a path that only begins like the service path is another path', async () => {
+    const reply = await house.ask({ path: '/authsvcs/Authorize/Token' });
+    expect(reply.status).toBe(200);
+    expect(house.upstream.calls.at(-1)?.url).toBe('/authsvcs/Authorize/Token');
+  });
+
+  test('wire 1: a known path with another method is 405 with Allow, and is never forwarded', async () => {
+    await withoutForwarding(async () => {
+      for (const [path, allow, others] of [
+        ['/Authorize/Token', 'POST', ['GET', 'PUT', 'DELETE', 'PATCH', 'OPTIONS']],
+        ['/Authorize/Certificate', 'POST', ['GET', 'PUT', 'DELETE', 'PATCH', 'OPTIONS']],
+        ['/Authorize/Device', 'POST', ['GET', 'PUT', 'DELETE', 'PATCH', 'OPTIONS']],
+        ['/Revoke/Token', 'GET', ['POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS']],
+        ['/Authorize/Verify', 'GET, HEAD', ['POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS']],
+      ] as const)
+        for (const method of others) {
+          const reply = await house.ask({ path: `/authsvc${path}`, method });
+          expect(reply.status, `${method} ${path}`).toBe(405);
+          expect(reply.headers.allow).toBe(allow);
+          expect(reply.json['Error']).toBe('invalid_request');
+        }
+    });
+  });
+
+  test('wire 1: HEAD is answered like GET without a body', async () => {
+    const { access_token } = await house.grant();
+    const asked = { path: '/authsvc/Authorize/Verify', headers: { authorization: `Bearer ${access_token}` } };
+    const get = await house.ask(asked);
+    const head = await house.ask({ ...asked, method: 'HEAD' });
+    expect(head.status).toBe(200);
+    expect(head.text).toBe('');
+    expect(head.headers['content-length']).toBe(get.headers['content-length']);
+    expect((await house.ask({ path: '/authsvc/Authorize/Verify', method: 'HEAD' })).status).toBe(401);
+  });
+
+  test('wire 1: HEAD on Revoke is 405 and revokes nothing', async () => {
+    const { access_token } = await house.grant();
+    const headers = { authorization: `Bearer ${access_token}` };
+    const reply = await house.ask({ path: '/authsvc/Revoke/Token', method: 'HEAD', headers });
+    expect(reply.status).toBe(405);
+    expect(reply.headers.allow).toBe('GET');
+    expect((await house.api('/files/1', access_token)).status).toBe(200);
+  });
+
+  test('wire 1: HEAD on the POST operations is 405', async () => {
+    for (const path of ['/Authorize/Token', '/Authorize/Certificate', '/Authorize/Device'])
+      expect((await house.ask({ path: `/authsvc${path}`, method: 'HEAD' })).status).toBe(405);
+  });
+
+  test('wire 1: a prefetch changes nothing', async () => {
+    const { access_token } = await house.grant();
+    for (const prefetch of [
+      { 'sec-purpose': 'prefetch' },
+      { 'sec-purpose': 'prefetch;prerender' },
+      { purpose: 'prefetch' },
+    ]) {
+      const headers = { authorization: `Bearer ${access_token}`, ...prefetch };
+      expect((await house.ask({ path: '/authsvc/Revoke/Token', headers })).status).toBe(400);
+    }
+    expect((await house.api('/files/1', access_token)).status).toBe(200);
+  });
+});
+
+describe('answers', () => {
+  test('wire 1: every answer is JSON and has Cache-Control: no-store', async () => {
+    const grant = await house.grant();
+    const steps = deviceSteps(house);
+    const codes = await steps.ask();
+    const authorization = `Bearer ${grant.access_token}`;
+    const replies = [
+      await house.post(
+        '/Authorize/Certificate',
+        { client_id: 'report-runner', scope: 'files' },
+        { as: house.people.alice },
+      ),
+      await house.post('/Authorize/Certificate', { client_id: 'report-runner', scope: 'files' }),
+      await house.post('/Authorize/Certificate', {}),
+      await house.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files' }),
+      await house.post('/Authorize/Device', {}),
+      await steps.exchange(codes.device_code),
+      await house.refresh(grant.refresh_token),
+      await house.refresh('x'),
+      await token('{'),
+      await token(Buffer.alloc(20_000, 32)),
+      await house.ask({ path: '/authsvc/Authorize/Verify', headers: { authorization } }),
+      await house.ask({ path: '/authsvc/Authorize/Verify' }),
+      await house.ask({ path: '/authsvc/Revoke/Token', headers: { authorization } }),
+      await house.ask({ path: '/authsvc/Revoke/Token' }),
+      await house.ask({ path: '/authsvc/Revoke/Token', method: 'POST' }),
+      await house.ask({ path: '/authsvc/none' }),
+    ];
+    expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200, 400, 401, 404, 405, 413]));
+    for (const { headers, status } of replies) {
+      expect(headers['content-type'], String(status)).toBe('application/json; charset=utf-8');
+      expect(headers['cache-control']).toBe('no-store');
+    }
+  });
+
+  test('wire 1: Authorization is ignored on Authorize/Token, Authorize/Certificate and Authorize/Device', async () => {
+    const { refresh_token, access_token } = await house.grant();
+    house.clock.advance(3_700);
+    for (const authorization of [
+      `Bearer ${access_token}`,
+      'Bearer stale',
+      'Basic eDp5',
+      'nonsense',
+      'Bearer a, Bearer b',
+    ])
+      for (const reply of [
+        await house.refresh(refresh_token),
+        await house.post(
+          '/Authorize/Token',
+          { client_id: 'report-runner', refresh_token },
+          { headers: { authorization } },
+        ),
+        await house.post(
+          '/Authorize/Certificate',
+          { client_id: 'report-runner', scope: 'files' },
+          { headers: { authorization }, as: house.people.alice },
+        ),
+        await house.post(
+          '/Authorize/Device',
+          { client_id: 'report-runner', scope: 'files' },
+          { headers: { authorization } },
+        ),
+      ])
+        expect(reply.status, `${authorization}: ${reply.text}`).toBe(200);
+  });
+
+  test('wire 1: the reason phrase is a short ASCII form of the description', async () => {
+    const reply = await house.post('/Authorize/Token', { refresh_token: 'x' });
+    expect(reply.reason).toBe('client_id is required.');
+    for (const scope of [
+      'fıles:read',
+      'files:read\u0000',
+      'files\r\nX-Injected: 1',
+      '💥',
+      'x'.repeat(4_000),
+    ]) {
+      const told = await house.post(
+        '/Authorize/Certificate',
+        { client_id: 'report-runner', scope },
+        { as: house.people.alice },
+      );
+      expect(told.status).toBe(400);
+      expect(told.reason).toMatch(/^[\x20-\x7e]{1,120}$/);
+      expect(told.headers).not.toHaveProperty('x-injected');
+    }
+  });
+
+  test('wire 1: the reason phrase is never a secret', async () => {
+    const { refresh_token, access_token } = await house.grant();
+    const cut = refresh_token.slice(0, -1);
+    for (const reply of [await house.refresh(cut), await house.refresh(access_token)]) {
+      expect(reply.reason).not.toContain(cut.slice(0, 20));
+      expect(reply.reason).not.toContain(access_token.slice(0, 20));
+    }
+  });
+});
+
+describe('request bodies', () => {
+  test('wire 1: the media type is compared without its parameters and without case', async () => {
+    for (const type of [
+      'application/json; charset=utf-8',
+      'Application/JSON',
+      'application/json;charset="UTF-8"',
+      'application/json ; boundary=x; charset=Utf-8',
+      'application/json;',
+    ]) {
+      const { refresh_token } = await house.grant();
+      expect((await token(refreshBody(refresh_token), { 'content-type': type })).status, type).toBe(200);
+    }
+    const steps = deviceSteps(house);
+    const codes = await steps.ask();
+    await steps.confirm(codes);
+    const fields = { client_id: 'report-runner', grant_type: DEVICE_GRANT, device_code: codes.device_code };
+    const reply = await token(new URLSearchParams(fields).toString(), {
+      'content-type': `${FORM.toUpperCase()}; charset=utf-8`,
+    });
+    expect(reply.status, reply.text).toBe(200);
+  });
+
+  test('wire 1: another or no media type is invalid_request', async () => {
+    const { refresh_token } = await house.grant();
+    for (const type of [
+      'text/plain',
+      'application/jsonp',
+      'application/json, text/plain',
+      'json',
+      '',
+      'multipart/form-data; boundary=x',
+    ])
+      expect(await token(refreshBody(refresh_token), { 'content-type': type }), type).toMatchObject(REFUSED);
+    expect((await house.refresh(refresh_token)).status).toBe(200);
+  });
+
+  test('wire 1: a body of 16 KiB is read, a larger one is 413 with Error invalid_request, on every operation', async () => {
+    const { refresh_token } = await house.grant();
+    const small = refreshBody(refresh_token);
+    const full = refreshBody(refresh_token, { pad: 'x'.repeat(16_384 - small.length - ',"pad":""'.length) });
+    expect(full.length).toBe(16_384);
+    expect((await token(full)).status).toBe(200);
+    for (const path of ['/Authorize/Token', '/Authorize/Certificate', '/Authorize/Device'])
+      for (const size of [16_385, 100_000, 1_048_576])
+        for (const chunked of [false, true]) {
+          const reply = await house.ask({
+            path: `/authsvc${path}`,
+            method: 'POST',
+            headers: {
+              'content-type': 'application/json',
+              ...(chunked ? { 'transfer-encoding': 'chunked' } : { 'content-length': String(size) }),
+            },
+            body: Buffer.alloc(size, ' '),
+          });
+          expect(reply, `${path} ${size}`).toMatchObject({ status: 413, json: { Error: 'invalid_request' } });
+        }
+  });
+
+  test('wire 1: a charset other than UTF-8 is invalid_request', async () => {
+    const { refresh_token } = await house.grant();
+    for (const charset of ['utf-16', 'iso-8859-1', '"latin1"', 'utf-7', ''])
+      expect(
+        await token(refreshBody(refresh_token), { 'content-type': `application/json; charset=${charset}` }),
+        charset,
+      ).toMatchObject(REFUSED);
+    const bytes = Buffer.from(refreshBody(refresh_token, { pad: 'é' }), 'latin1');
+    expect(await token(bytes)).toMatchObject(REFUSED);
+  });
+
+  test('wire 1: a compressed body is invalid_request', async () => {
+    const { refresh_token } = await house.grant();
+    const body = refreshBody(refresh_token);
+    for (const coding of ['gzip', 'deflate', 'br', 'GZIP', 'identity, gzip'])
+      expect(await token(gzipSync(body), { 'content-encoding': coding }), coding).toMatchObject(REFUSED);
+    expect(await token(body, { 'content-encoding': 'gzip' })).toMatchObject(REFUSED);
+    expect((await token(body, { 'content-encoding': 'identity' })).status).toBe(200);
+  });
+
+  test('wire 1: duplicate form fields are invalid_request', async () => {
+    const steps = deviceSteps(house);
+    const codes = await steps.ask();
+    await steps.confirm(codes);
+    const fields = new URLSearchParams({
+      client_id: 'report-runner',
+      grant_type: DEVICE_GRANT,
+      device_code: codes.device_code,
+    }).toString();
+    for (const twice of ['client_id=report-runner', 'device_code=x', 'client%5fid=other', 'x=1&x=2'])
+      expect(await token(`${fields}&${twice}`, { 'content-type': FORM }), twice).toMatchObject(REFUSED);
+    expect((await token(fields, { 'content-type': FORM })).status).toBe(200);
+  });
+
+  test('wire 1: duplicate JSON keys are invalid_request, also when they are spelled differently or nested', async () => {
+    const { refresh_token } = await house.grant();
+    const pair = `"refresh_token":"${refresh_token}"`;
+    for (const body of [
+      `{"client_id":"report-runner","client_id":"other-app",${pair}}`,
+      `{"client_id":"report-runner","client\\u005fid":"report-runner",${pair}}`,
+      `{"client_id":"report-runner",${pair},${pair}}`,
+      `{"client_id":"report-runner",${pair},"x":{"a":1,"a":2}}`,
+    ])
+      expect(await token(body)).toMatchObject(REFUSED);
+    expect((await house.refresh(refresh_token)).status).toBe(200);
+  });
+
+  test('wire 1: values that are not strings are invalid_request', async () => {
+    const { refresh_token } = await house.grant();
+    for (const wrong of [[refresh_token], { a: refresh_token }, 7, true, null])
+      expect(await house.refresh('x', { refresh_token: wrong }), JSON.stringify(wrong)).toMatchObject(
+        REFUSED,
+      );
+    for (const wrong of [['report-runner'], null, 0])
+      expect(await house.refresh(refresh_token, { client_id: wrong })).toMatchObject(REFUSED);
+  });
+
+  test('wire 1: what is not one JSON object is invalid_request', async () => {
+    for (const body of [
+      '',
+      ' ',
+      '{',
+      '[]',
+      'null',
+      '"x"',
+      '{}{}',
+      "{'client_id':'x'}",
+      '{"a":1,}',
+      '['.repeat(8_000),
+      '\u{feff}{}',
+    ])
+      expect(await token(body), body.slice(0, 10)).toMatchObject(REFUSED);
+  });
+
+  test('wire 1: what is not form-encoded is invalid_request', async () => {
+    for (const body of ['client_id=%', 'client_id=%zz', 'client_id=%ff&device_code=x'])
+      expect(await token(body, { 'content-type': FORM }), body).toMatchObject(REFUSED);
+  });
+
+  test('wire 1: unknown extra fields are ignored', async () => {
+    const { refresh_token } = await house.grant();
+    const extra = { client_secret: 'x', scope: 7, nested: { a: [1] }, __proto__x: null, constructor: 'y' };
+    expect((await house.refresh(refresh_token, extra)).status).toBe(200);
+    expect(
+      (await token(`{"__proto__":{"client_id":"report-runner"},"refresh_token":"x"}`)).json,
+    ).toMatchObject({
+      Error_description: 'client_id is required.',
+    });
+  });
+});

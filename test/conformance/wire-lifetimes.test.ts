@@ -1,0 +1,229 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { deviceSteps } from '../support/device-steps.ts';
+import { type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
+import { under, withIntegration, withTokens } from '../support/reconfigure.ts';
+
+/** Section 1 of the wire: times and rates. */
+let house: House;
+beforeAll(async () => {
+  house = await openHouse();
+});
+afterAll(() => house.close());
+
+const read = (reply: Reply): TokenGrant => {
+  expect(reply.status, reply.text).toBe(200);
+  return reply.json as unknown as TokenGrant;
+};
+
+describe('times', () => {
+  test('wire 1: expires, expires_in and refresh_until are JSON integers in every answer', async () => {
+    const reply = await house.post(
+      '/Authorize/Certificate',
+      { client_id: 'report-runner', scope: 'files' },
+      { as: house.people.alice },
+    );
+    const steps = deviceSteps(house);
+    const codes = await house.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files' });
+    const device = codes.json as unknown as Awaited<ReturnType<typeof steps.ask>>;
+    await steps.confirm(device);
+    const all = [
+      reply,
+      await house.refresh(String(reply.json['refresh_token'])),
+      await steps.exchange(device.device_code),
+      codes,
+    ];
+    for (const { text } of all)
+      for (const [, value = ''] of text.matchAll(/"(?:expires|expires_in|refresh_until|interval)":([^,}]+)/g))
+        expect(value).toMatch(/^\d+$/);
+  });
+
+  test('wire 1: expires_in is floor(expires - now), and counts on when the same answer is given again', async () => {
+    const grant = await house.grant();
+    const before = house.clock.now();
+    const rotated = read(await house.refresh(grant.refresh_token));
+    const after = house.clock.now();
+    expect(rotated.expires_in).toBeLessThanOrEqual(Math.floor(rotated.expires - before));
+    expect(rotated.expires_in).toBeGreaterThanOrEqual(Math.floor(rotated.expires - after));
+    house.clock.advance(4);
+    const again = read(await house.refresh(grant.refresh_token));
+    expect(again.expires).toBe(rotated.expires);
+    expect(rotated.expires_in - again.expires_in).toBeGreaterThanOrEqual(4);
+    expect(again.expires_in).toBeGreaterThanOrEqual(Math.floor(again.expires - house.clock.now()));
+  });
+
+  test('wire 1: access expiry never passes refresh_until', async () => {
+    let grant = await house.grant();
+    const { refresh_until } = grant;
+    house.clock.advance(refresh_until - house.clock.now() - 1_800);
+    grant = read(await house.refresh(grant.refresh_token));
+    expect(grant.expires).toBe(refresh_until);
+    expect(grant.expires_in).toBeLessThanOrEqual(1_800);
+    house.clock.advance(1_801);
+    expect((await house.api('/files/1', grant.access_token)).status).toBe(401);
+  });
+
+  test('wire 1: refresh_until is fixed when the grant is made and never moves', async () => {
+    let grant = await house.grant();
+    const { refresh_until } = grant;
+    for (let refreshes = 0; refreshes < 5; refreshes += 1) {
+      house.clock.advance(86_400);
+      grant = read(await house.refresh(grant.refresh_token));
+      expect(grant.refresh_until).toBe(refresh_until);
+    }
+    await under(house, withTokens({ grantLifetime: '365d' }), async () => {
+      house.clock.advance(60);
+      grant = read(await house.refresh(grant.refresh_token));
+      expect(grant.refresh_until).toBe(refresh_until);
+    });
+    await under(house, withTokens({ grantLifetime: '1h', accessLifetime: '1h' }), async () => {
+      house.clock.advance(60);
+      expect(read(await house.refresh(grant.refresh_token)).refresh_until).toBe(refresh_until);
+    });
+  });
+
+  test('wire 1: the default lifetimes are 1 h, 90 d, 5 min and 5 s', async () => {
+    const now = Math.floor(house.clock.now());
+    const grant = await house.grant();
+    expect([now + 3_600, now + 3_601]).toContain(grant.expires);
+    expect([now + 90 * 86_400, now + 90 * 86_400 + 1]).toContain(grant.refresh_until);
+    const codes = await deviceSteps(house).ask();
+    expect([299, 300]).toContain(codes.expires_in);
+    expect([now + 300, now + 301]).toContain(codes.expires);
+    expect(codes.interval).toBe(5);
+  });
+
+  test('wire 1: each lifetime can be set globally', async () => {
+    await under(
+      house,
+      (settings) => ({
+        ...settings,
+        tokens: { ...settings.tokens, accessLifetime: '10m', grantLifetime: '2h' },
+        device: { codeLifetime: '90s', interval: '7s' },
+      }),
+      async () => {
+        const now = Math.floor(house.clock.now());
+        const grant = await house.grant();
+        expect([now + 600, now + 601]).toContain(grant.expires);
+        expect([now + 7_200, now + 7_201]).toContain(grant.refresh_until);
+        const codes = await deviceSteps(house).ask();
+        expect([89, 90]).toContain(codes.expires_in);
+        expect(codes.interval).toBe(7);
+      },
+    );
+  });
+
+  test('wire 1: the token lifetimes can be set per integration', async () => {
+    const change = withIntegration('other-app', { accessLifetime: '2m', grantLifetime: '1d' });
+    await under(house, change, async () => {
+      const now = Math.floor(house.clock.now());
+      const own = await house.grant({ clientId: 'other-app' });
+      expect([now + 120, now + 121]).toContain(own.expires);
+      expect([now + 86_400, now + 86_401]).toContain(own.refresh_until);
+      const refreshed = read(await house.refresh(own.refresh_token, { client_id: 'other-app' }));
+      expect([now + 120, now + 121]).toContain(refreshed.expires);
+      expect((await house.grant()).expires_in).toBeGreaterThanOrEqual(3_599);
+    });
+  });
+
+  test('wire 1: device code lifetime and poll interval can be set per integration', async () => {
+    const change = withIntegration('other-app', { device: { codeLifetime: '60s', interval: '2s' } });
+    await under(house, change, async () => {
+      const steps = deviceSteps(house);
+      const own = await steps.ask('other-app');
+      expect([59, 60]).toContain(own.expires_in);
+      expect(own.interval).toBe(2);
+      await steps.exchange(own.device_code, 'other-app');
+      house.clock.advance(2);
+      const polled = await steps.exchange(own.device_code, 'other-app');
+      expect(polled.headers['retry-after']).toBeUndefined();
+      const others = await steps.ask();
+      expect([299, 300]).toContain(others.expires_in);
+      expect(others.interval).toBe(5);
+    });
+  });
+
+  test('wire 1: a 90-day access token has expires_in 7775999', async () => {
+    await under(house, withIntegration('report-runner', { accessLifetime: '90d' }), async () => {
+      // Whole seconds go up to `expires`, the started one does not count.
+      const grant = await house.grant();
+      expect(grant.expires_in).toBe(7_775_999);
+      expect(grant.expires).toBe(grant.refresh_until);
+      house.clock.advance(7_775_990);
+      expect((await house.api('/files/1', grant.access_token)).status).toBe(200);
+      house.clock.advance(11);
+      expect((await house.api('/files/1', grant.access_token)).status).toBe(401);
+    });
+  });
+});
+
+describe('rates', () => {
+  const authorization = (token: string) => ({ headers: { authorization: `Bearer ${token}` } });
+
+  test.each(['token', 'certificate', 'device', 'revoke', 'verify'] as const)(
+    'wire 1: too many requests at %s: 400 on Authorize/Token, 429 elsewhere, with Retry-After, and it passes',
+    async (route) => {
+      const limited = await openHouse((settings) => ({
+        ...settings,
+        limits: { rates: { ...settings.limits?.rates, [route]: '6/m' } },
+      }));
+      try {
+        const grants = await limitedGrants(limited, route === 'certificate' ? 0 : 12);
+        const ask = (turn: number): Promise<Reply> => {
+          const { access_token = 'x', refresh_token = 'x' } = grants[turn] ?? {};
+          switch (route) {
+            case 'token':
+              return limited.refresh(refresh_token);
+            case 'certificate':
+              return limited.post(
+                '/Authorize/Certificate',
+                { client_id: 'report-runner', scope: 'files' },
+                { as: limited.people.alice },
+              );
+            case 'device':
+              return limited.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files' });
+            case 'revoke':
+              return limited.ask({ path: '/authsvc/Revoke/Token', ...authorization(access_token) });
+            case 'verify':
+              return limited.ask({ path: '/authsvc/Authorize/Verify', ...authorization(access_token) });
+          }
+        };
+        for (let turn = 0; turn < 6; turn += 1) expect((await ask(turn)).status).toBe(200);
+        const refused = await ask(6);
+        expect(refused).toMatchObject({
+          status: route === 'token' ? 400 : 429,
+          json: { Error: 'invalid_request' },
+        });
+        const wait = Number(refused.headers['retry-after']);
+        expect(wait).toBeGreaterThanOrEqual(1);
+        expect(wait).toBeLessThanOrEqual(10);
+        // Refused is not used: the token of the refused request is as it was.
+        limited.clock.advance(wait);
+        expect((await ask(6)).status).toBe(200);
+      } finally {
+        await limited.close();
+      }
+    },
+  );
+
+  test('wire 1: a reload does not reset the count', async () => {
+    const limited = await openHouse((settings) => ({
+      ...settings,
+      limits: { rates: { ...settings.limits?.rates, device: '2/m' } },
+    }));
+    try {
+      const ask = () => limited.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files' });
+      expect((await ask()).status).toBe(200);
+      expect((await ask()).status).toBe(200);
+      await limited.reload((settings) => ({ ...settings, tokens: { accessLifetime: '2h' } }));
+      expect((await ask()).status).toBe(429);
+    } finally {
+      await limited.close();
+    }
+  });
+
+  const limitedGrants = async (limited: House, count: number): Promise<TokenGrant[]> => {
+    const grants: TokenGrant[] = [];
+    while (grants.length < count) grants.push(await limited.grant());
+    return grants;
+  };
+});

@@ -1,0 +1,360 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { DEVICE_GRANT, deviceSteps, FORM } from '../support/device-steps.ts';
+import { failing } from '../support/fault-injection.ts';
+import { ALICE, BOB, type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
+import { under, withIntegration, withoutIntegration, withTokens, withUser } from '../support/reconfigure.ts';
+
+/** Section 2 of the wire: POST Authorize/Token. */
+let house: House;
+beforeAll(async () => {
+  house = await openHouse();
+});
+afterAll(() => house.close());
+
+const refusal = (Error: string) => ({ status: 400, json: { Error } });
+const token = (body: Readonly<Record<string, unknown>>): Promise<Reply> =>
+  house.post('/Authorize/Token', { client_id: 'report-runner', ...body });
+const confirmed = async (identity = ALICE) => {
+  const steps = deviceSteps(house);
+  const codes = await steps.ask();
+  await steps.confirm(codes, identity);
+  return codes;
+};
+const read = (reply: Reply): TokenGrant => {
+  expect(reply.status, reply.text).toBe(200);
+  return reply.json as unknown as TokenGrant;
+};
+
+describe('what is asked', () => {
+  test('wire 2: exactly one of refresh_token and device_code', async () => {
+    const { refresh_token } = await house.grant();
+    const { device_code } = await confirmed();
+    for (const grant_type of [undefined, DEVICE_GRANT, 'refresh_token'])
+      expect(await token({ refresh_token, device_code, grant_type })).toMatchObject(
+        refusal('invalid_request'),
+      );
+    expect(await token({})).toMatchObject(refusal('invalid_request'));
+    expect((await token({ refresh_token })).status).toBe(200);
+    expect((await token({ device_code, grant_type: DEVICE_GRANT })).status).toBe(200);
+  });
+
+  test('wire 2: with a refresh_token grant_type may be absent or refresh_token, and nothing else', async () => {
+    const { refresh_token } = await house.grant();
+    for (const grant_type of [DEVICE_GRANT, 'Refresh_Token', 'refresh', 'client_credentials'])
+      expect(await token({ refresh_token, grant_type }), grant_type).toMatchObject(
+        refusal('invalid_request'),
+      );
+    expect((await token({ refresh_token, grant_type: 'refresh_token' })).status).toBe(200);
+  });
+
+  test('wire 2: a form-encoded refresh is invalid_request, with grant_type too', async () => {
+    const { refresh_token } = await house.grant();
+    const body = new URLSearchParams({
+      client_id: 'report-runner',
+      grant_type: 'refresh_token',
+      refresh_token,
+    });
+    const reply = await house.ask({
+      path: '/authsvc/Authorize/Token',
+      method: 'POST',
+      headers: { 'content-type': FORM },
+      body: body.toString(),
+    });
+    expect(reply).toMatchObject(refusal('invalid_request'));
+  });
+
+  test('wire 2: client_id empty is invalid_request', async () => {
+    const { refresh_token } = await house.grant();
+    expect(await token({ refresh_token, client_id: '' })).toMatchObject(refusal('invalid_request'));
+  });
+});
+
+describe('our own failure', () => {
+  const parts = [
+    ['grants', 'read'],
+    ['grants', 'replace'],
+  ] as const;
+  test.each(parts)(
+    'wire 2: when %s.%s of the store fails: invalid_request, Retry-After, "temporary, retry", and the token works afterwards',
+    async (part, operation) => {
+      const { refresh_token } = await house.grant();
+      const { store } = house.gateway;
+      const reply = await failing(store[part], operation, 'does not happen', () =>
+        house.refresh(refresh_token),
+      );
+      expect(reply).toMatchObject(refusal('invalid_request'));
+      expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
+      expect(reply.json['Error_description']).toMatch(/temporary.*retry/i);
+      expect((await house.refresh(refresh_token)).status).toBe(200);
+    },
+  );
+
+  test('wire 2: a mistake of ours is told the same way, and the log has its stack', async () => {
+    const { refresh_token } = await house.grant();
+    const reply = await failing(
+      house.gateway.store.grants,
+      'read',
+      'does not happen',
+      () => house.refresh(refresh_token),
+      () => new TypeError('a mistake of ours'),
+    );
+    expect(reply).toMatchObject(refusal('invalid_request'));
+    expect(reply.headers['retry-after']).toBeDefined();
+    expect(reply.text).not.toContain('a mistake of ours');
+    const line = house.log.findLast(({ event }) => event === 'unexpected_error');
+    expect(line).toMatchObject({ error: 'a mistake of ours', operation: 'token' });
+    expect(line?.['stack']).toBeDefined();
+    expect((await house.refresh(refresh_token)).status).toBe(200);
+  });
+
+  test('wire 2: a device code survives our failure at its exchange', async () => {
+    const { device_code } = await confirmed();
+    const steps = deviceSteps(house);
+    const { store } = house.gateway;
+    for (const run of [
+      () => failing(store.devices, 'read', 'does not happen', () => steps.exchange(device_code)),
+      () => failing(store.grants, 'create', 'does not happen', () => steps.exchange(device_code)),
+    ])
+      expect(await run()).toMatchObject(refusal('invalid_request'));
+    expect((await steps.exchange(device_code)).status).toBe(200);
+  });
+});
+
+describe('refusals', () => {
+  test('wire 2: a client_id of no integration, or of another, is invalid_grant and changes nothing', async () => {
+    const { refresh_token } = await house.grant();
+    for (const client_id of ['nobody', 'other-app', 'report-Runner'])
+      expect(await token({ refresh_token, client_id })).toMatchObject(refusal('invalid_grant'));
+    read(await house.refresh(refresh_token));
+  });
+
+  test('wire 2: the grant of an integration that was removed is invalid_grant, and works again when it is back', async () => {
+    const { refresh_token } = await house.grant();
+    await under(house, withoutIntegration('report-runner'), async () =>
+      expect(await house.refresh(refresh_token)).toMatchObject(refusal('invalid_grant')),
+    );
+    read(await house.refresh(refresh_token));
+  });
+
+  test.each([
+    ['unknown', /invalid/, async (): Promise<string> => 'ghd_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'],
+    ['forged', /invalid/, async () => `${(await confirmed()).device_code.slice(0, -3)}AAA`],
+    [
+      'expired',
+      /expired/,
+      async (): Promise<string> => {
+        const codes = await confirmed();
+        house.clock.advance(codes.expires_in + 1);
+        return codes.device_code;
+      },
+    ],
+    [
+      'already used',
+      /used already/,
+      async (): Promise<string> => {
+        const { device_code } = await confirmed();
+        await deviceSteps(house).exchange(device_code);
+        return device_code;
+      },
+    ],
+    [
+      'refused by the user',
+      /refused/,
+      async (): Promise<string> => {
+        const steps = deviceSteps(house);
+        const codes = await steps.ask();
+        await steps.walk(codes, { decision: 'deny' });
+        return codes.device_code;
+      },
+    ],
+    [
+      'closed after too many failed sign-ins',
+      /wrong too often/,
+      async (): Promise<string> => {
+        const steps = deviceSteps(house);
+        const codes = await steps.ask();
+        for (let tries = 0; tries < 5; tries += 1)
+          await expect(steps.walk(codes, { password: `wrong ${tries}` })).rejects.toThrow(/no form/);
+        return codes.device_code;
+      },
+    ],
+  ] as const)(
+    'wire 2: a device_code that is %s is invalid_grant, and the description tells which',
+    async (_, words, make) => {
+      const reply = await deviceSteps(house).exchange(await make());
+      expect(reply).toMatchObject(refusal('invalid_grant'));
+      expect(reply.json['Error_description']).toMatch(words);
+    },
+  );
+
+  test.each([
+    ['unknown', async (): Promise<string> => 'ghr_unknown'],
+    ['forged', async () => `${(await house.grant()).refresh_token.slice(0, -1)}_`],
+    [
+      'spent',
+      async (): Promise<string> => {
+        const first = await house.grant();
+        const second = read(await house.refresh(first.refresh_token));
+        await house.refresh(second.refresh_token);
+        return first.refresh_token;
+      },
+    ],
+    [
+      'of an expired grant',
+      async (): Promise<string> => {
+        const grant = await house.grant();
+        house.clock.advance(grant.refresh_until - house.clock.now() + 1);
+        return grant.refresh_token;
+      },
+    ],
+    [
+      'of a revoked grant',
+      async (): Promise<string> => {
+        const grant = await house.grant();
+        await house.ask({
+          path: '/authsvc/Revoke/Token',
+          headers: { authorization: `Bearer ${grant.access_token}` },
+        });
+        return grant.refresh_token;
+      },
+    ],
+    [
+      'of a grant long forgotten',
+      async (): Promise<string> => {
+        const grant = await house.grant();
+        house.clock.advance(grant.refresh_until - house.clock.now() + 10 * 86_400);
+        return grant.refresh_token;
+      },
+    ],
+  ] as const)(
+    'wire 2: a refresh_token that is %s is invalid_grant: obtain a new grant through an Authorize call',
+    async (_, make) => {
+      const reply = await house.refresh(await make());
+      expect(reply).toMatchObject(refusal('invalid_grant'));
+      expect(reply.json['Error_description']).toMatch(/obtain a new grant through an Authorize call/i);
+    },
+  );
+
+  test('wire 2: a scope the identity’s access entries do not allow any more is invalid_grant, and comes back with them', async () => {
+    const { refresh_token } = await house.grant({ scope: 'reports:write' });
+    const access = [{ groups: ['operators'], scope: 'reports:read;files:read' }];
+    await under(house, withIntegration('report-runner', { access }), async () =>
+      expect(await house.refresh(refresh_token)).toMatchObject(refusal('invalid_grant')),
+    );
+    read(await house.refresh(refresh_token));
+  });
+
+  test('wire 2: a certificate-bound grant refreshed without its certificate is invalid_grant and changes nothing', async () => {
+    await under(house, withIntegration('report-runner', { bindToCertificate: true }), async () => {
+      const { refresh_token } = await house.grant();
+      const refresh = (as?: (typeof house.people)['alice']) =>
+        house.post(
+          '/Authorize/Token',
+          { client_id: 'report-runner', refresh_token },
+          as === undefined ? {} : { as },
+        );
+      expect(await refresh()).toMatchObject(refusal('invalid_grant'));
+      expect(await refresh(house.people.bob)).toMatchObject(refusal('invalid_grant'));
+      read(await refresh(house.people.alice));
+    });
+  });
+
+  test('wire 2: a grant beyond the narrowed integration is invalid_scope and is not destroyed', async () => {
+    const { refresh_token } = await house.grant({ scope: 'files:read;reports:write' });
+    await under(house, withIntegration('report-runner', { scope: 'files:read' }), async () => {
+      const reply = await house.refresh(refresh_token);
+      expect(reply).toMatchObject(refusal('invalid_scope'));
+      expect(reply.json['Error_description']).toContain('reports:write');
+    });
+    read(await house.refresh(refresh_token));
+  });
+
+  test('wire 2: polled faster than the interval: authorization_pending plus Retry-After, never pushed out', async () => {
+    const steps = deviceSteps(house);
+    const codes = await steps.ask();
+    expect((await steps.exchange(codes.device_code)).headers['retry-after']).toBeUndefined();
+    for (let polls = 0; polls < 5; polls += 1) {
+      const early = await steps.exchange(codes.device_code);
+      expect(early).toMatchObject(refusal('authorization_pending'));
+      expect(early.headers['retry-after']).toMatch(/^[1-5]$/);
+      house.clock.advance(0.5);
+    }
+    await steps.confirm(codes);
+    house.clock.advance(2.5);
+    read(await steps.exchange(codes.device_code));
+  });
+
+  test('wire 2: grants already made go on refreshing when the device flow is switched off', async () => {
+    const steps = deviceSteps(house);
+    const { device_code } = await confirmed();
+    const grant = read(await steps.exchange(device_code));
+    await under(
+      house,
+      (settings) => ({ ...settings, device: { enabled: false } }),
+      async () => read(await house.refresh(grant.refresh_token)),
+    );
+    const other = read(await steps.exchange((await confirmed()).device_code));
+    await under(house, withIntegration('report-runner', { grants: ['certificate'] }), async () =>
+      read(await house.refresh(other.refresh_token)),
+    );
+  });
+
+  test.each([
+    ['is disabled', withUser('bob', { disabled: true })],
+    ['has left the access list', withUser('bob', { groups: [] })],
+    [
+      'has left the directory',
+      withUser('bob', { id: '{00000000-0000-4000-8000-000000000000}', name: 'bobby', commonName: 'bobby' }),
+    ],
+    [
+      'is no longer allowed this grant type',
+      withIntegration('report-runner', { access: [{ groups: ['readers'], grants: ['device'] }] }),
+    ],
+  ] as const)(
+    'wire 2: a grant whose identity %s is unauthorized_client: refused, not destroyed',
+    async (_, change) => {
+      const { refresh_token } = await house.grant({ who: 'bob' });
+      await under(house, change, async () =>
+        expect(await house.refresh(refresh_token)).toMatchObject(refusal('unauthorized_client')),
+      );
+      read(await house.refresh(refresh_token));
+    },
+  );
+
+  test('wire 2: a device code confirmed by a person who has left the access list is unauthorized_client, not destroyed', async () => {
+    const { device_code } = await confirmed(BOB);
+    const steps = deviceSteps(house);
+    await under(house, withUser('bob', { groups: [] }), async () =>
+      expect(await steps.exchange(device_code)).toMatchObject(refusal('unauthorized_client')),
+    );
+    read(await steps.exchange(device_code));
+  });
+});
+
+describe('rotation', () => {
+  test('wire 2: the old access token stays good until its own expiry, unless supersede is set', async () => {
+    const first = await house.grant();
+    const second = read(await house.refresh(first.refresh_token));
+    expect((await house.api('/files/1', first.access_token)).status).toBe(200);
+    await under(house, withTokens({ refresh: { supersede: true } }), async () => {
+      const third = read(await house.refresh(second.refresh_token));
+      expect((await house.api('/files/1', first.access_token)).status).toBe(401);
+      expect((await house.api('/files/1', second.access_token)).status).toBe(401);
+      expect((await house.api('/files/1', third.access_token)).status).toBe(200);
+    });
+  });
+
+  test('wire 2: 100 concurrent refreshes of one token: one rotation, the same tokens in every answer', async () => {
+    const { refresh_token } = await house.grant();
+    const before = house.audits('grant_refreshed').length;
+    const replies = await Promise.all(Array.from({ length: 100 }, () => house.refresh(refresh_token)));
+    expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200]));
+    for (const name of ['access_token', 'refresh_token'])
+      expect(new Set(replies.map(({ json }) => json[name])).size).toBe(1);
+    expect(house.audits('grant_refreshed').length - before).toBe(1);
+  });
+
+  test('wire 2: the window is never more than 60 s', async () => {
+    await expect(house.reload(withTokens({ refresh: { retryWindow: '61s' } }))).rejects.toThrow(/60s/);
+  });
+});
