@@ -56,6 +56,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       ensureAdminToken(settings.admin.tokenFile);
     }
     const permanent = createPermanent({ settings, store, log, now, workers });
+    closing.push(() => permanent.stop());
     let current = await buildGeneration(settings, permanent);
     closing.push(() => current.close());
     // Not ready comes first; what is in front of us needs the pre-stop time to notice it.

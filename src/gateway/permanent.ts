@@ -2,6 +2,7 @@ import type { Settings } from '../config/schema.ts';
 import type { Rate } from '../config/units.ts';
 import { type ConfirmMemory, confirmMemory } from '../confirm/guess-limit.ts';
 import type { Epoch } from '../domain/epoch.ts';
+import { denyAtOnce } from '../grants/local-denial.ts';
 import { type PollPace, pollPace } from '../grants/poll-pace.ts';
 import { type WaitingRoom, waitingRoom } from '../grants/waiting-room.ts';
 import { type RateLimit, rateLimit } from '../http/rate-limit.ts';
@@ -19,6 +20,8 @@ export interface Permanent {
   readonly confirm: ConfirmMemory;
   /** The limiter of this name, made anew only when its rate has changed. */
   limiter(name: keyof Settings['limits']['rates'], rate: Rate | undefined): RateLimit;
+  /** Ends what runs by itself; before the store closes. */
+  stop(): Promise<void>;
 }
 
 export interface PermanentOptions {
@@ -34,9 +37,11 @@ const GLOBAL_LIMITS: ReadonlySet<string> = new Set(['allCodeGuesses']);
 
 export function createPermanent({ settings, store, log, now, workers }: PermanentOptions): Permanent {
   const limiters = new Map<string, { readonly rate: string; readonly limit: RateLimit }>();
+  const revocations = denyAtOnce({ log: store.revocations, now });
   const share = (count: number): number => Math.max(1, Math.floor(count / workers));
   return {
-    store,
+    store: { ...store, revocations },
+    stop: () => revocations.stop(),
     log,
     now,
     startedAt: now(),

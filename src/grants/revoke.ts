@@ -1,6 +1,7 @@
 import type { Bearer } from '../domain/bearer.ts';
 import { type Grant, keepGrantUntil, revoked } from '../domain/grant.ts';
 import { Fault } from '../ports/fault.ts';
+import type { Found } from '../ports/record-store.ts';
 import type { GrantDesk } from './desk.ts';
 
 type RevokeDesk = Pick<GrantDesk, 'store' | 'now' | 'log'>;
@@ -44,17 +45,23 @@ export async function endGrant(desk: RevokeDesk, grant: Grant): Promise<void> {
 
 /** Ends the grant an authentic access token belongs to, whatever has become of the token itself. */
 export async function revokeByBearer(desk: RevokeDesk, bearer: Bearer): Promise<void> {
-  const found = await desk.store.grants.read(bearer.grantId);
-  if (found === undefined) {
-    // The record is gone, so nothing can be refreshed; the access token must still stop working.
-    await desk.store.revocations.announce({
-      of: 'grant',
-      grantId: bearer.grantId,
-      belowGeneration: Number.POSITIVE_INFINITY,
-      keepUntil: bearer.expires + 86_400,
-    });
-    return;
+  // What is known of the grant when its record is not there.
+  const endOfBearer = {
+    of: 'grant',
+    grantId: bearer.grantId,
+    belowGeneration: Number.POSITIVE_INFINITY,
+    keepUntil: bearer.expires + 86_400,
+  } as const;
+  let found: Found<Grant> | undefined;
+  try {
+    found = await desk.store.grants.read(bearer.grantId);
+  } catch (error) {
+    // The caller hears that we failed; the token stops working here all the same.
+    await desk.store.revocations.announce(endOfBearer);
+    throw error;
   }
+  // The record is gone, so nothing can be refreshed; the access token must still stop working.
+  if (found === undefined) return desk.store.revocations.announce(endOfBearer);
   const before = found.record.revokedAt !== undefined;
   await endGrant(desk, found.record);
   if (!before)
