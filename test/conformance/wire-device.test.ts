@@ -1,0 +1,189 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { USER_CODE_ALPHABET } from '../../src/domain/device-request.ts';
+import { DEVICE_GRANT, deviceSteps, FORM } from '../support/device-steps.ts';
+import { failing } from '../support/fault-injection.ts';
+import { ALICE, type House, openHouse, type Reply } from '../support/house.ts';
+import { under, withIntegration } from '../support/reconfigure.ts';
+
+/** Section 4 of the wire: POST Authorize/Device, and the flow through the real pages once. */
+let house: House;
+beforeAll(async () => {
+  house = await openHouse((settings) => ({ ...settings, service: { paths: ['/authsvc', '/auth'] } }));
+});
+afterAll(() => house.close());
+
+const files = { client_id: 'report-runner', scope: 'Files:read' };
+const ask = (body: unknown): Promise<Reply> => house.post('/Authorize/Device', body);
+const refusal = (Error: string) => ({ status: 400, json: { Error, Error_description: expect.any(String) } });
+
+test('wire 4: 200 has device_code, user_code, verification_uri, verification_uri_complete, expires_in, interval, expires', async () => {
+  const reply = await ask(files);
+  expect(reply.status, reply.text).toBe(200);
+  const { user_code: code, expires, expires_in: left } = reply.json;
+  expect(reply.json).toEqual({
+    device_code: expect.any(String),
+    user_code: expect.any(String),
+    verification_uri: 'https://localhost:8443/authsvc/device',
+    verification_uri_complete: `https://localhost:8443/authsvc/device?user_code=${String(code)}`,
+    expires_in: expect.any(Number),
+    interval: 5,
+    expires: expect.any(Number),
+  });
+  expect(Number(expires) - house.clock.now()).toBeGreaterThanOrEqual(Number(left) - 1);
+});
+
+test('wire 4: Authorize/Device takes form and JSON', async () => {
+  const reply = await house.ask({
+    path: '/authsvc/Authorize/Device',
+    method: 'POST',
+    headers: { 'content-type': FORM },
+    body: new URLSearchParams(files).toString(),
+  });
+  expect(reply.status, reply.text).toBe(200);
+  expect(reply.headers['content-type']).toMatch(/^application\/json\b/);
+});
+
+test('wire 4: invalid_request without client_id, and for a body that cannot be read', async () => {
+  expect(await ask({ scope: 'files' })).toMatchObject(refusal('invalid_request'));
+  expect(await ask('text')).toMatchObject(refusal('invalid_request'));
+  expect(await ask({ client_id: 7, scope: 'files' })).toMatchObject(refusal('invalid_request'));
+});
+
+test('wire 4: invalid_client when the device flow is off, for all or for this integration', async () => {
+  await under(
+    house,
+    (settings) => ({ ...settings, device: { enabled: false } }),
+    async () => expect(await ask(files)).toMatchObject(refusal('invalid_client')),
+  );
+  await under(house, withIntegration('report-runner', { grants: ['certificate'] }), async () => {
+    expect(await ask(files)).toMatchObject(refusal('invalid_client'));
+    expect((await ask({ ...files, client_id: 'other-app' })).status).toBe(200);
+  });
+});
+
+test('wire 4: invalid_grant for an unknown client_id, case included', async () => {
+  for (const client_id of ['nobody', 'Report-Runner'])
+    expect(await ask({ ...files, client_id })).toMatchObject(refusal('invalid_grant'));
+});
+
+test('wire 4: invalid_scope for a scope that is missing, malformed or wider than the integration’s', async () => {
+  for (const scope of [undefined, '', 'files:', 'files read', 'files:write', 'mail'])
+    expect(await ask({ ...files, scope }), scope).toMatchObject(refusal('invalid_scope'));
+});
+
+test('wire 4: unauthorized_client when nobody may use the integration by this flow', async () => {
+  for (const access of [[], [{ groups: ['operators'], grants: ['certificate' as const] }]])
+    await under(house, withIntegration('report-runner', { access }), async () =>
+      expect(await ask(files)).toMatchObject(refusal('unauthorized_client')),
+    );
+});
+
+test('wire 4: our own failure is invalid_request with Retry-After', async () => {
+  const { devices } = house.gateway.store;
+  const reply = await failing(devices, 'create', 'does not happen', () => ask(files));
+  expect(reply).toMatchObject(refusal('invalid_request'));
+  expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
+});
+
+test('wire 4: user_code is 8 letters of a 20-letter alphabet without vowels or look-alikes, shown as XXXX-XXXX', async () => {
+  expect(USER_CODE_ALPHABET).toHaveLength(20);
+  expect(new Set(USER_CODE_ALPHABET).size).toBe(20);
+  expect(USER_CODE_ALPHABET).not.toMatch(/[AEIOU0-9]/);
+  const shape = new RegExp(`^[${USER_CODE_ALPHABET}]{4}-[${USER_CODE_ALPHABET}]{4}$`);
+  const codes = await Promise.all(Array.from({ length: 50 }, () => deviceSteps(house).ask()));
+  for (const { user_code } of codes) expect(user_code).toMatch(shape);
+  expect(new Set(codes.map(({ user_code }) => user_code)).size).toBe(50);
+});
+
+test('wire 4: device_code has at least 128 random bits', async () => {
+  const codes = await Promise.all(Array.from({ length: 50 }, () => deviceSteps(house).ask()));
+  const bits = codes.map(({ device_code }) => Buffer.from(device_code.replace(/^ghd_/, ''), 'base64url'));
+  for (const code of bits) expect(code.length).toBeGreaterThanOrEqual(16);
+  // No byte stands still: nothing of it is a counter, a time or a prefix.
+  const length = bits[0]?.length ?? 0;
+  for (let at = 0; at < length; at += 1)
+    expect(new Set(bits.map((code) => code[at])).size).toBeGreaterThan(20);
+});
+
+test.each(['typed in lower case', 'without its dash', 'with spaces'])(
+  'wire 4: a user_code %s is the same code',
+  async (how) => {
+    const steps = deviceSteps(house);
+    const codes = await steps.ask();
+    const { user_code } = codes;
+    const typed = {
+      'typed in lower case': user_code.toLowerCase(),
+      'without its dash': user_code.replace('-', ''),
+      'with spaces': ` ${user_code.replace('-', ' ')} `,
+    }[how];
+    await steps.walk({ ...codes, user_code: typed ?? '' });
+    expect((await steps.exchange(codes.device_code)).status).toBe(200);
+  },
+);
+
+test('wire 4: the whole device flow: code, sign-in, review, approve, exchange, call, refresh', async () => {
+  const steps = deviceSteps(house);
+  const codes = (await ask(files)).json as unknown as Awaited<ReturnType<typeof steps.ask>>;
+  expect((await steps.exchange(codes.device_code)).json).toMatchObject({ Error: 'authorization_pending' });
+  const end = await steps.walk(codes);
+  expect(end.status).toBe(200);
+  expect(end.headers['content-type']).toMatch(/^text\/html\b/);
+  expect(house.audits('device_confirmed').at(-1)).toMatchObject({ identity: ALICE, client: 'report-runner' });
+
+  house.clock.advance(codes.interval);
+  const exchanged = await house.ask({
+    path: '/authsvc/Authorize/Token',
+    method: 'POST',
+    headers: { 'content-type': FORM },
+    body: new URLSearchParams({
+      client_id: 'report-runner',
+      grant_type: DEVICE_GRANT,
+      device_code: codes.device_code,
+    }).toString(),
+  });
+  expect(exchanged.status, exchanged.text).toBe(200);
+  expect(exchanged.json['scope']).toBe('Files:read');
+  const call = await house.api('/files/1', String(exchanged.json['access_token']));
+  expect(call.json['headers']).toMatchObject({
+    'x-forwarded-user': ALICE,
+    'x-forwarded-scope': 'files:read',
+  });
+  expect((await house.refresh(String(exchanged.json['refresh_token']))).status).toBe(200);
+  expect((await steps.exchange(codes.device_code)).json).toMatchObject({ Error: 'invalid_grant' });
+});
+
+test('wire 4: a client certificate signs in on the page as well', async () => {
+  const steps = deviceSteps(house);
+  const codes = await steps.ask();
+  await steps.walk(codes, { as: house.people.alice });
+  expect((await steps.exchange(codes.device_code)).status).toBe(200);
+  expect(house.audits('sign_in').at(-1)).toMatchObject({ by: 'certificate', identity: ALICE });
+});
+
+test('wire 4: a person who may not have this scope finds no Approve on the page', async () => {
+  const steps = deviceSteps(house);
+  const codes = await steps.ask('report-runner', 'reports:write');
+  await expect(steps.walk(codes, { userName: 'bob' })).rejects.toThrow(/no form for "\/approve"/);
+  expect((await steps.exchange(codes.device_code)).json).toMatchObject({ Error: 'authorization_pending' });
+});
+
+test('wire 4: the page answers under an alias too', async () => {
+  const page = await house.ask({ path: '/Auth/Device' });
+  expect(page.status).toBe(200);
+  expect(page.headers['cache-control']).toMatch(/no-store/);
+});
+
+test('wire 4: the grant is kept at least until the code would have expired, so a code never works twice', async () => {
+  const lifetimes = withIntegration('report-runner', { grantLifetime: '30s', accessLifetime: '10s' });
+  await under(house, lifetimes, async () => {
+    const steps = deviceSteps(house);
+    const codes = await steps.ask();
+    await steps.confirm(codes);
+    expect((await steps.exchange(codes.device_code)).status).toBe(200);
+    for (let left = codes.expires_in; left > 0; left -= 20) {
+      house.clock.advance(20);
+      await house.gateway.store.sweep();
+      expect((await steps.exchange(codes.device_code)).json).toMatchObject({ Error: 'invalid_grant' });
+    }
+  });
+});
