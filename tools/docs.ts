@@ -2,6 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { renderJsonSchema, renderReference } from '../src/config/reference.ts';
+import { renderErrors } from './errors-page.ts';
 
 export interface GeneratedFile {
   /** From the root of the repository. */
@@ -13,6 +14,7 @@ export interface GeneratedFile {
 export const GENERATED: readonly GeneratedFile[] = [
   { file: 'docs/configuration.md', render: renderReference },
   { file: 'docs/configuration.schema.json', render: renderJsonSchema },
+  { file: 'docs/errors.md', render: renderErrors },
 ];
 
 export const pathOf = ({ file }: GeneratedFile): string =>
