@@ -21,8 +21,7 @@ const API_URL = `http://127.0.0.1:${API_PORT}`;
 
 export const command: Command = {
   name: 'demo',
-  summary:
-    'runs everything on this machine, with certificates, users and an API of its own, and tells how to try it',
+  summary: 'runs everything needed to try it on this machine, and tells how to',
   usage: ['gatehouse demo [--folder FOLDER]', 'npm start'],
   options: {
     folder: { type: 'string', value: 'FOLDER', help: 'where its files are kept (default: .gatehouse)' },

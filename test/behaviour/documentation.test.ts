@@ -1,0 +1,130 @@
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { gatehouse } from '../support/command-line.ts';
+import { type Demo, openDemo, openTerminal, temporaryFolder } from '../support/demo.ts';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const PAGES = [
+  'README.md',
+  'CONTRIBUTING.md',
+  'SECURITY.md',
+  'CHANGELOG.md',
+  ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => join('docs', name)),
+];
+const textOf = (page: string): string => readFileSync(join(ROOT, page), 'utf8');
+
+const blocksOf = (page: string, kind: string): string[] =>
+  [...textOf(page).matchAll(/^```(.*)\n([\s\S]*?)^```$/gm)].flatMap(([, info, text = '']) =>
+    info === kind ? [text] : [],
+  );
+
+interface Exchange {
+  readonly command: string;
+  readonly answer: string;
+}
+
+/** A transcript: commands after `$ `, continued after a backslash; everything else is what they printed. */
+function exchangesOf(transcript: string): Exchange[] {
+  const exchanges: { command: string; answer: string }[] = [];
+  for (const line of transcript.split(/(?<!\\)\n/)) {
+    if (line.startsWith('$ ')) exchanges.push({ command: line.slice(2), answer: '' });
+    else {
+      const last = exchanges.at(-1);
+      if (last !== undefined && line !== '') last.answer += `${line}\n`;
+    }
+  }
+  return exchanges;
+}
+
+/** `…` stands for anything within a line. */
+const shapeOf = (answer: string): RegExp =>
+  new RegExp(
+    `^${answer
+      .split('…')
+      .map((text) => RegExp.escape(text))
+      .join('.*')}$`,
+  );
+
+describe('transcripts in the documentation are what a reader would see', () => {
+  let demo: Demo;
+  let folder: string;
+  beforeAll(async () => {
+    folder = temporaryFolder();
+    demo = await openDemo(folder);
+  });
+  afterAll(async () => {
+    await demo.stop();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  const transcribed = PAGES.filter((page) => blocksOf(page, 'console executed').length > 0);
+  test('there are some', () => {
+    expect(transcribed).toEqual(expect.arrayContaining(['README.md', 'docs/start.md', 'docs/token-api.md']));
+  });
+
+  test.each(transcribed)('%s', async (page) => {
+    const terminal = openTerminal('/bin/sh');
+    try {
+      const program = `'${process.execPath}' '${join(ROOT, 'bin/gatehouse.js')}'`;
+      await terminal.run(`cd '${folder}'; gatehouse() { ${program} "$@"; }`);
+      if (page !== 'README.md') for (const command of demo.steps.get(0) ?? []) await terminal.run(command);
+      for (const { command, answer } of blocksOf(page, 'console executed').flatMap(exchangesOf)) {
+        const said = await terminal.run(command.replaceAll('https://localhost:8443', demo.url));
+        expect(said, command).toMatch(shapeOf(answer));
+      }
+    } finally {
+      terminal.close();
+    }
+  });
+
+  test.each(
+    PAGES.flatMap((page) => blocksOf(page, 'yaml checked').map((yaml, index) => ({ page, index, yaml }))),
+  )('the configuration in $page ($index) is sound', async ({ yaml }) => {
+    const place = mkdtempSync(join(tmpdir(), 'gatehouse-docs-'));
+    try {
+      cpSync(join(demo.folder, 'pki'), join(place, 'pki'), { recursive: true });
+      writeFileSync(join(place, 'gatehouse.yaml'), yaml);
+      const checked = await gatehouse(['check', '--config', join(place, 'gatehouse.yaml')]);
+      expect(checked).toMatchObject({ code: 0, stderr: '' });
+    } finally {
+      rmSync(place, { recursive: true, force: true });
+    }
+  });
+
+  test('the story in the README begins as the printed one does', () => {
+    const [first = ''] = blocksOf('README.md', 'console executed');
+    const shown = exchangesOf(first).map(({ command }) => command);
+    const printed = [...(demo.steps.get(0) ?? []), ...(demo.steps.get(1) ?? [])].map((line) => line.slice(2));
+    expect(shown.slice(1, 3)).toEqual(printed.slice(1, 3));
+    expect(shown[3]?.replaceAll(/\s+/g, ' ')).toBe(printed[3]?.replaceAll(/\s+/g, ' '));
+  });
+});
+
+describe('the documentation holds together', () => {
+  test('the README has the two commands, exactly so', () => {
+    const commands = blocksOf('README.md', 'sh').map((text) => text.trim());
+    expect(commands).toEqual(['npm ci && npm start', 'npm ci && npm test']);
+  });
+
+  test.each(PAGES)('%s: links lead somewhere', (page) => {
+    const broken = [...textOf(page).matchAll(/\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)/g)].flatMap(
+      ([, to = '']) => {
+        try {
+          const at = resolve(ROOT, dirname(page), to);
+          readdirSync(dirname(at));
+          if (/\.\w+$/.test(to)) readFileSync(at);
+          else readdirSync(at);
+          return [];
+        } catch {
+          return [to];
+        }
+      },
+    );
+    expect(broken).toEqual([]);
+  });
+});
