@@ -180,8 +180,7 @@ function factsOf(settings: Settings, made: DemoFolder, api: DemoApi) {
     curl: spawnSync('curl', ['--version'], { stdio: 'ignore', timeout: 5_000 }).status === 0,
     program: programFrom(made.folder),
     password: made.passwords['bob'],
-    renewed:
-      made.fresh || made.renewed.length === 0 ? '' : ` Renewed certificates: ${made.renewed.join(', ')}.`,
+    renewed: made.fresh ? '' : made.renewed.join(', '),
   };
 }
 

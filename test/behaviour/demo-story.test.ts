@@ -52,6 +52,12 @@ describe.each([
 
   test('a certificate buys a token that opens the API, and only what its scope says', async () => {
     expect(demo.printed().includes('curl -sS')).toBe(curl);
+    // Wider lines are broken by terminals, and then also where they are pasted. Paths are as long as they are.
+    for (const line of demo
+      .printed()
+      .split('\n')
+      .filter((text) => !/ cd | files {4}| ask\(\)/.test(text)))
+      expect(line.length, line).toBeLessThan(96);
     expect((await paste(0)).join('')).toBe('');
     const [granted = ''] = await paste(1);
     expect(granted).toMatch(/^\{"access_token":"[^"]+".*"identity":"local:\{[^}]+\}"\} {2}\[200\]\n$/);
@@ -72,7 +78,8 @@ describe.each([
   });
 
   test('a device gets its token once bob has said yes on the page', async () => {
-    const [asked = '', address = '', who = '', early = ''] = await paste(6);
+    const [asked = '', address = '', who = ''] = await paste(6);
+    const [early = ''] = await paste(7);
     expect(asked).toMatch(/"device_code":"[^"]+".*\[200\]\n$/);
     expect(early).toMatch(/"Error":"authorization_pending".*\[400\]\n$/);
 
@@ -81,11 +88,11 @@ describe.each([
     expect(page.startsWith(`${demo.url}/authsvc/device?user_code=`)).toBe(true);
     expect(await browser.open(page)).toContain('user_code');
     expect(await browser.submit('/device')).toContain('current-password');
-    const [, user_name = '', password = ''] = /sign in as (\w+), password (\S+);/.exec(who) ?? [];
+    const [, user_name = '', password = ''] = /sign in as (\w+), password (\S+)/.exec(who) ?? [];
     expect(await browser.submit('/sign-in', { user_name, password })).toContain('Report runner');
     expect(await browser.submit('/approve')).toContain('return to your device');
 
-    const exchange = demo.steps.get(6)?.at(-1) ?? '';
+    const exchange = demo.steps.get(7)?.[0] ?? '';
     const exchanged = await until('the token of the device', async () => {
       const said = await terminal.run(exchange);
       return said.includes('authorization_pending') ? undefined : said;
@@ -127,7 +134,7 @@ describe('the folder of the demo', () => {
     const second = await openDemo(folder);
     ends.push(() => second.stop());
     expect(kept.map((file) => readFileSync(join(first.folder, file), 'utf8'))).toEqual(before);
-    const password = (text: string) => /password ([a-z-]+);/.exec(text)?.[1];
+    const password = (text: string) => /password ([a-z-]+)/.exec(text)?.[1];
     expect(password(second.printed())).toMatch(/^[a-z]{4}-[a-z]{4}-[a-z]{4}$/);
     expect(password(second.printed())).toBe(password(first.printed()));
   });

@@ -62,7 +62,7 @@ export async function openDemo(
   const { child, printed } = startDemo(cwd, { args, env });
   await until('the story', () => {
     if (child.exitCode !== null) throw new Error(`the demo ended with ${child.exitCode}: ${printed()}`);
-    return printed().includes('Ctrl-C here ends') || undefined;
+    return printed().includes('What happens is told below.') || undefined;
   });
   return {
     url: /gatehouse runs: (\S+)/.exec(printed())?.[1] ?? '',
@@ -84,10 +84,10 @@ function stepsOf(text: string): ReadonlyMap<number, readonly string[]> {
   const steps = new Map<number, string[]>();
   let number = 0;
   // A command goes on after a backslash at the end of its line.
-  for (const command of text.split(/(?<!\\)\n/).filter((line) => line.startsWith('  '))) {
-    const title = /^ {2}# (\d+)\. /.exec(command);
+  for (const command of text.split(/(?<!\\)\n/).filter((line) => line.startsWith('    '))) {
+    const title = /^ {4}# (\d+)\. /.exec(command);
     if (title) number = Number(title[1]);
-    else steps.set(number, [...(steps.get(number) ?? []), command]);
+    else steps.set(number, [...(steps.get(number) ?? []), command.slice(4)]);
   }
   return steps;
 }
