@@ -26,7 +26,7 @@ export function story(facts: StoryFacts): string {
     ...(facts.apiUrl === undefined ? [] : [`  demo API        ${facts.apiUrl}`]),
     `  its files       ${folder}`,
     ...(facts.renewed === '' ? [] : [`  renewed         ${facts.renewed}`]),
-    'gatehouse.yaml there is a configuration to start from; save it, and the change is in force.',
+    'gatehouse.yaml there is a configuration to start from. Changes count once saved.',
     '',
     'Paste this into another terminal, line by line or all at once:',
     '',
