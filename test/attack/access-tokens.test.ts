@@ -1,0 +1,326 @@
+import { createHmac, createPublicKey, generateKeyPairSync } from 'node:crypto';
+import { CompactSign, exportJWK } from 'jose';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { base64url, keysOf, openJwt, signAs } from '../support/forge.ts';
+import { type House, openHouse, type TokenGrant } from '../support/house.ts';
+
+/** Rows T01–T14: tokens that are not ours, or not as we write them. What is signed is signed with the real key. */
+let house: House;
+let good: TokenGrant;
+beforeAll(async () => {
+  house = await openHouse();
+  good = await house.grant();
+});
+afterAll(() => house.close());
+
+const call = async (token: string, path = '/files/1'): Promise<number> =>
+  (await house.api(path, token)).status;
+const refused = async (token: string, why = ''): Promise<void> => {
+  const reply = await house.api('/files/1', token);
+  expect(reply.status, `${why} ${token.slice(0, 80)}`).toBe(401);
+  expect(reply.headers['www-authenticate'], why).toContain('error="invalid_token"');
+};
+/** What a token made now would say. */
+const claims = (): Readonly<Record<string, unknown>> => {
+  const now = Math.floor(house.clock.now());
+  return { ...openJwt(good.access_token).claims, iat: now, exp: now + 600 };
+};
+/** The good token with some claims changed, under its real header and key. */
+const signed = (changed: Readonly<Record<string, unknown>>): string =>
+  signAs(keysOf(house), JSON.stringify({ ...claims(), ...changed }));
+const headed = (changed: Readonly<Record<string, unknown>>): string =>
+  signAs(keysOf(house), JSON.stringify(claims()), changed);
+const kid = (): string => keysOf(house).signing[0]?.kid ?? '';
+const publicKey = () => createPublicKey({ key: keysOf(house).signing[0]?.jwk ?? {}, format: 'jwk' });
+
+test('what is forged here without a change is accepted, so the refusals below are for the change alone', async () => {
+  expect(await call(signed({}))).toBe(200);
+  expect(await call(good.access_token)).toBe(200);
+});
+
+describe('header', () => {
+  test('T01: alg none in any case, with and without a signature', async () => {
+    const [, payload, signature] = openJwt(good.access_token).parts;
+    for (const alg of ['none', 'None', 'nOnE', 'NONE', ''])
+      for (const header of [{ alg, typ: 'at+jwt', kid: kid() }, { alg }])
+        for (const last of ['', signature]) await refused(`${base64url(header)}.${payload}.${last}`, alg);
+  });
+
+  test('T02: HS256 keyed with our public key', async () => {
+    const pem = publicKey().export({ type: 'spki', format: 'pem' });
+    const der = publicKey().export({ type: 'spki', format: 'der' });
+    const raw = Buffer.from(String(publicKey().export({ format: 'jwk' }).x), 'base64url');
+    const [, payload] = openJwt(good.access_token).parts;
+    for (const secret of [pem, pem.trim(), ` ${pem}`, `${pem}\n`, der, raw])
+      for (const header of [
+        { alg: 'HS256', typ: 'at+jwt', kid: kid() },
+        { alg: 'EdDSA', typ: 'at+jwt', kid: kid() },
+      ]) {
+        const input = `${base64url(header)}.${payload}`;
+        await refused(`${input}.${createHmac('sha256', secret).update(input).digest('base64url')}`);
+      }
+  });
+
+  test('T03: another key under our kid, by EdDSA, ES256 and RS256', async () => {
+    const body = Buffer.from(JSON.stringify(claims()));
+    const keys = [
+      ['EdDSA', generateKeyPairSync('ed25519').privateKey],
+      ['ES256', generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey],
+      ['RS256', generateKeyPairSync('rsa', { modulusLength: 2_048 }).privateKey],
+    ] as const;
+    for (const [alg, key] of keys)
+      await refused(
+        await new CompactSign(body).setProtectedHeader({ alg, typ: 'at+jwt', kid: kid() }).sign(key),
+        alg,
+      );
+  });
+
+  test('T04: a kid that is a path, an injection, huge, a number, missing or unknown', async () => {
+    for (const wrong of [
+      '../../dev/null',
+      "' or 1=1",
+      'x'.repeat(5_000),
+      7,
+      undefined,
+      'unknown',
+      `${kid()} `,
+      '__proto__',
+      null,
+    ])
+      await refused(headed({ kid: wrong }), String(wrong));
+  });
+
+  test('T05: a key brought along in jwk, jku, x5u or x5c', async () => {
+    const own = generateKeyPairSync('ed25519');
+    const jwk = await exportJWK(own.publicKey);
+    const body = Buffer.from(JSON.stringify(claims()));
+    for (const brought of [
+      { jwk },
+      { jku: 'https://127.0.0.1:1/jwks.json' },
+      { x5u: 'https://127.0.0.1:1/x.pem' },
+      { x5c: [house.ca.der.toString('base64')] },
+    ]) {
+      const header = { alg: 'EdDSA', typ: 'at+jwt', kid: kid(), ...brought };
+      await refused(await new CompactSign(body).setProtectedHeader(header).sign(own.privateKey));
+      // Even with our own signature: a header we never write is not ours.
+      await refused(headed(brought));
+    }
+  });
+
+  test('T06: crit and b64', async () => {
+    for (const more of [{ crit: ['x'], x: 1 }, { crit: ['b64'], b64: false }, { crit: [] }, { b64: true }])
+      await refused(headed(more), JSON.stringify(more));
+  });
+
+  test('T08: a typ that is missing, JWT or rt+jwt; a refresh token as access token; an access token as refresh token', async () => {
+    for (const typ of [undefined, 'JWT', 'jwt', 'rt+jwt', 'AT+JWT', 'application/at+jwt'])
+      await refused(headed({ typ }), String(typ));
+    await refused(good.refresh_token);
+    expect(await house.refresh(good.access_token)).toMatchObject({
+      status: 400,
+      json: { Error: 'invalid_grant' },
+    });
+  });
+});
+
+describe('claims', () => {
+  test('T07: iss wrong, aud wrong, aud an array with ours and another', async () => {
+    const ours = String(claims()['iss']);
+    for (const iss of [`${ours}/`, ours.toUpperCase(), 'https://evil.test', undefined, [ours], null])
+      await refused(signed({ iss }), `iss ${String(iss)}`);
+    for (const aud of [
+      'https://evil.test',
+      undefined,
+      [ours, 'https://evil.test'],
+      [ours],
+      `${ours} x`,
+      null,
+    ])
+      await refused(signed({ aud }), `aud ${String(aud)}`);
+  });
+
+  test('T09: exp now, a second ago, as a string, absent, infinite, negative, a fraction', async () => {
+    const now = Math.floor(house.clock.now());
+    for (const exp of [
+      now,
+      now - 1,
+      String(now + 600),
+      undefined,
+      1e300,
+      -1,
+      now + 600.5,
+      null,
+      true,
+      [now + 600],
+    ])
+      await refused(signed({ exp }), `exp ${String(exp)}`);
+  });
+
+  test('T09: a token works up to the second before exp and not at exp', async () => {
+    const { access_token, expires } = await house.grant();
+    house.clock.advance(expires - house.clock.now() - 0.5);
+    expect(await call(access_token)).toBe(200);
+    house.clock.advance(0.5);
+    await refused(access_token);
+  });
+
+  test('T10: nbf or iat 4 s ahead is allowed, 60 s ahead is not', async () => {
+    const now = Math.floor(house.clock.now());
+    for (const name of ['nbf', 'iat']) {
+      expect(await call(signed({ [name]: now + 4 })), name).toBe(200);
+      await refused(signed({ [name]: now + 60 }), name);
+      await refused(signed({ [name]: String(now) }), name);
+    }
+    const later = signed({ iat: now + 60 });
+    await refused(later);
+    house.clock.advance(60);
+    expect(await call(later), 'it was not remembered as refused').toBe(200);
+  });
+
+  test('T14: a claim name that stands twice', async () => {
+    const text = JSON.stringify(claims());
+    const twice = (more: string): string => signAs(keysOf(house), text.replace(/}$/, `,${more}}`));
+    expect(await call(signAs(keysOf(house), text))).toBe(200);
+    for (const more of [
+      '"aud":"https://evil.test"',
+      `"aud":${JSON.stringify(claims()['aud'])}`,
+      '"scope":"reports:write"',
+      '"exp":9999999999',
+      '"\\u0065xp":9999999999',
+    ])
+      await refused(twice(more), more);
+  });
+
+  test('T14: what is not one JSON object of the right types', async () => {
+    for (const text of ['', 'null', '[]', '7', '"x"', '{}', '{', '\u{feff}{}'])
+      await refused(signAs(keysOf(house), text), text);
+    for (const changed of [
+      { sub: 7 },
+      { sub: undefined },
+      { client_id: ['report-runner'] },
+      { gid: null },
+      { gen: '1' },
+      { gen: 1.5 },
+      { scope: ['files:read'] },
+      { cnf: {} },
+      { cnf: 'x' },
+      { cnf: null },
+    ])
+      await refused(signed(changed), JSON.stringify(changed));
+  });
+
+  test('T16: scopes compare as words: resource without case, permission exactly, never by prefix', async () => {
+    const opened = async (scope: string): Promise<number> => call(signed({ scope }));
+    expect(await opened('Files:read')).toBe(200);
+    expect(await opened('files:read;reports:write')).toBe(200);
+    for (const scope of ['files:readwrite', 'files:rea', 'files', 'file:read', 'filesx:read', 'reports:read'])
+      expect(await opened(scope), scope).toBe(403);
+    for (const scope of [
+      'files:Read',
+      'files:read,',
+      'files: read',
+      '*:*',
+      'files:*',
+      '',
+      ' ',
+      'files:read ',
+      'reports:read files:read',
+    ])
+      expect(await opened(scope), scope).toBe(401);
+  });
+
+  test('T16: a token that says more than its integration may have opens no more', async () => {
+    const wide = signed({ client_id: 'other-app', scope: 'files:read;reports:write' });
+    expect(await call(wide, '/other/1')).toBe(200);
+    expect(await call(wide, '/reports/1')).toBe(403);
+  });
+
+  test('T18: a token of one integration on a route for another is 403', async () => {
+    const { access_token } = await house.grant();
+    expect(await call(access_token, '/other/1')).toBe(403);
+    expect(await call((await house.grant({ clientId: 'other-app' })).access_token, '/other/1')).toBe(200);
+  });
+});
+
+describe('spelling', () => {
+  /** Other spellings of the same token, as some parsers would read it. */
+  const spellings = (token: string): readonly (readonly [string, string])[] => {
+    const [header, payload, signature] = openJwt(token).parts;
+    const last = signature.at(-1) ?? '';
+    const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
+    const sibling = alphabet[alphabet.indexOf(last) ^ 1] ?? '';
+    const body = signature.slice(0, -1);
+    const standard = (part: string): string => part.replaceAll('-', '+').replaceAll('_', '/');
+    return [
+      ['last unused bit', `${header}.${payload}.${body}${sibling}`],
+      ['padding', `${token}=`],
+      ['two paddings', `${token}==`],
+      ['padding inside', `${header}=.${payload}.${signature}`],
+      ['four segments', `${token}.`],
+      ['four segments with one', `${token}.e30`],
+      ['five segments', `${token}..`],
+      ['leading dot', `.${token}`],
+      ['empty header', `.${payload}.${signature}`],
+      ['empty payload', `${header}..${signature}`],
+      ['empty signature', `${header}.${payload}.`],
+      ['no signature', `${header}.${payload}`],
+      ['only dots', '..'],
+      ['standard alphabet', `${standard(header)}.${standard(payload)}.${standard(`${body}-`)}`],
+      ['a tilde', `${token}~`],
+      ['one character less', token.slice(0, -1)],
+      ['one character more', `${token}A`],
+    ];
+  };
+  const RAW = [
+    ['trailing space', (token: string) => `Bearer ${token} `],
+    ['trailing tab', (token: string) => `Bearer ${token}\t`],
+    ['two spaces', (token: string) => `Bearer  ${token}`],
+    ['a tab', (token: string) => `Bearer\t${token}`],
+    ['a space inside', (token: string) => `Bearer ${token.slice(0, 50)} ${token.slice(50)}`],
+    ['quotes', (token: string) => `Bearer "${token}"`],
+    ['another scheme', (token: string) => `Token ${token}`],
+    ['no scheme', (token: string) => token],
+  ] as const;
+
+  test('T12: every other spelling of a good token is refused, before and after the good one was seen', async () => {
+    const fresh = await house.grant();
+    for (const [name, spelled] of spellings(fresh.access_token)) await refused(spelled, name);
+    expect(await call(fresh.access_token)).toBe(200);
+    for (const [name, spelled] of spellings(fresh.access_token)) await refused(spelled, name);
+  });
+
+  test('T12: white space around the token in the header never makes it another token', async () => {
+    const { access_token } = await house.grant();
+    for (const [name, write] of RAW) {
+      const { status } = await house.ask({
+        path: '/files/1',
+        headers: { authorization: write(access_token) },
+      });
+      // RFC 9110 §5.5: white space around a field value is not part of it; a parser takes it off.
+      expect(status, name).toBe(name.startsWith('trailing') ? 200 : 401);
+    }
+  });
+
+  test('T12: the scheme name is taken in any case', async () => {
+    for (const scheme of ['bearer', 'BEARER', 'bEaReR']) {
+      const headers = { authorization: `${scheme} ${(await house.grant()).access_token}` };
+      expect((await house.ask({ path: '/files/1', headers })).status).toBe(200);
+    }
+  });
+
+  test('T13: a revoked token is refused in every spelling', async () => {
+    const { access_token } = await house.grant();
+    expect(await call(access_token)).toBe(200);
+    const headers = { authorization: `Bearer ${access_token}` };
+    expect((await house.ask({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
+    await refused(access_token);
+    for (const [name, spelled] of spellings(access_token)) await refused(spelled, name);
+    for (const [name, write] of RAW) {
+      const { status } = await house.ask({
+        path: '/files/1',
+        headers: { authorization: write(access_token) },
+      });
+      expect(status, name).toBe(401);
+    }
+  });
+});
