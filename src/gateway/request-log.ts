@@ -19,13 +19,15 @@ export const requestLog =
       decision,
       reason,
       identity,
-      client: clientId,
+      client: clientId?.slice(0, MAX_CLIENT_ID),
       grant: grantId,
       upstream,
     });
   };
 
 const MAX_PATH = 512;
+/** As long as a client id can be; a stranger may send a longer one. */
+const MAX_CLIENT_ID = 256;
 
 const pathOf = (url = ''): string => {
   const query = url.indexOf('?');
