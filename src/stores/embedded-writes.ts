@@ -45,7 +45,7 @@ export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): Write
   let waiting: Waiting[] = [];
   let running: Promise<void> | undefined;
   let closed = false;
-  const failures: Partial<Record<Purpose, { readonly fault: Fault; readonly at: number }>> = {};
+  const failures: Partial<Record<Purpose, { readonly fault: Fault; at: number }>> = {};
   let recovered: Epoch = 0;
 
   const failed = (purpose: Purpose, fault: Fault, at: number): void => {
@@ -58,13 +58,6 @@ export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): Write
   };
 
   const send = async (batch: readonly Waiting[]): Promise<void> => {
-    const limit = setTimeout(() => {
-      const seconds = FLUSH_LIMIT_MS / 1000;
-      const fault = new Fault('store_unavailable', `the disk did not confirm a write in ${seconds} s`);
-      for (const purpose of PURPOSES) failed(purpose, fault, Number.POSITIVE_INFINITY);
-      for (const one of [...batch, ...waiting]) one.reject(fault);
-      waiting = [];
-    }, FLUSH_LIMIT_MS);
     await Promise.all(
       batch.map(async ({ change, purpose, resolve, reject }) => {
         try {
@@ -77,7 +70,6 @@ export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): Write
         }
       }),
     );
-    clearTimeout(limit);
   };
 
   /** The part of a batch there is space for; the rest is refused, the least useful first. */
@@ -103,13 +95,32 @@ export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): Write
     return [];
   };
 
+  /** Making space and flushing together have a time; whoever waits beyond it, or comes until it is over, is told. */
+  const handle = async (batch: readonly Waiting[]): Promise<void> => {
+    let late = false;
+    const limit = setTimeout(() => {
+      late = true;
+      const seconds = FLUSH_LIMIT_MS / 1000;
+      const fault = new Fault('store_unavailable', `the disk did not confirm a write in ${seconds} s`);
+      for (const purpose of PURPOSES) failed(purpose, fault, Number.POSITIVE_INFINITY);
+      for (const one of [...batch, ...waiting]) one.reject(fault);
+      waiting = [];
+    }, FLUSH_LIMIT_MS);
+    const fit = await fitting(batch);
+    // Nobody waits for these any more, and they were told that it failed.
+    if (!late) await send(fit);
+    clearTimeout(limit);
+    // The disk answers again, to every purpose: also to those that had nothing in this batch.
+    for (const failure of Object.values(failures)) failure.at = Math.min(failure.at, performance.now());
+  };
+
   const run = async (): Promise<void> => {
     while (waiting.length > 0) {
       // A turn of the event loop, so that everyone answered by the last batch can join this one.
       await new Promise(setImmediate);
       const batch = waiting.slice(0, MAX_BATCH);
       waiting = waiting.slice(MAX_BATCH);
-      await send(await fitting(batch));
+      await handle(batch);
     }
     running = undefined;
   };
