@@ -1,4 +1,4 @@
-import { redact } from './redact.ts';
+import { redactValue } from './redact.ts';
 
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
 export type LogValue = string | number | boolean | null | undefined | readonly string[];
@@ -54,19 +54,16 @@ export function createLogger({
   now = () => new Date(),
   fields: everywhere = {},
 }: LoggerOptions): Logger {
+  const constant = Object.entries(everywhere);
   const line = format === 'json' ? jsonLine : textLine;
   const emit = (at: LogLevel, event: string, fields: LogFields, audit: boolean): void => {
     if (!audit && RANK[at] < RANK[level]) return;
-    write(
-      line({
-        time: now().toISOString(),
-        level: at,
-        ...(audit && { audit: true }),
-        event,
-        ...everywhere,
-        ...redact(fields),
-      }),
-    );
+    const entry: Record<string, LogValue> = { time: now().toISOString(), level: at };
+    if (audit) entry['audit'] = true;
+    entry['event'] = event;
+    for (const [name, value] of constant) entry[name] = value;
+    for (const name of Object.keys(fields)) entry[name] = redactValue(name, fields[name]);
+    write(line(entry));
   };
   return {
     debug: (event, fields = {}) => emit('debug', event, fields, false),

@@ -14,7 +14,7 @@ import type { KeyringFile, SealingEntry, SigningAlgorithm, SigningEntry } from '
 export interface SigningKey {
   readonly kid: string;
   readonly alg: SigningAlgorithm;
-  readonly privateKey: CryptoKey;
+  readonly privateKey: KeyObject;
   readonly publicKey: CryptoKey;
   /** The one protected header tokens of this key have, as it stands in the token. */
   readonly header: string;
@@ -104,7 +104,7 @@ function openSigning(entry: SigningEntry): SigningKey {
   return {
     kid,
     alg,
-    privateKey: privateKey.toCryptoKey(CURVES[alg], false, ['sign']),
+    privateKey,
     publicKey: createPublicKey(privateKey).toCryptoKey(CURVES[alg], false, ['verify']),
     header: Buffer.from(JSON.stringify(protectedHeader(kid, alg))).toString('base64url'),
     activeFrom: entry.activeFrom,
@@ -112,7 +112,7 @@ function openSigning(entry: SigningEntry): SigningKey {
   };
 }
 
-export const protectedHeader = (kid: string, alg: SigningAlgorithm) => ({ alg, typ: 'at+jwt', kid }) as const;
+const protectedHeader = (kid: string, alg: SigningAlgorithm) => ({ alg, typ: 'at+jwt', kid }) as const;
 
 const openSealing = (entry: SealingEntry): SealingKey => ({
   kid: entry.kid,

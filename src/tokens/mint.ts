@@ -22,7 +22,7 @@ export function createMint({ keyring, publicUrl, remembered }: MintOptions): Tok
       if (signing === undefined || sealing === undefined)
         throw new Error('the current keys are in the keyring');
       return {
-        accessToken: await signAccessToken(signing, publicUrl, grant),
+        accessToken: signAccessToken(signing, publicUrl, grant),
         refreshToken: sealRefreshToken(sealing, grant.id, grant.generation),
       };
     },
