@@ -73,6 +73,9 @@ export type RefreshVerdict =
   | { readonly kind: 'reused'; readonly grant: Grant }
   | { readonly kind: 'refused'; readonly refusal: Refusal };
 
+/** Seconds from judging a rotation to its answer, at most, on a busy machine: the record knows only when it was judged. */
+const ROTATION_TAKES = 1;
+
 const refuse = (refusal: Refusal): RefreshVerdict => ({ kind: 'refused', refusal });
 
 /**
@@ -109,13 +112,20 @@ export function judgeRefresh(grant: Grant, attempt: RefreshAttempt): RefreshVerd
     };
 
   if (generation === grant.generation - 1) {
-    const windowOpened = Math.max(grant.rotatedAt, attempt.servingSince);
-    if (now < windowOpened + attempt.retryWindow) return { kind: 'repeated', grant };
-    // It was on its way before the rotation that spent it: it lost a race, nobody replayed it.
-    if (attempt.arrivedAt <= grant.rotatedAt)
+    if (inRetryWindow(grant, attempt)) return { kind: 'repeated', grant };
+    // On its way together with the one that spent it, it lost a race; nobody replayed it.
+    if (attempt.arrivedAt <= grant.rotatedAt + ROTATION_TAKES)
       return refuse({ reason: 'refresh_token_spent', grantId: grant.id });
   }
   return { kind: 'reused', grant };
+}
+
+function inRetryWindow(grant: Grant, { now, retryWindow, servingSince }: RefreshAttempt): boolean {
+  // A time far ahead of the clock is from before the clock was set back. It would hold the window open until then.
+  const isPast = (time: Epoch): boolean => time <= now + retryWindow;
+  if (!isPast(grant.rotatedAt)) return false;
+  const opened = isPast(servingSince) ? Math.max(grant.rotatedAt, servingSince) : grant.rotatedAt;
+  return now < opened + retryWindow;
 }
 
 export function revoked(grant: Grant, now: Epoch): Grant {

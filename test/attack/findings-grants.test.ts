@@ -1,4 +1,5 @@
 import { describe, expect, test, vi } from 'vitest';
+import { type Grant, judgeRefresh } from '../../src/domain/grant.ts';
 import { redactText } from '../../src/observability/redact.ts';
 import { Fault } from '../../src/ports/fault.ts';
 import { writeLine } from '../../src/stores/embedded-writes.ts';
@@ -57,6 +58,68 @@ describe('a disk that stalls and comes back', () => {
     } finally {
       vi.useRealTimers();
     }
+  });
+});
+
+describe('refresh, when clocks and clients are not as they should be', () => {
+  test('window 0: eight refreshes of one token at about the same time end no grant', async () => {
+    await using house = await opened((settings) => ({
+      ...settings,
+      tokens: { refresh: { retryWindow: '0s' } },
+    }));
+    const { refresh_token } = await house.grant();
+    const replies = await Promise.all(
+      Array.from({ length: 8 }, async (_, place) => {
+        await new Promise((resolve) => setTimeout(resolve, place));
+        return house.refresh(refresh_token);
+      }),
+    );
+    const [winner, ...others] = replies.filter(({ status }) => status === 200);
+    expect(others).toEqual([]);
+    expect((await house.refresh(String(winner?.json['refresh_token']))).status).toBe(200);
+    house.clock.advance(3);
+    await house.refresh(refresh_token);
+    expect(house.audits('refresh_reuse')).toHaveLength(1);
+  });
+
+  test('a clock that was a day ahead at our start does not hold the retry window open for a day', () => {
+    const now = 1_800_000_000;
+    const keys = { signing: 's1', sealing: 'm1' };
+    const grant: Grant = {
+      id: 'g1',
+      clientId: 'lab',
+      identity: 'local:{42}',
+      grantType: 'certificate',
+      scope: 'files:read',
+      issuedAt: now - 600,
+      refreshUntil: now + 86_400,
+      generation: 2,
+      rotatedAt: now - 60,
+      accessExpires: now + 600,
+      keys,
+    };
+    const attempt = {
+      clientId: 'lab',
+      generation: 1,
+      now,
+      arrivedAt: now,
+      retryWindow: 10,
+      accessLifetime: 3_600,
+      keys,
+    };
+    expect(judgeRefresh(grant, { ...attempt, servingSince: now + 86_400 }).kind).toBe('reused');
+    // A clock that was corrected by a little is no reason to take a client's retry for theft.
+    expect(judgeRefresh(grant, { ...attempt, servingSince: now + 2 }).kind).toBe('repeated');
+  });
+
+  test('a spent token gets nothing when the clock was set back after it was spent, and costs nobody the grant', async () => {
+    await using house = await opened();
+    house.clock.advance(86_400);
+    const first = await house.grant();
+    const second = await house.refresh(first.refresh_token);
+    house.clock.advance(-86_400);
+    expect((await house.refresh(first.refresh_token)).json['Error']).toBe('invalid_grant');
+    expect((await house.refresh(String(second.json['refresh_token']))).status).toBe(200);
   });
 });
 
