@@ -42,6 +42,8 @@ export interface House {
   /** Changes the settings as a reload would. */
   reload(change: (settings: SettingsInput) => SettingsInput): Promise<void>;
   audits(event: string): LogLine[];
+  /** Closes the gateway and opens it again on the same folder, perhaps with something done in between. */
+  restart(meanwhile?: () => void | Promise<void>): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -200,7 +202,8 @@ export async function openHouse(change: Change = (settings) => settings): Promis
     format: 'json',
     write: (line) => void log.push(JSON.parse(line) as LogLine),
   });
-  const gateway = await openGateway({ settings: settingsIn(folder, given), log: logger, now });
+  const open = (): Promise<Gateway> => openGateway({ settings: settingsIn(folder, given), log: logger, now });
+  let gateway = await open();
   const agents = new Map<Certified | undefined, Agent>();
   const agentOf = (as: Certified | undefined): Agent => {
     const agent =
@@ -253,9 +256,15 @@ export async function openHouse(change: Change = (settings) => settings): Promis
   return {
     folder,
     ca,
-    port: gateway.port,
-    adminPort: gateway.adminPort ?? 0,
-    gateway,
+    get port() {
+      return gateway.port;
+    },
+    get adminPort() {
+      return gateway.adminPort ?? 0;
+    },
+    get gateway() {
+      return gateway;
+    },
     people: { alice, bob },
     log,
     upstream,
@@ -285,6 +294,13 @@ export async function openHouse(change: Change = (settings) => settings): Promis
       given = wanted;
     },
     audits: (event) => log.filter((line) => line.audit === true && line.event === event),
+    async restart(meanwhile) {
+      for (const agent of agents.values()) agent.destroy();
+      agents.clear();
+      await gateway.close();
+      await meanwhile?.();
+      gateway = await open();
+    },
     async close() {
       for (const agent of agents.values()) agent.destroy();
       await gateway.close();

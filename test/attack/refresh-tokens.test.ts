@@ -1,0 +1,414 @@
+import { connect } from 'node:tls';
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { FORM } from '../support/device-steps.ts';
+import { type Failure, failing } from '../support/fault-injection.ts';
+import { keysOf, openRefresh, sealRefresh } from '../support/forge.ts';
+import { type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
+import { under, withIntegration, withoutIntegration, withTokens, withUser } from '../support/reconfigure.ts';
+
+let house: House;
+beforeAll(async () => {
+  house = await openHouse();
+});
+afterAll(() => house.close());
+
+const INVALID_GRANT = { status: 400, json: { Error: 'invalid_grant' } };
+const read = (reply: Reply): TokenGrant => {
+  expect(reply.status, reply.text).toBe(200);
+  return reply.json as unknown as TokenGrant;
+};
+const rotated = async (token: string): Promise<TokenGrant> => read(await house.refresh(token));
+const call = async (token: string): Promise<number> => (await house.api('/files/1', token)).status;
+const reuses = (grant: TokenGrant) =>
+  house.audits('refresh_reuse').filter((line) => line['grant'] === openRefresh(grant.refresh_token).grantId);
+/** The family is over: no generation refreshes, no access token works, and the audit log says why. */
+async function expectFamilyEnded(...generations: readonly TokenGrant[]): Promise<void> {
+  for (const grant of generations) {
+    expect(await house.refresh(grant.refresh_token)).toMatchObject(INVALID_GRANT);
+    expect(await call(grant.access_token)).toBe(401);
+  }
+}
+
+describe('retry and theft', () => {
+  test('R01: the predecessor again after 5 s gets the same strings and the same refresh_until', async () => {
+    const first = await house.grant();
+    const second = await rotated(first.refresh_token);
+    house.clock.advance(5);
+    const again = await rotated(first.refresh_token);
+    expect(again.refresh_token).toBe(second.refresh_token);
+    expect(again.access_token).toBe(second.access_token);
+    expect(again.refresh_until).toBe(first.refresh_until);
+    expect(again.expires).toBe(second.expires);
+    expect((await rotated(second.refresh_token)).refresh_token).not.toBe(second.refresh_token);
+  });
+
+  test('R02: the predecessor of a predecessor ends the family at once', async () => {
+    const first = await house.grant();
+    const second = await rotated(first.refresh_token);
+    const third = await rotated(second.refresh_token);
+    expect(await house.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+    await expectFamilyEnded(third, second, first);
+    expect(reuses(first)[0]).toMatchObject({ action: 'grant ended' });
+  });
+
+  test('R02: once the successor was used, the predecessor is a theft even within the window', async () => {
+    const first = await house.grant();
+    const second = await rotated(first.refresh_token);
+    await rotated(second.refresh_token);
+    const third = await rotated(second.refresh_token);
+    expect(await house.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+    await expectFamilyEnded(third);
+  });
+
+  test('R03: the predecessor after the window ends the family', async () => {
+    const first = await house.grant();
+    const second = await rotated(first.refresh_token);
+    house.clock.advance(11);
+    expect(await house.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+    await expectFamilyEnded(second, first);
+    expect(reuses(first)).toHaveLength(1);
+  });
+
+  test('R04: a retry every second never slides the window: it closes 10 s after the rotation', async () => {
+    const first = await house.grant();
+    const second = await rotated(first.refresh_token);
+    const start = house.clock.now();
+    let lastGood = 0;
+    for (let turn = 0; turn < 100; turn += 1) {
+      house.clock.advance(1);
+      const reply = await house.refresh(first.refresh_token);
+      if (reply.status === 200) lastGood = house.clock.now() - start;
+      else expect(reply).toMatchObject(INVALID_GRANT);
+    }
+    expect(lastGood).toBeGreaterThanOrEqual(8.5);
+    expect(lastGood).toBeLessThan(11);
+    await expectFamilyEnded(second);
+  });
+
+  test('R04: reuse: reject only refuses, with an audit line, and the rightful holder goes on', async () => {
+    await under(house, withTokens({ refresh: { reuse: 'reject' } }), async () => {
+      const first = await house.grant();
+      const second = await rotated(first.refresh_token);
+      house.clock.advance(11);
+      expect(await house.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+      expect(reuses(first)[0]).toMatchObject({ action: 'refused' });
+      expect(await call(second.access_token)).toBe(200);
+      await rotated(second.refresh_token);
+    });
+  });
+
+  test('R04: with window 0 there is no retry, and of a race one wins and the others are refused, not punished', async () => {
+    await under(house, withTokens({ refresh: { retryWindow: '0s' } }), async () => {
+      const first = await house.grant();
+      const replies = await Promise.all(Array.from({ length: 20 }, () => house.refresh(first.refresh_token)));
+      const winners = replies.filter(({ status }) => status === 200);
+      expect(winners).toHaveLength(1);
+      const second = winners[0]?.json as unknown as TokenGrant;
+      expect(reuses(first)).toEqual([]);
+      expect(await call(second.access_token)).toBe(200);
+      const third = await rotated(second.refresh_token);
+      house.clock.advance(2);
+      expect(await house.refresh(second.refresh_token)).toMatchObject(INVALID_GRANT);
+      await expectFamilyEnded(third);
+    });
+  });
+
+  test('R01: after a restart of ours the window counts from the start, and the same strings come again', async () => {
+    const own = await openHouse();
+    try {
+      const first = await own.grant();
+      const second = read(await own.refresh(first.refresh_token));
+      await own.restart(() => own.clock.advance(3_000));
+      own.clock.advance(5);
+      const again = read(await own.refresh(first.refresh_token));
+      expect(again.refresh_token).toBe(second.refresh_token);
+      expect(again.access_token).toBe(second.access_token);
+      own.clock.advance(6);
+      expect(await own.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+      expect(await own.refresh(second.refresh_token)).toMatchObject(INVALID_GRANT);
+    } finally {
+      await own.close();
+    }
+  });
+
+  test('R18: the former access token is good until its own expiry', async () => {
+    const first = await house.grant();
+    house.clock.advance(1_800);
+    const second = await rotated(first.refresh_token);
+    expect(await call(first.access_token)).toBe(200);
+    house.clock.advance(1_801);
+    expect(await call(first.access_token)).toBe(401);
+    expect(await call(second.access_token)).toBe(200);
+  });
+});
+
+describe('what is sent', () => {
+  test('R06: a wrong client_id, another case, a missing one: refused, and the token is as good as before', async () => {
+    const grant = await house.grant();
+    for (const client_id of ['other-app', 'nobody', 'Report-runner', 'REPORT-RUNNER'])
+      expect(await house.refresh(grant.refresh_token, { client_id })).toMatchObject(INVALID_GRANT);
+    expect((await house.post('/Authorize/Token', { refresh_token: grant.refresh_token })).json).toMatchObject(
+      {
+        Error: 'invalid_request',
+      },
+    );
+    expect(reuses(grant)).toEqual([]);
+    expect(await call(grant.access_token)).toBe(200);
+    await rotated(grant.refresh_token);
+  });
+
+  test('R06: a spent token with a wrong client_id neither rotates nor ends the family', async () => {
+    const first = await house.grant();
+    const second = await rotated(first.refresh_token);
+    const third = await rotated(second.refresh_token);
+    for (const grant of [first, second])
+      expect(await house.refresh(grant.refresh_token, { client_id: 'other-app' })).toMatchObject(
+        INVALID_GRANT,
+      );
+    expect(reuses(first)).toEqual([]);
+    await rotated(third.refresh_token);
+  });
+
+  test('R07: a refresh as form body is invalid_request and spends nothing', async () => {
+    const { refresh_token } = await house.grant();
+    const reply = await house.ask({
+      path: '/authsvc/Authorize/Token',
+      method: 'POST',
+      headers: { 'content-type': FORM },
+      body: new URLSearchParams({ client_id: 'report-runner', refresh_token }).toString(),
+    });
+    expect(reply).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
+    await rotated(refresh_token);
+    expect(house.audits('refresh_repeated').at(-1)?.['grant']).not.toBe(openRefresh(refresh_token).grantId);
+  });
+
+  test('R08: ambiguous and unreadable requests are refused and spend nothing', async () => {
+    const { refresh_token } = await house.grant();
+    const whole = { client_id: 'report-runner', refresh_token };
+    const text = JSON.stringify(whole);
+    const post = (body: string | Buffer, headers: Record<string, string> = {}) =>
+      house.ask({
+        path: '/authsvc/Authorize/Token',
+        method: 'POST',
+        headers: { 'content-type': 'application/json', ...headers },
+        body,
+      });
+    for (const reply of [
+      await house.post('/Authorize/Token', { ...whole, device_code: 'x' }),
+      await post(text.replace('{', '{"client_id":"report-runner",')),
+      await post(text.replace('{', '{"refresh_token":"x",')),
+      await house.post('/Authorize/Token', { ...whole, refresh_token: [refresh_token] }),
+      await house.post('/Authorize/Token', { ...whole, refresh_token: 7 }),
+      await post(text.slice(0, -1)),
+      await post(Buffer.from(text, 'utf16le'), { 'content-type': 'application/json; charset=utf-16' }),
+      await post(gzipSync(text), { 'content-encoding': 'gzip' }),
+    ])
+      expect(reply).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
+    expect(await post(text + ' '.repeat(1_048_576))).toMatchObject({
+      status: 413,
+      json: { Error: 'invalid_request' },
+    });
+    const repeated = house.audits('refresh_repeated').length;
+    await rotated(refresh_token);
+    expect(house.audits('refresh_repeated')).toHaveLength(repeated);
+  });
+
+  test('R09: a second before refresh_until it works and gives no more than that second; at it and after it, it does not', async () => {
+    const grants = [await house.grant(), await house.grant(), await house.grant()];
+    const [first, second, third] = grants as [TokenGrant, TokenGrant, TokenGrant];
+    const until = Math.min(...grants.map(({ refresh_until }) => refresh_until));
+    house.clock.advance(until - house.clock.now() - 1);
+    const last = await rotated(first.refresh_token);
+    expect(last.expires).toBeLessThanOrEqual(first.refresh_until);
+    expect(last.expires_in).toBeLessThanOrEqual(2);
+    house.clock.advance(second.refresh_until - house.clock.now());
+    expect(await house.refresh(second.refresh_token)).toMatchObject(INVALID_GRANT);
+    house.clock.advance(third.refresh_until + 1 - house.clock.now());
+    expect(await house.refresh(third.refresh_token)).toMatchObject(INVALID_GRANT);
+    expect(await house.refresh(last.refresh_token)).toMatchObject(INVALID_GRANT);
+    expect(await call(last.access_token)).toBe(401);
+  });
+
+  test('R10: any changed character, a later generation under the old MAC, another grant’s id: refused before the store is asked', async () => {
+    const [grant, other] = [await house.grant(), await house.grant()];
+    const token = grant.refresh_token;
+    const { kid, grantId, generation, mac } = openRefresh(token);
+    const forgeries = [
+      ...Array.from(
+        token,
+        (char, at) => token.slice(0, at) + (char === 'B' ? 'C' : 'B') + token.slice(at + 1),
+      ),
+      `ghr_${kid}.${grantId}.${generation + 1}.${mac}`,
+      `ghr_${kid}.${grantId}.0${generation}.${mac}`,
+      `ghr_${kid}.${grantId}.+${generation}.${mac}`,
+      `ghr_${kid}.${openRefresh(other.refresh_token).grantId}.${generation}.${mac}`,
+      `ghr_${kid}.${grantId}.${generation}.${openRefresh(other.refresh_token).mac}`,
+      `ghr_${kid}.${grantId}.${generation}.`,
+      `ghr_unknown0.${grantId}.${generation}.${mac}`,
+      `${token}=`,
+      ` ${token}`,
+      `${token}\n`,
+      token.toUpperCase(),
+      sealRefresh(keysOf(house), grantId, '1e0'),
+      sealRefresh(keysOf(house), grantId, '00000000001'),
+      sealRefresh(keysOf(house), grantId, '-1'),
+    ];
+    const reads = vi.spyOn(house.gateway.store.grants, 'read');
+    try {
+      for (const forged of forgeries)
+        expect(await house.refresh(forged), forged).toMatchObject(INVALID_GRANT);
+      expect(reads).not.toHaveBeenCalled();
+    } finally {
+      reads.mockRestore();
+    }
+    expect(reuses(grant)).toEqual([]);
+    await rotated(token);
+    await rotated(other.refresh_token);
+  });
+});
+
+describe('what has changed meanwhile', () => {
+  test('R11: the integration is narrowed: invalid_scope; widened again, the grant works again', async () => {
+    const grant = await house.grant({ scope: 'reports:write' });
+    await under(house, withIntegration('report-runner', { scope: 'files:read' }), async () => {
+      for (let turn = 0; turn < 3; turn += 1)
+        expect((await house.refresh(grant.refresh_token)).json).toMatchObject({ Error: 'invalid_scope' });
+    });
+    await rotated(grant.refresh_token);
+  });
+
+  test('R12: the user is disabled, without access, or the integration has gone: refused, not destroyed', async () => {
+    const grant = await house.grant();
+    for (const [change, error] of [
+      [withUser('alice', { disabled: true }), 'unauthorized_client'],
+      [withUser('alice', { groups: [] }), 'unauthorized_client'],
+      [withIntegration('report-runner', { access: [] }), 'unauthorized_client'],
+      [withoutIntegration('report-runner'), 'invalid_grant'],
+    ] as const)
+      await under(house, change, async () =>
+        expect((await house.refresh(grant.refresh_token)).json).toMatchObject({ Error: error }),
+      );
+    await rotated(grant.refresh_token);
+  });
+});
+
+describe('failures on the way', () => {
+  test('R14: the client hangs up after sending: its retry within the window gets the successor', async () => {
+    for (let turn = 0; turn < 20; turn += 1) {
+      const grant = await house.grant();
+      const { grantId } = openRefresh(grant.refresh_token);
+      const body = JSON.stringify({ client_id: 'report-runner', refresh_token: grant.refresh_token });
+      const done = house.log.length;
+      await new Promise<void>((resolve, reject) => {
+        const socket = connect({
+          host: '127.0.0.1',
+          port: house.port,
+          ca: house.ca.pem,
+          servername: 'localhost',
+        });
+        socket.on('error', reject);
+        socket.on('close', () => resolve());
+        socket.on('secureConnect', () => {
+          const head = `POST /authsvc/Authorize/Token HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n`;
+          // Every second time the body never arrives whole.
+          socket.write(head + (turn % 2 === 0 ? body : body.slice(0, -5)), () => socket.destroy());
+        });
+      });
+      await vi.waitFor(() =>
+        expect(house.log.slice(done).some((line) => line.event === 'request')).toBe(true),
+      );
+      const successor = await rotated(grant.refresh_token);
+      expect(openRefresh(successor.refresh_token)).toMatchObject({ grantId, generation: 2 });
+      await rotated(successor.refresh_token);
+      expect(reuses(grant)).toEqual([]);
+    }
+  });
+
+  test.each(['does not happen', 'answer lost'] as const)(
+    'R15: the store’s write %s: 400 invalid_request with Retry-After, never invalid_grant, and the retry converges',
+    async (failure: Failure) => {
+      const grant = await house.grant();
+      const { grants } = house.gateway.store;
+      await failing(grants, 'replace', failure, async () => {
+        for (let turn = 0; turn < (failure === 'answer lost' ? 1 : 3); turn += 1) {
+          const reply = await house.refresh(grant.refresh_token);
+          expect(reply).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
+          expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
+        }
+      });
+      const successor = await rotated(grant.refresh_token);
+      expect(openRefresh(successor.refresh_token).generation).toBe(2);
+      expect((await rotated(grant.refresh_token)).refresh_token).toBe(successor.refresh_token);
+      expect(openRefresh((await rotated(successor.refresh_token)).refresh_token).generation).toBe(3);
+      expect(reuses(grant)).toEqual([]);
+    },
+  );
+
+  test('R15: the answer of a supersede’s announcement is lost: the retry converges, and the old access token is the only one that died', async () => {
+    await under(house, withTokens({ refresh: { supersede: true } }), async () => {
+      const first = await house.grant();
+      const { revocations, grants } = house.gateway.store;
+      const lost = await failing(revocations, 'announce', 'answer lost', () =>
+        house.refresh(first.refresh_token),
+      );
+      expect(lost.json).toMatchObject({ Error: 'invalid_request' });
+      const unwritten = await failing(grants, 'replace', 'does not happen', () =>
+        house.refresh(first.refresh_token),
+      );
+      expect(unwritten.json).toMatchObject({ Error: 'invalid_request' });
+      const second = await rotated(first.refresh_token);
+      expect(await call(second.access_token)).toBe(200);
+      expect(await call(first.access_token)).toBe(401);
+    });
+  });
+
+  test('R15: the answer of a theft’s announcement is lost: the client hears of our failure, and the grant is over', async () => {
+    const first = await house.grant();
+    const second = await rotated(first.refresh_token);
+    house.clock.advance(11);
+    const { revocations } = house.gateway.store;
+    const reply = await failing(revocations, 'announce', 'answer lost', () =>
+      house.refresh(first.refresh_token),
+    );
+    expect(reply.json).toMatchObject({ Error: 'invalid_request' });
+    await expectFamilyEnded(second);
+  });
+
+  test('R16: a fail-over set the record back: the newer token is accepted, the record goes forward, with an audit line', async () => {
+    const first = await house.grant();
+    const { grantId } = openRefresh(first.refresh_token);
+    const { grants } = house.gateway.store;
+    const old = await grants.read(grantId);
+    const second = await rotated(first.refresh_token);
+    const third = await rotated(second.refresh_token);
+    const now = await grants.read(grantId);
+    if (old === undefined || now === undefined) throw new Error('the grant is there');
+    await grants.replace(grantId, now.version, old.record, old.record.refreshUntil + 86_400);
+
+    const fourth = await rotated(third.refresh_token);
+    expect(openRefresh(fourth.refresh_token)).toMatchObject({ grantId, generation: 4 });
+    expect((await grants.read(grantId))?.record.generation).toBe(4);
+    expect(house.audits('refresh_rolled_forward').at(-1)).toMatchObject({ grant: grantId, generation: 4 });
+    expect((await rotated(third.refresh_token)).refresh_token).toBe(fourth.refresh_token);
+    expect(await call(fourth.access_token)).toBe(200);
+    expect(
+      await house.refresh(second.refresh_token),
+      'spent before the fail-over, spent after it',
+    ).toMatchObject(INVALID_GRANT);
+    await expectFamilyEnded(fourth);
+  });
+
+  test('R16: a record that was set back to before its revocation stays revoked', async () => {
+    const grant = await house.grant();
+    const { grantId } = openRefresh(grant.refresh_token);
+    const { grants } = house.gateway.store;
+    const old = await grants.read(grantId);
+    const headers = { authorization: `Bearer ${grant.access_token}` };
+    expect((await house.ask({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
+    const now = await grants.read(grantId);
+    if (old === undefined || now === undefined) throw new Error('the grant is there');
+    await grants.replace(grantId, now.version, old.record, old.record.refreshUntil + 86_400);
+    await expectFamilyEnded(grant);
+  });
+});
