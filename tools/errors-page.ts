@@ -148,6 +148,8 @@ const PROXY: { readonly [R in ProxyReason]: Omit<Extract<ProxyRefusal, { reason:
   expectation_failed: {},
   coding_not_served: {},
   upgrade_not_served: {},
+  peer_not_listed: {},
+  original_unclear: { detail: '*why*' },
   upstream_failed: {},
   upstream_too_slow: {},
   overloaded: { retryAfter: 1 },
@@ -195,6 +197,9 @@ export function renderErrors(): string {
       const { status, error, description } = wordingOf({ reason, ...facts } as ProxyRefusal);
       return `| ${status} | \`${error}\` | ${description} | \`${reason}\` |`;
     }),
+    '',
+    'Another gateway that asks (`/authsvc/check`) gets 401 and 503 as above and 403 for everything else; see',
+    '[forward-auth](forward-auth.md).',
     '',
   ].join('\n');
 }

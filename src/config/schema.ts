@@ -476,9 +476,10 @@ export function settingsSections(folder: string) {
       .default('https://localhost:8443')
       .meta({ description: 'The address clients use ({base_url}); issuer and audience of tokens.' }),
     listen: listen.prefault({}),
-    trustedProxies: peers
-      .prefault([])
-      .meta({ description: 'Peers (address or CIDR) whose X-Forwarded-* headers are believed.' }),
+    trustedProxies: peers.prefault([]).meta({
+      description:
+        'Peers (address or CIDR) whose X-Forwarded-* headers are believed, and which may ask by forward-auth.',
+    }),
     admin: admin.prefault({}),
     service: service.prefault({}),
     store: store.prefault({}),

@@ -8,6 +8,7 @@ import { normalAuthority, readTarget } from '../domain/request-target.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import type { Call } from '../http/call.ts';
 import { createPeople } from '../identity/people.ts';
+import { createCheck } from '../proxy/check.ts';
 import { createProxy } from '../proxy/proxy.ts';
 import { readHead } from '../proxy/request-head.ts';
 import {
@@ -90,13 +91,14 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       allCodeGuesses: permanent.limiter('allCodeGuesses', rates.allCodeGuesses),
     },
   });
+  const headers = { ...settings.headers, cookie: sessionCookie(settings.publicUrl) };
   const proxy = usable(() =>
     createProxy({
       rules: rulesOf(settings),
       upstreams: settings.upstreams,
       publicUrl: settings.publicUrl,
       realm: 'gatehouse',
-      headers: { ...settings.headers, cookie: sessionCookie(settings.publicUrl) },
+      headers,
       maxBodyBytes: settings.limits.body,
       readAccess: (token, at) => mint.readAccess(token, at),
       revocations: store.revocations,
@@ -107,7 +109,19 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     }),
   );
 
-  const isOurs = serviceMatcher(settings);
+  const below = servicePaths(settings);
+  const check = createCheck({
+    desk: proxy.desk,
+    realm: 'gatehouse',
+    headers,
+    trusts: settings.trustedProxies.includes,
+    certificateOf: (call) => service.certificateOf(call)?.fingerprint,
+    isServicePath: (path) => below(path) !== undefined,
+    now,
+    log,
+  });
+  const afterCheck = checkMatcher(settings);
+  const isOurs = serviceMatcher(settings, below);
   let running = 0;
   let retired = false;
   const close = (): Promise<void> => proxy.close(0);
@@ -121,6 +135,8 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     handle(call) {
       running += 1;
       call.response.once('close', ended);
+      const asked = afterCheck(call.request.url ?? '');
+      if (asked !== undefined) return check.handle(call, asked);
       const rest = isOurs(call);
       if (rest === undefined) return proxy.handle(call);
       if (rest === '/device' || rest.startsWith('/device/'))
@@ -153,12 +169,37 @@ function loadFiles(settings: Settings, now: number): CertificateFiles {
   }
 }
 
+/** What stands below the service path, in lower case; undefined for a path that is not the token service's. */
+function servicePaths(settings: Settings): (path: string) => string | undefined {
+  const prefixes = settings.service.paths.map((path) => path.toLowerCase());
+  return (given) => {
+    const path = given.toLowerCase();
+    for (const prefix of prefixes)
+      if (path === prefix || path.startsWith(`${prefix}/`)) return path.slice(prefix.length);
+    return undefined;
+  };
+}
+
+/**
+ * What stands after `/check`, as it was sent: for some gateways it is the path they ask about, which is to be judged
+ * and neither refused nor repaired before.
+ */
+function checkMatcher(settings: Settings): (url: string) => string | undefined {
+  const prefix = new RegExp(`^(?:${settings.service.paths.join('|')})/check(?=[/?]|$)`, 'i');
+  return (url) => {
+    const [found] = prefix.exec(url) ?? [];
+    return found === undefined ? undefined : url.slice(found.length);
+  };
+}
+
 /**
  * The path below the service path, in lower case, when the request is the token service's own. A head or a
  * target that could be read in two ways goes to the proxy, which refuses it.
  */
-function serviceMatcher(settings: Settings): (call: Call) => string | undefined {
-  const paths = settings.service.paths.map((path) => path.toLowerCase());
+function serviceMatcher(
+  settings: Settings,
+  below: (path: string) => string | undefined,
+): (call: Call) => string | undefined {
   const { host, protocol } = new URL(settings.publicUrl);
   const own = normalAuthority(host, protocol.slice(0, -1));
   return ({ request }) => {
@@ -168,10 +209,7 @@ function serviceMatcher(settings: Settings): (call: Call) => string | undefined 
       encodedSlash: true,
     });
     if (target.kind !== 'target' || !readHead(request).ok) return undefined;
-    const path = target.target.path.toLowerCase();
-    for (const prefix of paths)
-      if (path === prefix || path.startsWith(`${prefix}/`)) return path.slice(prefix.length);
-    return undefined;
+    return below(target.target.path);
   };
 }
 

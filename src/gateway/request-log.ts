@@ -6,7 +6,7 @@ import type { CallEnd } from '../tls/listener.ts';
 export const requestLog =
   (log: Logger) =>
   (call: Call, end: CallEnd): void => {
-    const { rule, decision, reason, identity, clientId, grantId, upstream } = call.notes;
+    const { rule, decision, reason, identity, clientId, grantId, upstream, original } = call.notes;
     log.info('request', {
       request_id: call.id,
       from: call.clientAddress,
@@ -22,6 +22,7 @@ export const requestLog =
       client: clientId?.slice(0, MAX_CLIENT_ID),
       grant: grantId,
       upstream,
+      original: original?.slice(0, MAX_PATH),
     });
   };
 

@@ -27,4 +27,6 @@ export interface CallNote {
   readonly clientId?: string;
   readonly grantId?: string;
   readonly upstream?: string;
+  /** Method and path of the request another gateway asked about. */
+  readonly original?: string;
 }

@@ -138,7 +138,7 @@ export function headerRules(policy: HeaderPolicy): HeaderRules {
       if (head.contentLength !== undefined) list.push('content-length', String(head.contentLength));
       pushTrace(list, trace, traceState);
       pushForwarded(list, told, facts);
-      if (facts.caller !== undefined) pushIdentity(list, policy, facts.caller);
+      if (facts.caller !== undefined) list.push(...identityHeaders(policy, facts.caller));
       return list;
     },
 
@@ -216,14 +216,21 @@ function pushForwarded(list: string[], told: ReadonlyMap<string, string>, facts:
 /** What follows from a caller alone is written once and remembered with it. */
 const identities = new WeakMap<Caller, readonly [string, string, string]>();
 
-function pushIdentity(list: string[], policy: HeaderPolicy, caller: Caller): void {
-  let values = identities.get(caller);
-  if (values === undefined) {
-    const { identity, clientId } = caller.bearer;
-    values = [headerText(identity), headerText(clientId), headerText(writeScope(caller.scope))];
-    identities.set(caller, values);
-  }
-  list.push(policy.user, values[0], policy.clientId, values[1], policy.scope, values[2]);
+const NOBODY = ['', '', ''] as const;
+
+/** Names and values that tell who is calling; the values are empty when nobody in particular is. */
+export function identityHeaders(policy: HeaderPolicy, caller: Caller | undefined): string[] {
+  const [user, clientId, scope] = caller === undefined ? NOBODY : identityOf(caller);
+  return [policy.user, user, policy.clientId, clientId, policy.scope, scope];
+}
+
+function identityOf(caller: Caller): readonly [string, string, string] {
+  const known = identities.get(caller);
+  if (known !== undefined) return known;
+  const { identity, clientId } = caller.bearer;
+  const values = [headerText(identity), headerText(clientId), headerText(writeScope(caller.scope))] as const;
+  identities.set(caller, values);
+  return values;
 }
 
 /** Printable ASCII as it is; every other byte, and the percent sign, percent-encoded: no name can end a line. */

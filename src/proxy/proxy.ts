@@ -28,6 +28,8 @@ export interface ProxyDeps extends Pick<AdmissionDesk, 'readAccess' | 'revocatio
 }
 
 export interface Proxy {
+  /** By which requests are judged; forward-auth asks the same one. */
+  readonly desk: AdmissionDesk;
   handle(call: Call): void | Promise<void>;
   /** Lets what runs end, within this time. */
   close(withinSeconds?: number): Promise<void>;
@@ -132,6 +134,7 @@ export function createProxy(deps: ProxyDeps): Proxy {
   };
 
   return {
+    desk,
     handle(call) {
       const { request } = call;
       const reading = readHead(request);
@@ -165,7 +168,8 @@ export function createProxy(deps: ProxyDeps): Proxy {
 const fingerprintOf = (certificate: Buffer | undefined): string | undefined =>
   certificate && hash('sha256', certificate, 'base64url');
 
-function reasonOf(refusal: ProxyRefusal): string {
+/** For the log. */
+export function reasonOf(refusal: ProxyRefusal): string {
   if (refusal.reason === 'token_invalid') return `token_${refusal.why}`;
   return refusal.reason === 'malformed' ? `malformed: ${refusal.detail}` : refusal.reason;
 }

@@ -18,6 +18,8 @@ export type ProxyRefusal =
   | { readonly reason: 'client_too_slow' }
   | { readonly reason: 'upstream_failed' }
   | { readonly reason: 'upstream_too_slow' }
+  | { readonly reason: 'peer_not_listed' }
+  | { readonly reason: 'original_unclear'; readonly detail: string }
   | { readonly reason: 'overloaded'; readonly retryAfter: number }
   | { readonly reason: 'unavailable'; readonly retryAfter: number };
 
@@ -112,6 +114,16 @@ const WORDS: Words = {
     error: 'gateway_timeout',
     description: 'The service behind this gateway did not answer in time.',
   },
+  peer_not_listed: {
+    status: 403,
+    error: 'access_denied',
+    description: 'This caller may not ask about the requests of others.',
+  },
+  original_unclear: ({ detail }) => ({
+    status: 403,
+    error: 'invalid_request',
+    description: `It is not clear which request this is about: ${detail}.`,
+  }),
   overloaded: {
     status: 503,
     error: 'temporarily_unavailable',
@@ -147,26 +159,49 @@ const SERVED_METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS';
 export interface RefusalTerms {
   readonly realm: string;
   readonly requestId: string;
+  /** Told in another way than the table says. */
+  readonly instead?: { readonly status: number; readonly close: boolean };
 }
 
 /** Sends a refusal that nobody may store, and leaves the connection fit for what comes next, or closed. */
 export function refuse(response: ServerResponse, refusal: ProxyRefusal, terms: RefusalTerms): void {
-  if (response.headersSent || response.destroyed) return;
-  const { req: request } = response;
-  const { status, error, description, close = false } = wordingOf(refusal);
+  const words = wordingOf(refusal);
+  const { status, close = false } = terms.instead ?? words;
+  const { error, description } = words;
   const text = JSON.stringify({ error, error_description: description, request_id: terms.requestId });
   const asked = challenge(refusal, terms.realm);
+  answerEarly(response, {
+    status,
+    text,
+    close,
+    headers: {
+      'content-type': 'application/json; charset=utf-8',
+      'x-content-type-options': 'nosniff',
+      'x-request-id': terms.requestId,
+      ...(status === 405 && { allow: SERVED_METHODS }),
+      ...(asked !== undefined && { 'www-authenticate': asked }),
+      ...('retryAfter' in refusal && { 'retry-after': String(refusal.retryAfter) }),
+    },
+  });
+}
+
+export interface EarlyAnswer {
+  readonly status: number;
+  readonly text: string;
+  readonly close: boolean;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** Answers, for nobody to store, before the body of the request was read. */
+export function answerEarly(response: ServerResponse, { status, text, close, headers }: EarlyAnswer): void {
+  if (response.headersSent || response.destroyed) return;
+  const { req: request } = response;
   // A client that was not told to continue may send its body or may not: nobody can say where the next request starts.
   const unclear = request.headers.expect !== undefined && !request.complete;
   response.writeHead(status, {
-    'content-type': 'application/json; charset=utf-8',
     'content-length': Buffer.byteLength(text),
     'cache-control': 'no-store',
-    'x-content-type-options': 'nosniff',
-    'x-request-id': terms.requestId,
-    ...(status === 405 && { allow: SERVED_METHODS }),
-    ...(asked !== undefined && { 'www-authenticate': asked }),
-    ...('retryAfter' in refusal && { 'retry-after': String(refusal.retryAfter) }),
+    ...headers,
     ...((close || unclear) && { connection: 'close' }),
   });
   const body = request.method === 'HEAD' ? '' : text;

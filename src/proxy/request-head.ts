@@ -23,8 +23,9 @@ export type HeadReading =
   | { readonly ok: true; readonly head: RequestHead }
   | { readonly ok: false; readonly refusal: ProxyRefusal };
 
-const HOST = /^(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.-]{1,253})(?::[0-9]{1,5})?$/;
+export const HOST = /^(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.-]{1,253})(?::[0-9]{1,5})?$/;
 const NOT_SERVED = new Set(['TRACE', 'CONNECT', 'QUERY']);
+export const isServed = (method: string): boolean => !NOT_SERVED.has(method);
 /** Options a client may not end here: without them the request would be another one. */
 const NOT_OPTIONS = ['host', 'content-length', 'transfer-encoding'] as const;
 const NONE: readonly string[] = [];
@@ -37,7 +38,7 @@ export function readHead(
 ): HeadReading {
   const { method = '', httpVersion, rawHeaders } = request;
   if (httpVersion !== '1.1' && httpVersion !== '1.0') return malformed('the HTTP version is not served');
-  if (NOT_SERVED.has(method)) return no({ reason: 'method_not_served' });
+  if (!isServed(method)) return no({ reason: 'method_not_served' });
 
   let host: string | undefined;
   let length: string | undefined;

@@ -1,0 +1,140 @@
+import type { Epoch } from '../domain/epoch.ts';
+import type { Call } from '../http/call.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
+import { Fault } from '../ports/fault.ts';
+import { type Admission, type AdmissionDesk, admit } from './admission.ts';
+import { type HeaderPolicy, identityHeaders } from './headers.ts';
+import { type OriginalRequest, readOriginal } from './original-request.ts';
+import { reasonOf } from './proxy.ts';
+import { answerEarly, type ProxyRefusal, refuse, wordingOf } from './refuse.ts';
+import { readHead } from './request-head.ts';
+
+/**
+ * Forward-auth: another gateway asks whether it may pass a request on, and as whom. The request in question is judged
+ * by the desk of the proxy, so that both ways give the same answer.
+ *
+ * Answers are 200 with every identity header, 401, 403, and 503 for our own failure: gateways know no others
+ * (docs/decisions/0010-forward-auth.md).
+ */
+export interface CheckDeps {
+  readonly desk: AdmissionDesk;
+  readonly realm: string;
+  readonly headers: HeaderPolicy;
+  /** Is this peer a listed gateway (`trustedProxies`), which may tell about the requests of others? */
+  readonly trusts: (peer: string) => boolean;
+  /** SHA-256 of the certificate of whoever sent the request in question, base64url. */
+  readonly certificateOf: (call: Call) => string | undefined;
+  /** Does this path belong to the token service, so that it is never passed on to an API? */
+  readonly isServicePath: (path: string) => boolean;
+  readonly now: () => Epoch;
+  readonly log: Logger;
+}
+
+export interface Check {
+  /** `rest` is what stands after `/check` in the target of the call, untouched. */
+  handle(call: Call, rest: string): void | Promise<void>;
+}
+
+export function createCheck(deps: CheckDeps): Check {
+  const { desk, realm, headers, log } = deps;
+
+  const turnAway = (call: Call, refusal: ProxyRefusal, reason = reasonOf(refusal), close = false): void => {
+    call.note({ decision: 'refused', reason });
+    const instead = { status: statusOf(refusal), close };
+    refuse(call.response, refusal, { realm, requestId: call.id, instead });
+  };
+
+  const unclear = (call: Call, detail: string): void => {
+    // Clients cannot cause this through a gateway that is set up well, so its operator should hear of it.
+    log.warn('check_unclear', { request_id: call.id, peer: call.peer, detail });
+    turnAway(call, { reason: 'original_unclear', detail });
+  };
+
+  const answer = (call: Call, original: OriginalRequest, admission: Admission): void => {
+    if (call.response.destroyed) return;
+    if (admission.kind === 'asterisk') return unclear(call, 'it is a question to the gateway itself');
+    const { rule, caller } = admission;
+    if (rule !== undefined) call.note({ rule: rule.name });
+    if (caller !== undefined) {
+      const { identity, clientId, grantId } = caller.bearer;
+      call.note({ identity, clientId, grantId });
+    }
+    if (admission.kind === 'refused')
+      return turnAway(call, admission.refusal, admission.tried && `no_rule (${admission.tried})`);
+    const { path } = admission.target;
+    // We cannot rewrite what the gateway sends on, and the rule matched the decoded form.
+    if (pathOf(original.url) !== path)
+      return turnAway(call, { reason: 'malformed', detail: 'an encoding in the path that is not needed' });
+    if (deps.isServicePath(path)) return turnAway(call, { reason: 'no_rule' }, 'service_path');
+    call.note({ decision: 'allowed' });
+    answerEarly(call.response, {
+      status: 200,
+      text: '',
+      close: false,
+      headers: { ...pairs(identityHeaders(headers, caller)), 'X-Request-Id': call.id },
+    });
+  };
+
+  const stumble = (call: Call, error: unknown): void => {
+    log.error('check_failed', { request_id: call.id, ...errorFields(error) });
+    turnAway(call, { reason: 'unavailable', retryAfter: error instanceof Fault ? error.retryAfter : 1 });
+  };
+
+  return {
+    async handle(call, rest) {
+      const { request, peer } = call;
+      if (!deps.trusts(peer)) {
+        log.warn('check_peer_not_listed', {
+          request_id: call.id,
+          peer,
+          setting: 'trustedProxies',
+          note: 'only peers listed there may ask about the requests of others',
+        });
+        return turnAway(call, { reason: 'peer_not_listed' });
+      }
+      const reading = readHead(request);
+      // Here the question itself is faulty, so that nobody can say where the next one starts.
+      if (!reading.ok) return turnAway(call, reading.refusal, undefined, true);
+      const { host, authorization } = reading.head;
+      const { method = '', rawHeaders } = request;
+      const told = readOriginal({ method, host, rest, rawHeaders });
+      if (!told.ok) return unclear(call, told.detail);
+      const { original } = told;
+      call.note({ original: `${original.method} ${original.url.split('?', 1)[0]}` });
+      if (original.host === undefined && desk.rules.hosts.size > 0)
+        return unclear(call, 'no header names its host, and there are rules that ask for one');
+      try {
+        const admission = await admit(desk, {
+          method: original.method,
+          url: original.url,
+          host: original.host ?? '',
+          authorization,
+          certificate: () => deps.certificateOf(call),
+          now: deps.now(),
+        });
+        answer(call, original, admission);
+      } catch (error) {
+        stumble(call, error);
+      }
+    },
+  };
+}
+
+/** nginx makes 500 of everything but 2xx, 401 and 403, and a 500 looks like a fault where it is a refusal. */
+function statusOf(refusal: ProxyRefusal): number {
+  const { status } = wordingOf(refusal);
+  return status === 401 || status === 503 ? status : 403;
+}
+
+/** The path as it was sent, apart from the case of hexadecimal digits, which changes nothing (RFC 3986 §6.2.2.1). */
+const pathOf = (url: string): string =>
+  url
+    .replace(/^https?:\/\/[^/?#]*/i, '')
+    .replace(/\?.*$/s, '')
+    .replace(/%[0-9a-f]{2}/gi, (escape) => escape.toUpperCase());
+
+function pairs(list: readonly string[]): Record<string, string> {
+  const fields: Record<string, string> = {};
+  for (let at = 0; at + 1 < list.length; at += 2) fields[list[at] ?? ''] = list[at + 1] ?? '';
+  return fields;
+}

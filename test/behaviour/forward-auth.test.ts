@@ -1,0 +1,514 @@
+import { request as httpsRequest } from 'node:https';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { SettingsInput } from '../../src/config/schema.ts';
+import { forwardedForms } from '../support/forwarded.ts';
+import { ALICE, type House, openHouse, type Reply } from '../support/house.ts';
+
+const CHECK = '/authsvc/check';
+/** Its public rule and its any-token rule tell which host a request was judged for. */
+const HOST_ROUTES = [
+  { path: '/lobby', host: 'open.example.test', public: true },
+  { path: '/lobby', host: 'shut.example.test', requires: 'reports:write' },
+] as const;
+
+const withGateways = (settings: SettingsInput): SettingsInput => ({
+  ...settings,
+  trustedProxies: ['127.0.0.1'],
+  integrations: [
+    ...(settings.integrations ?? []),
+    {
+      clientId: 'bound-app',
+      scope: 'files:read',
+      bindToCertificate: true,
+      access: [{ groups: ['operators'] }],
+    },
+  ],
+});
+
+let house: House;
+let usual: SettingsInput;
+let token: string;
+beforeAll(async () => {
+  house = await openHouse((settings) => {
+    usual = withGateways(settings);
+    return usual;
+  });
+  token = (await house.grant({ scope: 'files:read' })).access_token;
+});
+afterAll(() => house.close());
+beforeEach(() => {
+  house.upstream.calls.length = 0;
+});
+
+type Headers = Readonly<Record<string, string | string[]>>;
+const bearer = (access = token): Headers => ({ authorization: `Bearer ${access}` });
+const check = (
+  headers: Headers,
+  more: { path?: string; method?: string; body?: string } = {},
+): Promise<Reply> => house.ask({ path: CHECK, ...more, headers });
+
+/** What each gateway sends for a request, by its documentation. */
+const GATEWAYS = {
+  nginx: (method: string, uri: string, headers: Headers) =>
+    check({
+      ...headers,
+      'x-original-method': method,
+      'x-original-uri': uri,
+      'x-forwarded-host': 'api.example.test',
+      'x-forwarded-proto': 'https',
+    }),
+  'ingress-nginx': (method: string, uri: string, headers: Headers) =>
+    check({ ...headers, 'x-original-method': method, 'x-original-url': `https://localhost:8443${uri}` }),
+  Traefik: (method: string, uri: string, headers: Headers) =>
+    check({
+      ...headers,
+      'x-forwarded-method': method,
+      'x-forwarded-proto': 'https',
+      'x-forwarded-host': 'api.example.test:8443',
+      'x-forwarded-uri': uri,
+      'x-forwarded-for': '192.0.2.7',
+    }),
+  Caddy: (method: string, uri: string, headers: Headers) =>
+    check({
+      ...headers,
+      host: 'api.example.test',
+      'x-forwarded-method': method,
+      'x-forwarded-uri': uri,
+      'x-forwarded-proto': 'http',
+      'x-forwarded-host': 'api.example.test',
+      'x-forwarded-for': '192.0.2.7',
+    }),
+  Envoy: (method: string, uri: string, headers: Headers) =>
+    check(
+      {
+        ...headers,
+        host: 'api.example.test',
+        'content-length': '0',
+        'x-envoy-internal': 'true',
+        'x-forwarded-for': '192.0.2.7',
+        'x-envoy-expected-rq-timeout-ms': '250',
+      },
+      { path: CHECK + uri, method },
+    ),
+} as const;
+
+const nginx = GATEWAYS.nginx;
+
+describe.each(Object.entries(GATEWAYS))('as %s asks', (_, ask) => {
+  test('a request that a rule allows is 200 with every identity header', async () => {
+    const reply = await ask('GET', '/files/a?b=c', bearer());
+    expect(reply.status).toBe(200);
+    expect(reply.text).toBe('');
+    expect(reply.headers).toMatchObject({
+      'x-forwarded-user': ALICE,
+      'x-forwarded-client-id': 'report-runner',
+      'x-forwarded-scope': 'files:read',
+      'cache-control': 'no-store',
+    });
+    expect(reply.headers['x-request-id']).toMatch(/^[\w-]{8,}$/);
+  });
+
+  test('a public rule is 200 without a token, and every identity header is there and empty', async () => {
+    const reply = await ask('GET', '/health', {});
+    expect(reply.status).toBe(200);
+    expect(reply.headers).toMatchObject({
+      'x-forwarded-user': '',
+      'x-forwarded-client-id': '',
+      'x-forwarded-scope': '',
+    });
+  });
+
+  test('no token is 401 with a challenge, a bad one says invalid_token', async () => {
+    const none = await ask('GET', '/files/a', {});
+    expect(none.status).toBe(401);
+    expect(none.headers['www-authenticate']).toBe('Bearer realm="gatehouse"');
+    expect(none.headers['cache-control']).toBe('no-store');
+    const bad = await ask('GET', '/files/a', bearer('nonsense'));
+    expect(bad.status).toBe(401);
+    expect(bad.headers['www-authenticate']).toContain('error="invalid_token"');
+    expect(bad.headers['x-forwarded-user']).toBeUndefined();
+  });
+
+  test('too little scope, and a rule for another client, are 403 with a challenge', async () => {
+    const scope = await ask('GET', '/reports/a', bearer());
+    expect(scope.status).toBe(403);
+    expect(scope.headers['www-authenticate']).toContain(
+      'error="insufficient_scope", error_description="The access token does not carry the scope that is required here.", scope="reports:write"',
+    );
+    const client = await ask('GET', '/other/a', bearer());
+    expect(client.status).toBe(403);
+    expect(client.json['error']).toBe('insufficient_scope');
+  });
+
+  test('the method counts: a rule for GET says nothing about POST', async () => {
+    expect((await ask('POST', '/files/a', bearer())).status).toBe(403);
+    expect((await ask('HEAD', '/files/a', bearer())).status).toBe(200);
+  });
+
+  test('what no rule matches is 403, not 404', async () => {
+    const reply = await ask('GET', '/nowhere', bearer());
+    expect(reply.status).toBe(403);
+    expect(reply.json['error']).toBe('not_found');
+  });
+
+  test.each([
+    '/files/../reports/a',
+    '/files/%2e%2e/reports/a',
+    '/files//a',
+    '//files/a',
+    '/files/%2fa',
+    '/files/a%00',
+    '/files/%zz',
+    '/files/a;/../b',
+    '/files/a\\b',
+    '/health/..;/reports',
+    '/files/a?access_token=x',
+  ])('a path that could be read in two ways is 403, not 400: %s', async (uri) => {
+    const reply = await ask('GET', uri, bearer());
+    expect(reply.status).toBe(403);
+    expect(reply.json['error']).toBe('invalid_request');
+    // The question was in order, so the connection of the gateway stays.
+    expect(reply.headers.connection).not.toBe('close');
+  });
+
+  test('the paths of the token service are not passed on to an API', async () => {
+    expect((await ask('GET', '/AuthSvc/Authorize/Verify', bearer())).status).toBe(403);
+  });
+});
+
+test('nothing of a question is ever forwarded', async () => {
+  await nginx('GET', '/files/a', bearer());
+  await nginx('GET', '/nowhere', bearer());
+  await check(bearer());
+  expect(house.upstream.calls).toEqual([]);
+});
+
+test('the words of the path are compared without case, below every service path', async () => {
+  const headers = { ...bearer(), 'x-original-method': 'GET', 'x-original-uri': '/files/a' };
+  expect((await check(headers, { path: '/AuthSvc/CHECK' })).status).toBe(200);
+  expect((await check(headers, { path: '/authsvc/check?from=nginx' })).status).toBe(200);
+  expect((await check(headers, { path: '/authsvc/checked' })).status).toBe(404);
+});
+
+test('any method may ask, and a revoked token is refused at once', async () => {
+  const { access_token: mine } = await house.grant({ scope: 'files:read' });
+  const headers = { ...bearer(mine), 'x-forwarded-method': 'GET', 'x-forwarded-uri': '/files/a' };
+  for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND'])
+    expect((await check(headers, { method })).status, method).toBe(200);
+  expect((await house.ask({ path: '/authsvc/Revoke/Token', headers: bearer(mine) })).status).toBe(200);
+  const after = await check(headers);
+  expect(after.status).toBe(401);
+  expect(after.headers['www-authenticate']).toContain('revoked');
+});
+
+test('an unneeded encoding is refused: the gateway would send on what no rule has seen', async () => {
+  expect((await nginx('GET', '/%66iles/a', bearer())).status).toBe(403);
+  expect((await nginx('GET', '/files/%c3%a9', bearer())).status).toBe(200);
+  expect((await nginx('GET', '/files/%C3%A9?x=%66', bearer())).status).toBe(200);
+});
+
+describe('which request is asked about', () => {
+  const TOLD = { 'x-original-method': 'GET', 'x-original-uri': '/files/a' };
+  test.each<[string, Headers, string?, string?]>([
+    ['nothing is told', {}],
+    ['only the method', { 'x-original-method': 'GET' }],
+    ['only the path, in a header', { 'x-original-uri': '/files/a' }],
+    [
+      'only the path, and the method is asked to be guessed',
+      { 'x-forwarded-uri': '/files/a' },
+      CHECK,
+      'POST',
+    ],
+    ['two different paths', { ...TOLD, 'x-forwarded-uri': '/health' }],
+    ['two different queries', { ...TOLD, 'x-forwarded-uri': '/files/a?b' }],
+    ['a path and another URL', { ...TOLD, 'x-original-url': 'https://localhost:8443/health' }],
+    ['the same header twice', { ...TOLD, 'x-original-uri': ['/files/a', '/health'] }],
+    ['the same header twice with one value', { ...TOLD, 'x-original-uri': ['/files/a', '/files/a'] }],
+    ['two methods', { ...TOLD, 'x-original-method': ['GET', 'GET'] }],
+    ['two different methods', { ...TOLD, 'x-forwarded-method': 'POST' }],
+    ['two hosts', { ...TOLD, 'x-forwarded-host': ['a.test', 'b.test'] }],
+    ['a list of hosts', { ...TOLD, 'x-forwarded-host': 'a.test, b.test' }],
+    [
+      'a host and another in the URL',
+      { ...TOLD, 'x-original-url': 'https://localhost:8443/files/a', 'x-forwarded-host': 'b.test' },
+    ],
+    [
+      'a scheme and another in the URL',
+      { ...TOLD, 'x-original-url': 'https://localhost:8443/files/a', 'x-forwarded-proto': 'http' },
+    ],
+    ['a scheme that is none', { ...TOLD, 'x-forwarded-proto': 'https,http' }],
+    ['an empty header', { ...TOLD, 'x-forwarded-uri': '' }],
+    ['a URL where a path belongs', { ...TOLD, 'x-original-uri': 'https://localhost:8443/files/a' }],
+    [
+      'a URL of a host that is not ours',
+      { 'x-original-method': 'GET', 'x-original-url': 'https://evil.test/files/a' },
+    ],
+    [
+      'a URL with user information',
+      { 'x-original-method': 'GET', 'x-original-url': 'https://localhost:8443@evil.test/files/a' },
+    ],
+    [
+      'a URL of another kind',
+      { 'x-original-method': 'GET', 'x-original-url': 'ftp://localhost:8443/files/a' },
+    ],
+    ['a method in lower case', { ...TOLD, 'x-original-method': 'get' }],
+    ['a list of methods', { ...TOLD, 'x-original-method': 'GET, POST' }],
+    ['TRACE', { ...TOLD, 'x-original-method': 'TRACE' }],
+    ['CONNECT', { ...TOLD, 'x-original-method': 'CONNECT' }],
+    ['the server itself', { 'x-original-method': 'OPTIONS', 'x-original-uri': '*' }],
+    ['a header and another path below /check', TOLD, `${CHECK}/health`],
+    [
+      'a header method and another of the question',
+      { 'x-forwarded-method': 'GET' },
+      `${CHECK}/files/a`,
+      'POST',
+    ],
+    ['a header host and another of the question', { 'x-forwarded-host': 'b.test' }, `${CHECK}/files/a`],
+  ])('is not clear, so 403: %s', async (_, headers, path = CHECK, method = 'GET') => {
+    const reply = await check({ ...bearer(), ...headers }, { path, method });
+    expect(reply.status).toBe(403);
+    expect(reply.headers['x-forwarded-user']).toBeUndefined();
+  });
+
+  test('is clear when everything told agrees', async () => {
+    const reply = await check({
+      ...bearer(),
+      ...TOLD,
+      'x-forwarded-method': 'GET',
+      'x-forwarded-uri': '/files/a',
+      'x-original-url': 'https://localhost:8443/files/a',
+      'x-forwarded-host': 'LOCALHOST',
+      'x-forwarded-proto': 'https',
+    });
+    expect(reply.status).toBe(200);
+  });
+
+  test('names that only look alike are not read', async () => {
+    const reply = await check({
+      ...bearer(),
+      ...TOLD,
+      x_original_uri: '/health',
+      'x.forwarded.uri': '/health',
+    });
+    expect(reply.status).toBe(200);
+    expect(reply.headers['x-forwarded-user']).toBe(ALICE);
+  });
+
+  test('stands in the log without its query, and so does what was not clear about it', async () => {
+    const before = house.log.length;
+    await nginx('GET', '/files/log?secret=1', bearer());
+    await check({ ...bearer(), 'x-original-uri': '/files/a' });
+    await expect
+      .poll(() => house.log.slice(before).filter(({ event }) => event === 'request').length)
+      .toBe(2);
+    const lines = house.log.slice(before);
+    expect(lines.find(({ event }) => event === 'request')).toMatchObject({
+      original: 'GET /files/log',
+      rule: expect.stringContaining('/files/**'),
+      decision: 'allowed',
+      identity: ALICE,
+    });
+    expect(lines.find(({ event }) => event === 'check_unclear')).toMatchObject({
+      detail: 'no header names its method',
+    });
+    expect(JSON.stringify(lines)).not.toContain('secret=1');
+  });
+});
+
+test('two Authorization fields or two tokens are 403', async () => {
+  expect(
+    (await nginx('GET', '/health', { authorization: [`Bearer ${token}`, `Bearer ${token}`] })).status,
+  ).toBe(403);
+  expect((await nginx('GET', '/files/a', { authorization: `Bearer ${token}, Bearer ${token}` })).status).toBe(
+    403,
+  );
+});
+
+test('a question whose own head is faulty is 403, and its connection is closed', async () => {
+  const reply = await nginx('GET', '/health', { host: ['localhost', 'localhost'] });
+  expect(reply.status).toBe(403);
+  expect(reply.headers.connection).toBe('close');
+});
+
+describe('the body of a question', () => {
+  const headers = (): Headers => ({ ...bearer(), 'x-original-method': 'GET', 'x-original-uri': '/files/a' });
+
+  test('is not needed to answer, and the connection serves the next question', async () => {
+    for (let turn = 0; turn < 3; turn += 1) {
+      const reply = await check(headers(), { method: 'POST', body: 'x'.repeat(100_000) });
+      expect(reply.status).toBe(200);
+      expect(reply.headers.connection).not.toBe('close');
+      const refused = await check(
+        { ...headers(), authorization: 'Bearer no' },
+        { method: 'POST', body: 'x' },
+      );
+      expect(refused.status).toBe(401);
+    }
+  });
+
+  test('is answered for before it has arrived, and one that never ends is cut off', async () => {
+    const sent = httpsRequest({
+      host: '127.0.0.1',
+      servername: 'localhost',
+      port: house.port,
+      ca: house.ca.pem,
+      path: CHECK,
+      method: 'POST',
+      headers: { ...headers(), 'content-length': '1000000000' },
+    });
+    const cut = new Promise<void>((resolve) => {
+      sent.on('error', () => resolve()).on('close', () => resolve());
+    });
+    const status = new Promise<number | undefined>((resolve) => {
+      sent.on('response', (response) => {
+        resolve(response.statusCode);
+        response.resume().on('error', () => {});
+      });
+    });
+    sent.write('the beginning');
+    expect(await status).toBe(200);
+    await cut;
+  });
+
+  test('that waits for a word to continue is not waited for', async () => {
+    const reply = await check(
+      { ...headers(), expect: '100-continue', 'content-length': '5' },
+      { method: 'POST' },
+    ).catch((error: unknown) => error);
+    expect(reply).toMatchObject({ status: 200, headers: { connection: 'close' } });
+  });
+});
+
+test('a peer that is not listed is told nothing, and the log names the setting', async () => {
+  await house.reload(() => ({ ...usual, trustedProxies: ['192.0.2.0/24'] }));
+  try {
+    const before = house.log.length;
+    const headers = { ...bearer(), 'x-original-method': 'GET', 'x-original-uri': '/health' };
+    for (const path of [CHECK, `${CHECK}/health`, `${CHECK}/../x`, '/AUTHSVC/check']) {
+      const reply = await check(headers, { path });
+      expect(reply.status, path).toBe(403);
+      expect(reply.json['error']).toBe('access_denied');
+    }
+    expect(house.log.slice(before).find(({ event }) => event === 'check_peer_not_listed')).toMatchObject({
+      level: 'warn',
+      peer: '127.0.0.1',
+      setting: 'trustedProxies',
+    });
+  } finally {
+    await house.reload(() => usual);
+  }
+});
+
+describe('where rules ask for a host', () => {
+  beforeAll(() =>
+    house.reload(() => ({
+      ...usual,
+      routes: [...HOST_ROUTES, ...(usual.routes ?? [])],
+    })),
+  );
+  afterAll(() => house.reload(() => usual));
+
+  const ask = (headers: Headers, path = CHECK) =>
+    check({ 'x-original-method': 'GET', 'x-original-uri': '/lobby', ...headers }, { path });
+
+  test('the host that is told counts, and not the one of the question', async () => {
+    expect((await ask({ 'x-forwarded-host': 'open.example.test' })).status).toBe(200);
+    expect((await ask({ 'x-forwarded-host': 'shut.example.test', host: 'open.example.test' })).status).toBe(
+      401,
+    );
+  });
+
+  test('a URL is believed for the hosts of rules', async () => {
+    const url = (host: string) =>
+      check({ 'x-original-method': 'GET', 'x-original-url': `https://${host}/lobby` });
+    expect((await url('open.example.test')).status).toBe(200);
+    expect((await url('shut.example.test')).status).toBe(401);
+    expect((await url('other.example.test')).status).toBe(403);
+  });
+
+  test('a question that tells no host is refused', async () => {
+    expect((await ask({ host: 'open.example.test' })).status).toBe(403);
+  });
+
+  test('Envoy tells the host as that of its question', async () => {
+    const path = `${CHECK}/lobby`;
+    expect((await check({ host: 'open.example.test' }, { path })).status).toBe(200);
+    expect((await check({ host: 'shut.example.test' }, { path })).status).toBe(401);
+  });
+});
+
+describe('a token bound to a certificate', () => {
+  const TOLD = { 'x-original-method': 'GET', 'x-original-uri': '/files/a' };
+  let bound: Headers;
+  beforeAll(async () => {
+    bound = bearer((await house.grant({ clientId: 'bound-app' })).access_token);
+  });
+
+  test('works with the certificate of the connection, and not without one or with another', async () => {
+    const ask = (as?: 'alice' | 'bob') =>
+      house.ask({ path: CHECK, headers: { ...bound, ...TOLD }, ...(as && { as: house.people[as] }) });
+    expect((await ask('alice')).status).toBe(200);
+    expect((await ask('bob')).status).toBe(401);
+    const none = await ask();
+    expect(none.status).toBe(401);
+    expect(none.headers['www-authenticate']).toContain('bound to a certificate');
+  });
+
+  test('works with a certificate header in each of its forms, from listed peers only', async () => {
+    const forms = forwardedForms(Buffer.from(house.people.alice.der));
+    for (const [name, value] of forms)
+      expect((await check({ ...bound, ...TOLD, [name]: value })).status, name).toBe(401);
+    await house.reload(() => ({
+      ...usual,
+      certificates: { ...usual.certificates, forwardedFrom: ['127.0.0.1'] },
+    }));
+    try {
+      for (const [name, value] of forms)
+        expect((await check({ ...bound, ...TOLD, [name]: value })).status, name).toBe(200);
+      const [[name, value] = ['', '']] = forms;
+      expect((await check({ ...bound, ...TOLD, [name]: [value, value] })).status).toBe(401);
+      // The gateway's own certificate says nothing about its client.
+      const own = await house.ask({ path: CHECK, headers: { ...bound, ...TOLD }, as: house.people.alice });
+      expect(own.status).toBe(401);
+    } finally {
+      await house.reload(() => usual);
+    }
+  });
+});
+
+test('the names of identity headers are those of the settings', async () => {
+  await house.reload(() => ({
+    ...usual,
+    headers: { user: 'Remote-User', clientId: 'Remote-Client', scope: 'Remote-Scope' },
+  }));
+  try {
+    const { headers } = await nginx('GET', '/files/a', bearer());
+    expect(headers).toMatchObject({
+      'remote-user': ALICE,
+      'remote-client': 'report-runner',
+      'remote-scope': 'files:read',
+    });
+    expect(headers['x-forwarded-user']).toBeUndefined();
+    expect((await nginx('GET', '/health', {})).headers).toMatchObject({ 'remote-user': '' });
+  } finally {
+    await house.reload(() => usual);
+  }
+});
+
+test('a failure of our own is 503 and never 200', async () => {
+  const { revocations } = house.gateway.store;
+  const real = revocations.isRevoked;
+  Object.assign(revocations, {
+    isRevoked: () => {
+      throw new Error('the map is gone');
+    },
+  });
+  try {
+    const reply = await nginx('GET', '/files/a', bearer());
+    expect(reply.status).toBe(503);
+    expect(reply.headers['retry-after']).toBe('1');
+    expect(reply.headers['x-forwarded-user']).toBeUndefined();
+  } finally {
+    Object.assign(revocations, { isRevoked: real });
+  }
+});
