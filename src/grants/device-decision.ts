@@ -76,6 +76,8 @@ export async function confirmDevice(
   person: Person,
 ): Promise<Outcome<DeviceQuestion>> {
   const question = await questionOf(desk, requestId);
+  // Only a request that was said yes to already is looked at again: it may have been this person's first click.
+  if (!question.ok && question.refusal.reason !== 'device_code_spent') return question;
   if (question.ok) {
     const allowed = await mayConfirm(desk, question.value, person);
     if (!allowed.ok) return allowed;

@@ -60,13 +60,10 @@ export function denyAtOnce(options: DenyingOptions): DenyingLog {
     async announce(revocation) {
       // Only an end is denied early: an access token is superseded together with its refresh, or not at all.
       const ends = revocation.of === 'grant' && revocation.belowGeneration === Number.POSITIVE_INFINITY;
-      try {
-        await log.announce(revocation);
-        if (ends) denied.delete(revocation.grantId);
-      } catch (error) {
-        if (ends) deny(revocation.grantId, revocation);
-        throw error;
-      }
+      // Before it is announced: a disk that stalls takes seconds to fail.
+      if (ends) deny(revocation.grantId, revocation);
+      await log.announce(revocation);
+      if (ends) denied.delete(revocation.grantId);
     },
     isRevoked: (bearer) => (denied.size > 0 && denied.has(bearer.grantId)) || log.isRevoked(bearer),
     async stop() {

@@ -1,8 +1,13 @@
 import { describe, expect, test, vi } from 'vitest';
+import type { DeviceRequest } from '../../src/domain/device-request.ts';
 import { type Grant, judgeRefresh } from '../../src/domain/grant.ts';
+import type { GrantDesk } from '../../src/grants/desk.ts';
+import { confirmDevice } from '../../src/grants/device-decision.ts';
+import { createLogger } from '../../src/observability/logger.ts';
 import { redactText } from '../../src/observability/redact.ts';
 import { Fault } from '../../src/ports/fault.ts';
 import { writeLine } from '../../src/stores/embedded-writes.ts';
+import { memoryStore } from '../../src/stores/memory.ts';
 import { openHouse } from '../support/house.ts';
 
 describe('what a stranger can make the house do', () => {
@@ -120,6 +125,53 @@ describe('refresh, when clocks and clients are not as they should be', () => {
     house.clock.advance(-86_400);
     expect((await house.refresh(first.refresh_token)).json['Error']).toBe('invalid_grant');
     expect((await house.refresh(String(second.json['refresh_token']))).status).toBe(200);
+  });
+});
+
+describe('revocation and decisions that are outrun', () => {
+  test('a token is denied here while the disk still thinks about its revocation', async () => {
+    await using house = await opened();
+    const { access_token } = await house.grant();
+    const { revocations } = house.gateway.store;
+    const announce = revocations.announce.bind(revocations);
+    const flushed = Promise.withResolvers<void>();
+    Object.assign(revocations, {
+      announce: (...given: Parameters<typeof announce>) => flushed.promise.then(() => announce(...given)),
+    });
+    const revoked = house.api('/authsvc/Revoke/Token', access_token);
+    await vi.waitFor(async () => expect((await house.api('/whoami', access_token)).status).toBe(401));
+    flushed.resolve();
+    expect((await revoked).status).toBe(200);
+    expect((await house.api('/whoami', access_token)).status).toBe(401);
+  });
+
+  test('a yes is not taken when the device flow was switched off between the question and the answer', async () => {
+    const now = (): number => 1_800_000_000;
+    const store = memoryStore({ now });
+    const request: DeviceRequest = {
+      state: 'pending',
+      id: 'r'.repeat(22),
+      clientId: 'lab',
+      scope: 'files:read',
+      askedAt: now(),
+      askedFrom: '192.0.2.1',
+      expires: now() + 300,
+      failedSignIns: 0,
+    };
+    await store.devices.create(request.id, request, request.expires);
+    const log = createLogger({ level: 'error', format: 'json', write: () => {} });
+    // All that a decision looks at; the integration has been taken away.
+    const desk = { store, now, log, integrations: new Map(), policy: { device: { enabled: true } } };
+    const person = {
+      identity: 'local:{42}',
+      displayName: 'Mallory',
+      directory: 'staff',
+      groups: new Set<string>(),
+      disabled: true,
+    };
+    const decided = await confirmDevice(desk as unknown as GrantDesk, request.id, person);
+    expect(decided).toMatchObject({ ok: false, refusal: { reason: 'client_unknown' } });
+    expect((await store.devices.read(request.id))?.record.state).toBe('pending');
   });
 });
 
