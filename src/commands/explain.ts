@@ -6,8 +6,8 @@ const MISFITS = {
   path: 'another path',
   host: 'another host',
   method: 'another method',
-  encoded_slash: 'does not take %2F',
-  path_parameters: 'would match, but not without the ;parameters that some upstreams cut off',
+  encoded_slash: 'matches, and does not take %2F: no later rule is asked',
+  other_reading: 'would match, but not as an upstream may read it that decodes %2F or cuts off ;parameters',
 } as const;
 
 export const command: Command = {

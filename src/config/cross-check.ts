@@ -225,7 +225,6 @@ function checkRoutes({ routes = [], upstreams, integrations, service }: SoundSet
 
 /** The first match wins, so a rule behind a wider one never speaks: most likely somebody believes that it does. */
 function hides(earlier: Route, later: Route): boolean {
-  if (earlier.encodedSlash !== later.encodedSlash) return false;
   if (earlier.host !== undefined && earlier.host.toLowerCase() !== later.host?.toLowerCase()) return false;
   const methods = earlier.methods;
   if (methods && !later.methods?.every((method) => methods.includes(method))) return false;

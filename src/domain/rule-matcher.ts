@@ -10,7 +10,7 @@ export interface MatchQuestion {
 }
 
 /** Why a rule does not apply to a request. */
-export type Misfit = 'path' | 'host' | 'method' | 'encoded_slash' | 'path_parameters';
+export type Misfit = 'path' | 'host' | 'method' | 'encoded_slash' | 'other_reading';
 
 export interface Tried {
   readonly rule: AccessRule;
@@ -78,13 +78,26 @@ export function compileRules(rules: readonly AccessRule[]): CompiledRules {
     const first = own && search(own, 0, question, undefined);
     return search(everywhere, 0, question, first)?.rule;
   };
-  // To some upstreams `/admin;x` is `/admin`. Where the two readings lead to different rules, neither counts.
+  const matchAs = (question: MatchQuestion, segments: readonly string[]): AccessRule | undefined =>
+    matchAsSent({ ...question, target: { ...question.target, segments } });
   const match = (question: MatchQuestion): AccessRule | undefined => {
     const rule = matchAsSent(question);
-    const { target } = question;
-    if (rule === undefined || !target.segments.some((segment) => segment.includes(';'))) return rule;
-    const bare = target.segments.map((segment) => segment.split(';', 1)[0] ?? '');
-    return matchAsSent({ ...question, target: { ...target, segments: bare } }) === rule ? rule : undefined;
+    const { segments, encodedSlash } = question.target;
+    if (rule === undefined) return undefined;
+    if (encodedSlash) {
+      // A rule that does not take `%2F` refuses it; a later and laxer one never gets to see it.
+      if (!rule.encodedSlash) return undefined;
+      // To some upstreams `/admin%2Fx` is `/admin/x`: what an earlier rule would claim then is no other rule's.
+      const split = matchAs(
+        question,
+        segments.flatMap((segment) => segment.split('/')),
+      );
+      if (split !== undefined && rules.indexOf(split) < rules.indexOf(rule)) return undefined;
+    }
+    // To some upstreams `/admin;x` is `/admin`. Where the two readings lead to different rules, neither counts.
+    if (!segments.some((segment) => segment.includes(';'))) return rule;
+    const bare = segments.map((segment) => segment.split(';', 1)[0] ?? '');
+    return matchAs(question, bare) === rule ? rule : undefined;
   };
 
   return {
@@ -97,7 +110,10 @@ export function compileRules(rules: readonly AccessRule[]): CompiledRules {
       const tried: Tried[] = [];
       for (const rule of rules) {
         if (rule === winner) return [...tried, { rule, misfit: undefined }];
-        tried.push({ rule, misfit: misfitOf(rule, question) ?? 'path_parameters' });
+        const misfit = misfitOf(rule, question) ?? 'other_reading';
+        tried.push({ rule, misfit });
+        // The first that would match decides, also when it decides against it.
+        if (misfit === 'encoded_slash' || misfit === 'other_reading') break;
       }
       return tried;
     },
@@ -149,22 +165,20 @@ function firstFit(
 ): Placed | undefined {
   for (const placed of list) {
     if (best !== undefined && placed.place > best.place) return best;
-    if (conditionUnmet(placed.rule, question) === undefined) return placed;
+    if (takesMethod(placed.rule, question)) return placed;
   }
   return best;
 }
 
 /** Everything but path and host, which the tree has settled. */
-function conditionUnmet(rule: AccessRule, { method, target }: MatchQuestion): Misfit | undefined {
-  if (rule.methods !== undefined && !rule.methods.has(method)) return 'method';
-  if (target.encodedSlash && !rule.encodedSlash) return 'encoded_slash';
-  return undefined;
-}
+const takesMethod = ({ methods }: AccessRule, { method }: MatchQuestion): boolean =>
+  methods === undefined || methods.has(method);
 
 function misfitOf(rule: AccessRule, question: MatchQuestion): Misfit | undefined {
   if (!pathFits(rule.pattern, question.target.segments)) return 'path';
   if (rule.host !== undefined && hostName(rule.host) !== hostName(question.host)) return 'host';
-  return conditionUnmet(rule, question);
+  if (!takesMethod(rule, question)) return 'method';
+  return question.target.encodedSlash && !rule.encodedSlash ? 'encoded_slash' : undefined;
 }
 
 function pathFits(pattern: readonly PatternSegment[], segments: readonly string[]): boolean {

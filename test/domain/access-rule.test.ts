@@ -86,14 +86,30 @@ describe('matching', () => {
     expect(hostName('[::1]:80')).toBe('[::1]');
   });
 
-  test('a path with an encoded slash meets only rules that let it stand', () => {
-    const rules = [
-      rule('/files/**', { name: 'closed' }),
-      rule('/files/*', { name: 'open', encodedSlash: true }),
-    ];
-    expect(matched(rules, ask('/files/a%2Fb'))).toBe('open');
-    expect(matched(rules, ask('/files/a'))).toBe('closed');
+  test('P04 an encoded slash is for the first rule that matches to take or refuse, never for a later one', () => {
+    const rules = [rule('/admin/**'), rule('/files/*', { encodedSlash: true }), rule('/files/**')];
+    expect(matched(rules, ask('/files/a%2Fb'))).toBe('/files/*');
+    expect(matched(rules, ask('/files/a%2Fb/c'))).toBeUndefined();
     expect(compileRules(rules).encodedSlash).toBe(true);
+    const open = [rule('/admin/**'), rule('/**', { encodedSlash: true })];
+    expect(matched(open, ask('/admin/a%2Fb'))).toBeUndefined();
+    expect(matched(open, ask('/other/a%2Fb'))).toBe('/**');
+    expect(
+      compileRules(open)
+        .trace(ask('/admin/a%2Fb'))
+        .map(({ misfit }) => misfit),
+    ).toEqual(['encoded_slash']);
+  });
+
+  test('P04 a path that an earlier rule would match once its %2F is decoded matches no later one', () => {
+    const rules = [rule('/admin/**'), rule('/**', { encodedSlash: true })];
+    expect(matched(rules, ask('/admin%2Fx'))).toBeUndefined();
+    expect(matched(rules, ask('/x/admin%2Fx'))).toBe('/**');
+    expect(
+      compileRules(rules)
+        .trace(ask('/admin%2Fx'))
+        .map(({ misfit }) => misfit),
+    ).toEqual(['path', 'other_reading']);
   });
 
   test('a trace names each rule before the one that matches, and what it lacked', () => {
@@ -147,15 +163,23 @@ describe('matching', () => {
     fc.assert(
       fc.property(fc.array(anyRule, { maxLength: 12 }), question, (rules, asked) => {
         const compiled = compileRules(rules);
-        const alone = rules.find(
-          (candidate) => compileRules([candidate]).trace(asked)[0]?.misfit === undefined,
-        );
-        const linear = rules.findIndex((candidate) => compileRules([candidate]).match(asked) !== undefined);
-        expect(compiled.match(asked)).toBe(linear < 0 ? undefined : rules[linear]);
-        expect(alone).toBe(linear < 0 ? undefined : rules[linear]);
+        const first = (segments: readonly string[]): number =>
+          rules.findIndex((candidate) => {
+            const misfit = compileRules([candidate]).trace({
+              ...asked,
+              target: { ...asked.target, segments },
+            })[0]?.misfit;
+            return misfit === undefined || misfit === 'encoded_slash';
+          });
+        const { segments, encodedSlash } = asked.target;
+        const linear = first(segments);
+        const decoded = first(segments.flatMap((segment) => segment.split('/')));
+        const refused = encodedSlash && (!rules[linear]?.encodedSlash || (decoded >= 0 && decoded < linear));
+        const expected = refused ? undefined : rules[linear];
+        expect(compiled.match(asked)).toBe(expected);
         // Every rule that a trace passes over lacks something.
         const trace = compiled.trace(asked);
-        const passed = linear < 0 ? trace : trace.slice(0, -1);
+        const passed = expected === undefined ? trace : trace.slice(0, -1);
         expect(passed.every(({ misfit }) => misfit !== undefined)).toBe(true);
         expect(trace.length).toBe(linear < 0 ? rules.length : linear + 1);
       }),
@@ -174,7 +198,7 @@ describe('matching', () => {
       compileRules(rules)
         .trace(ask('/admin;x'))
         .map(({ misfit }) => misfit),
-    ).toEqual(['path', 'path_parameters']);
+    ).toEqual(['path', 'other_reading']);
   });
 
   test('the number of rules does not change what one match costs', () => {
