@@ -31,7 +31,8 @@ export const command: Command = {
 
 /** Runs until a signal ends it; tells the exit code. */
 export async function serve(context: Context, settings: Settings, files: readonly string[]): Promise<number> {
-  const sink = stdoutSink();
+  outliveOutput();
+  const sink = stdoutSink(process.stdout, (writes) => log.error('log_lines_lost', { writes }));
   const log = createLogger({
     ...settings.log,
     write: (line) => sink.write(line),
@@ -166,6 +167,12 @@ function onEnd(log: Logger, stop: () => Promise<void>): void {
         process.exit(1);
       });
     });
+}
+
+/** A full disk below the log, or a reader of it that has gone, costs lines and not the service. It ends other commands. */
+function outliveOutput(): void {
+  for (const stream of [process.stdout, process.stderr])
+    stream.removeAllListeners('error').on('error', () => {});
 }
 
 /** An error nobody expected: said, and ended. A process in an unknown state answers nobody; a supervisor starts it again. */

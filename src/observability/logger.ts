@@ -83,17 +83,32 @@ function textLine({ time, level, event, ...fields }: LogFields): string {
   return `${[String(time).slice(11, 19), String(level).padEnd(5), event, ...rest].join(' ')}\n`;
 }
 
-/** Gathers the lines of one turn of the event loop into one write to standard output. */
-export function stdoutSink(stream: NodeJS.WritableStream = process.stdout): {
+/**
+ * Gathers the lines of one turn of the event loop into one write to standard output. What could not be written is
+ * lost; `onLost` hears of it with the first write that gets through again.
+ */
+export function stdoutSink(
+  stream: NodeJS.WritableStream = process.stdout,
+  onLost: (writes: number) => void = () => {},
+): {
   readonly write: (line: string) => void;
   readonly flush: () => void;
 } {
   let waiting = '';
+  let lost = 0;
+  const written = (error?: Error | null): void => {
+    if (error) lost += 1;
+    else if (lost > 0) {
+      const writes = lost;
+      lost = 0;
+      onLost(writes);
+    }
+  };
   const flush = (): void => {
     if (waiting === '') return;
     const lines = waiting;
     waiting = '';
-    stream.write(lines);
+    stream.write(lines, written);
   };
   return {
     write(line) {

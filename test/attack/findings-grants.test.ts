@@ -1,14 +1,24 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, openSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
+import { join } from 'node:path';
+import { Writable } from 'node:stream';
+import { setTimeout } from 'node:timers/promises';
 import { describe, expect, test, vi } from 'vitest';
 import type { DeviceRequest } from '../../src/domain/device-request.ts';
 import { type Grant, judgeRefresh } from '../../src/domain/grant.ts';
 import type { GrantDesk } from '../../src/grants/desk.ts';
 import { confirmDevice } from '../../src/grants/device-decision.ts';
-import { createLogger } from '../../src/observability/logger.ts';
+import { createLogger, stdoutSink } from '../../src/observability/logger.ts';
 import { redactText } from '../../src/observability/redact.ts';
 import { Fault } from '../../src/ports/fault.ts';
 import { writeLine } from '../../src/stores/embedded-writes.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import { openHouse } from '../support/house.ts';
+import { makeServeFolder, until } from '../support/serve-process.ts';
+
+const MAIN = join(import.meta.dirname, '../../src/main.ts');
 
 describe('what a stranger can make the house do', () => {
   test('a client_id of 16 KiB is neither searched for long nor written to the log as it is', async () => {
@@ -75,7 +85,7 @@ describe('refresh, when clocks and clients are not as they should be', () => {
     const { refresh_token } = await house.grant();
     const replies = await Promise.all(
       Array.from({ length: 8 }, async (_, place) => {
-        await new Promise((resolve) => setTimeout(resolve, place));
+        await setTimeout(place);
         return house.refresh(refresh_token);
       }),
     );
@@ -125,6 +135,58 @@ describe('refresh, when clocks and clients are not as they should be', () => {
     house.clock.advance(-86_400);
     expect((await house.refresh(first.refresh_token)).json['Error']).toBe('invalid_grant');
     expect((await house.refresh(String(second.json['refresh_token']))).status).toBe(200);
+  });
+});
+
+describe('where the log goes', () => {
+  test.each(['a full disk', 'a reader that has gone'])('%s costs lines, not the service', async (trouble) => {
+    const folder = await makeServeFolder();
+    const port = await freePort();
+    folder.configure((settings) => ({ ...settings, admin: { port } }));
+    const full = openSync('/dev/full', 'w');
+    const child = spawn(process.execPath, [MAIN, 'serve', '--config', folder.file('gatehouse.yaml')], {
+      stdio: ['ignore', trouble === 'a full disk' ? full : 'pipe', 'ignore'],
+    });
+    try {
+      child.stdout?.destroy();
+      const alive = (): Promise<number> =>
+        fetch(`http://127.0.0.1:${port}/livez`).then(
+          ({ status }) => status,
+          () => 0,
+        );
+      await until('it answers', async () => (await alive()) === 200);
+      // It reads everything again, and has something to say about that.
+      child.kill('SIGHUP');
+      const ended = once(child, 'exit').then(([code]) => `ended with ${code}`);
+      expect(await Promise.race([ended, setTimeout(1_000, 'goes on')])).toBe('goes on');
+      expect(await alive()).toBe(200);
+    } finally {
+      child.kill('SIGKILL');
+      closeSync(full);
+      await folder.remove();
+    }
+  });
+
+  test('lines that were lost are counted, and told with the next that gets through', () => {
+    let broken = true;
+    const seen: string[] = [];
+    const told: number[] = [];
+    const stream = new Writable({ decodeStrings: false });
+    stream.write = (text: string, done: unknown) => {
+      if (!broken) seen.push(text);
+      if (typeof done === 'function') done(broken ? new Error('ENOSPC') : undefined);
+      return true;
+    };
+    const sink = stdoutSink(stream, (writes) => told.push(writes));
+    for (const line of ['one', 'two']) {
+      sink.write(line);
+      sink.flush();
+    }
+    broken = false;
+    sink.write('three');
+    sink.flush();
+    expect(told).toEqual([2]);
+    expect(seen).toEqual(['three']);
   });
 });
 
@@ -178,4 +240,12 @@ describe('revocation and decisions that are outrun', () => {
 async function opened(...change: Parameters<typeof openHouse>) {
   const house = await openHouse(...change);
   return Object.assign(house, { [Symbol.asyncDispose]: () => house.close() });
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
 }
