@@ -31,6 +31,27 @@ export async function sweep(env: Env, now: () => Epoch, isClosing: () => boolean
   return removed;
 }
 
+/** How much faster than the machine's steady clock forgetting may go on, to catch up after a suspension. */
+const CATCH_UP = 60;
+
+/**
+ * The time as far as it may be trusted for forgetting. A clock that is wrong by a year for a minute would have every
+ * revocation swept, and set right again the revoked tokens would work; so this one follows `now` only gradually.
+ */
+export function patientClock(
+  now: () => Epoch,
+  steadyMs: () => number = () => performance.now(),
+): () => Epoch {
+  let trusted = now();
+  let looked = steadyMs();
+  return () => {
+    const passed = (steadyMs() - looked) / 1_000;
+    looked += passed * 1_000;
+    trusted = Math.min(now(), trusted + passed * CATCH_UP);
+    return trusted;
+  };
+}
+
 function dueKeys(env: Env, at: Epoch, limit: number): readonly ExpiryKey[] {
   const due: ExpiryKey[] = [];
   for (const key of env.expiry.getKeys({ limit })) {

@@ -17,7 +17,7 @@ import {
 } from './embedded-folder.ts';
 import { embeddedRecords, firstVersion } from './embedded-records.ts';
 import { embeddedRevocations } from './embedded-revocations.ts';
-import { sweep } from './embedded-sweep.ts';
+import { patientClock, sweep } from './embedded-sweep.ts';
 
 export { type ExportedRecord, restoreEmbedded } from './embedded-backup.ts';
 
@@ -116,8 +116,9 @@ function sweeper(
   isClosing: () => boolean,
 ): { readonly now: () => Promise<number>; readonly stop: () => Promise<void> } {
   let running: Promise<number> | undefined;
-  const once = (): Promise<number> => {
-    running ??= sweep(env, now, isClosing).finally(() => {
+  const trusted = patientClock(now);
+  const once = (clock = now): Promise<number> => {
+    running ??= sweep(env, clock, isClosing).finally(() => {
       running = undefined;
     });
     return running;
@@ -126,7 +127,7 @@ function sweeper(
     try {
       // Slots of killed workers would keep old pages from being used again.
       env.root.readerCheck();
-      await once();
+      await once(trusted);
     } catch (error) {
       onFault?.(
         error instanceof Fault ? error : new Fault('store_unavailable', 'sweeping failed', { cause: error }),
@@ -135,7 +136,7 @@ function sweeper(
   };
   const timer = role === 'owner' ? setInterval(() => void inBackground(), SWEEP_EVERY_MS).unref() : undefined;
   return {
-    now: once,
+    now: () => once(),
     async stop() {
       clearInterval(timer);
       await running?.catch(() => 0);

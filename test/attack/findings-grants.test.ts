@@ -13,6 +13,7 @@ import { confirmDevice } from '../../src/grants/device-decision.ts';
 import { createLogger, stdoutSink } from '../../src/observability/logger.ts';
 import { redactText } from '../../src/observability/redact.ts';
 import { Fault } from '../../src/ports/fault.ts';
+import { patientClock } from '../../src/stores/embedded-sweep.ts';
 import { writeLine } from '../../src/stores/embedded-writes.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import { openHouse } from '../support/house.ts';
@@ -135,6 +136,43 @@ describe('refresh, when clocks and clients are not as they should be', () => {
     house.clock.advance(-86_400);
     expect((await house.refresh(first.refresh_token)).json['Error']).toBe('invalid_grant');
     expect((await house.refresh(String(second.json['refresh_token']))).status).toBe(200);
+  });
+});
+
+describe('a clock that is a year ahead for a minute', () => {
+  test('is not believed by the sweeper, which would forget what was revoked', () => {
+    let [now, steady] = [1_800_000_000, 0];
+    const pass = (seconds: number): void => {
+      now += seconds;
+      steady += seconds * 1_000;
+    };
+    const trusted = patientClock(
+      () => now,
+      () => steady,
+    );
+    pass(60);
+    expect(trusted()).toBe(now);
+    now += 31_536_000;
+    pass(60);
+    // A grant's revocation is kept for a day more than the grant.
+    expect(trusted()).toBeLessThan(1_800_000_000 + 86_400);
+    now -= 31_536_000;
+    expect(trusted()).toBe(now);
+  });
+
+  test('after a night of suspension the sweeper catches up', () => {
+    let [now, steady] = [1_800_000_000, 0];
+    const trusted = patientClock(
+      () => now,
+      () => steady,
+    );
+    now += 8 * 3_600;
+    for (let seconds = 0; seconds < 600; seconds += 10) {
+      now += 10;
+      steady += 10_000;
+      trusted();
+    }
+    expect(trusted()).toBe(now);
   });
 });
 
