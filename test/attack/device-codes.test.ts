@@ -61,10 +61,10 @@ describe('polling', () => {
     expect(first.headers['retry-after']).toBeUndefined();
     let reads = 0;
     const { devices } = house.gateway.store;
-    const { read } = devices;
+    const read = devices.read.bind(devices);
     devices.read = (id) => {
       reads += 1;
-      return read.call(devices, id);
+      return read(id);
     };
     try {
       for (let polls = 0; polls < 45; polls += 1) {
