@@ -1,0 +1,270 @@
+/**
+ * What grants cost: `npm run bench:grants`, or with `-- --quick` for a first impression.
+ *
+ * Server and load have a core each. Candidates take turns within a round, so that whatever else the machine does
+ * meets all of them; a ratio is taken within its round and the median over the rounds is told.
+ */
+import { execFileSync } from 'node:child_process';
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { arch, availableParallelism, cpus, totalmem } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { type BenchFolder, fill, makeBenchFolder } from './support/folder.ts';
+import type { Load, LoadResult } from './support/load.ts';
+import { measure, type Program, peerProgram, serveProgram } from './support/programs.ts';
+import { type Figure, figure, isMet, table } from './support/report.ts';
+
+const { values: given } = parseArgs({
+  options: {
+    quick: { type: 'boolean', default: false },
+    grants: { type: 'string' },
+    rounds: { type: 'string' },
+    seconds: { type: 'string' },
+  },
+});
+const GRANTS = Number(given.grants ?? (given.quick ? 100_000 : 1_000_000));
+const ROUNDS = Number(given.rounds ?? (given.quick ? 3 : 7));
+const SECONDS = Number(given.seconds ?? (given.quick ? 2 : 3));
+/** The grants that are used: as many in the small store as in the large one. */
+const ACTIVE = 10_000;
+const CONNECTIONS = 32;
+const LANES = 256;
+const STARTS = 5;
+const SERVER_CORE = 0;
+const LOAD_CORE = 1;
+const OPERATIONS = ['refresh', 'certificate'] as const;
+type Operation = (typeof OPERATIONS)[number];
+
+const root = join(import.meta.dirname, '..');
+const entry = join(root, 'dist/main.js');
+const say = (text: string): boolean => process.stderr.write(`${text}\n`);
+const figures: Figure[] = [];
+
+if (availableParallelism() < 2) throw new Error('needs two cores: one for the server, one for the load');
+say('building');
+execFileSync('npm', ['run', '--silent', 'build'], { cwd: root, stdio: ['ignore', 'ignore', 'inherit'] });
+
+const folders: BenchFolder[] = [];
+const make = async (): Promise<BenchFolder> => {
+  const folder = await makeBenchFolder();
+  folders.push(folder);
+  return folder;
+};
+process.once('exit', () => folders.forEach((folder) => folder.remove()));
+
+const nothing = await make();
+const small = await make();
+const large = await make();
+const stores = { small, large } as const;
+say(`filling a store with ${ACTIVE} grants and one with ${GRANTS}`);
+for (const [folder, count] of [
+  [small, ACTIVE],
+  [large, GRANTS],
+] as const)
+  writeFileSync(folder.file('tokens.json'), JSON.stringify(await fill(folder.path, count, ACTIVE)));
+
+await measureStarts();
+await measureCore();
+await measureHttps();
+
+const result = {
+  date: new Date().toISOString(),
+  machine: {
+    cpu: cpus()[0]?.model,
+    cores: availableParallelism(),
+    arch: arch(),
+    memoryGiB: Math.round(totalmem() / 2 ** 30),
+    node: process.version,
+  },
+  settings: { grants: GRANTS, active: ACTIVE, rounds: ROUNDS, seconds: SECONDS, CONNECTIONS, LANES },
+  figures: figures.map((one) => ({ ...one, met: isMet(one) })),
+};
+mkdirSync(join(root, 'bench/results'), { recursive: true });
+const file = join(root, 'bench/results', `grants-${result.date.replaceAll(':', '')}.json`);
+writeFileSync(file, `${JSON.stringify(result, null, 2)}\n`);
+copyFileSync(file, join(root, 'bench/results/grants.json'));
+process.stdout.write(`${table(figures)}\n`);
+say(`written to ${file}`);
+
+/** From the start of the built program to its `ready` line. */
+async function measureStarts(): Promise<void> {
+  say('starting the built program');
+  const ready = async (folder: BenchFolder): Promise<number> => {
+    const program = await serveProgram({ folder: folder.path, entry });
+    await program.stop();
+    return program.readySeconds;
+  };
+  const empty: number[] = [];
+  const full: number[] = [];
+  for (let start = 0; start < STARTS; start += 1) {
+    empty.push(await ready(nothing));
+    full.push(await ready(large));
+  }
+  figures.push(
+    figure('start, empty store', empty, 's', { is: 'at most', value: 0.5 }),
+    figure(`start, ${GRANTS.toLocaleString('en')} grants`, full, 's', { is: 'at most', value: 2 }),
+  );
+}
+
+interface CoreResult {
+  readonly perSecond: number;
+  readonly cpuMicros: number;
+}
+
+/** The grant core without HTTP: flushed writes, signatures and audit lines included. */
+async function measureCore(): Promise<void> {
+  const run = (folder: BenchFolder, operation: Operation): Promise<CoreResult> =>
+    measure(
+      LOAD_CORE,
+      'core.ts',
+      [folder.path, operation, ...[LANES, 1, SECONDS].map(String), folder.file('tokens.json')],
+      folder.path,
+    );
+  for (const operation of OPERATIONS) {
+    const rounds: { readonly small: CoreResult; readonly large: CoreResult }[] = [];
+    for (let round = 0; round < ROUNDS; round += 1) {
+      say(`core, ${operation}, round ${round + 1} of ${ROUNDS}`);
+      rounds.push({ small: await run(small, operation), large: await run(large, operation) });
+    }
+    const aim = { is: 'at least', value: 5_000 } as const;
+    figures.push(
+      figure(
+        `core: ${operation}`,
+        rounds.map((one) => one.small.perSecond),
+        '/s',
+        aim,
+      ),
+      figure(
+        `core: ${operation}, CPU`,
+        rounds.map((one) => one.small.cpuMicros),
+        'µs',
+      ),
+      figure(
+        `core: ${operation} with ${GRANTS.toLocaleString('en')} grants`,
+        rounds.map((one) => one.large.perSecond),
+        '/s',
+      ),
+      figure(
+        `core: ${operation}, CPU with ${GRANTS.toLocaleString('en')} grants, relative to ${ACTIVE.toLocaleString('en')}`,
+        rounds.map((one) => one.large.cpuMicros / one.small.cpuMicros),
+        '×',
+        { is: 'at most', value: 1.1 },
+      ),
+    );
+  }
+}
+
+/** Over HTTPS, as CPU time of the server for each request, beside a bare server that only signs. */
+async function measureHttps(): Promise<void> {
+  const programs = {
+    peer: await peerProgram(nothing.path, SERVER_CORE),
+    small: await serveProgram({ folder: small.path, entry, core: SERVER_CORE }),
+    large: await serveProgram({ folder: large.path, entry, core: SERVER_CORE }),
+  } as const;
+  type Name = keyof typeof programs;
+  const atStart = { small: anonymousMegabytes(programs.small), large: anonymousMegabytes(programs.large) };
+  writeFileSync(nothing.file('tokens.json'), readFileSync(small.file('tokens.json')));
+  const run = (
+    name: Name,
+    operation: Operation,
+    seconds: number,
+    warmUpSeconds = 0.5,
+  ): Promise<LoadResult> => {
+    const { port, pid } = programs[name];
+    const state = (name === 'peer' ? nothing : stores[name]).file('tokens.json');
+    const load: Load = {
+      port,
+      pid,
+      operation,
+      connections: CONNECTIONS,
+      warmUpSeconds,
+      seconds,
+      state,
+      ca: (name === 'peer' ? nothing : stores[name]).file('ca.pem'),
+      certificate: (name === 'peer' ? nothing : stores[name]).file('alice.pem'),
+      key: (name === 'peer' ? nothing : stores[name]).file('alice-key.pem'),
+    };
+    return measure(LOAD_CORE, 'load.ts', [JSON.stringify(load)], nothing.path);
+  };
+
+  for (const operation of OPERATIONS)
+    for (const name of Object.keys(programs) as Name[]) {
+      say(`HTTPS, ${operation}, warming up ${name}`);
+      await run(name, operation, given.quick ? 4 : 12);
+    }
+  for (const operation of OPERATIONS) {
+    const rounds: Record<Name, LoadResult>[] = [];
+    for (let round = 0; round < ROUNDS; round += 1) {
+      say(`HTTPS, ${operation}, round ${round + 1} of ${ROUNDS}`);
+      rounds.push({
+        peer: await run('peer', operation, SECONDS),
+        small: await run('small', operation, SECONDS),
+        large: await run('large', operation, SECONDS),
+      });
+    }
+    const name = `HTTPS: ${operation}`;
+    const many = `with ${GRANTS.toLocaleString('en')} grants`;
+    figures.push(
+      figure(
+        `${name}, CPU`,
+        rounds.map((one) => one.small.cpuMicros),
+        'µs',
+      ),
+      figure(
+        `${name}, CPU of the bare server`,
+        rounds.map((one) => one.peer.cpuMicros),
+        'µs',
+      ),
+      figure(
+        `${name}, CPU relative to the bare server`,
+        rounds.map((one) => one.small.cpuMicros / one.peer.cpuMicros),
+        '×',
+        { is: 'at most', value: 1.5 },
+      ),
+      figure(
+        `${name}, CPU ${many}, relative to ${ACTIVE.toLocaleString('en')}`,
+        rounds.map((one) => one.large.cpuMicros / one.small.cpuMicros),
+        '×',
+        { is: 'at most', value: 1.1 },
+      ),
+      figure(
+        `${name}, on one core`,
+        rounds.map((one) => one.small.perSecond),
+        '/s',
+      ),
+      figure(
+        `${name}, half of the answers within`,
+        rounds.map((one) => one.small.p50),
+        'ms',
+      ),
+      figure(
+        `${name}, 99 % of the answers within`,
+        rounds.map((one) => one.small.p99),
+        'ms',
+      ),
+    );
+  }
+  const used = anonymousMegabytes(programs.large) - anonymousMegabytes(programs.small);
+  figures.push(
+    { name: 'anonymous memory at start, small store', value: atStart.small, unit: 'MB' },
+    {
+      name: `anonymous memory at start, more with ${GRANTS.toLocaleString('en')} grants`,
+      value: atStart.large - atStart.small,
+      unit: 'MB',
+      aim: { is: 'at most', value: 100 },
+    },
+    {
+      name: `anonymous memory after the load, more with ${GRANTS.toLocaleString('en')} grants`,
+      value: used,
+      unit: 'MB',
+      aim: { is: 'at most', value: 100 },
+    },
+  );
+  for (const program of Object.values(programs)) await program.stop();
+}
+
+/** RssAnon: what the process really takes. Pages of the store's file belong to the kernel's cache. */
+function anonymousMegabytes({ pid }: Program): number {
+  const [, kilobytes = '0'] = /RssAnon:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? [];
+  return (Number(kilobytes) * 1_024) / 1e6;
+}

@@ -1,0 +1,73 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { stringify } from 'yaml';
+import { keepGrantUntil } from '../../src/domain/grant.ts';
+import { firstGeneration, randomGrantId } from '../../src/grants/issue.ts';
+import { createLogger } from '../../src/observability/logger.ts';
+import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { ALICE, baseSettings } from '../../test/support/house.ts';
+import { issue, issueServer, makeCa } from '../../test/support/pki.ts';
+import { openDesk } from './desk.ts';
+
+/** A folder as an installation has it: certificates, keys, configuration with the defaults of the product. */
+export interface BenchFolder {
+  readonly path: string;
+  file(name: string): string;
+  remove(): void;
+}
+
+const DAY = 86_400;
+
+export async function makeBenchFolder(): Promise<BenchFolder> {
+  const path = mkdtempSync(join(tmpdir(), 'gatehouse-bench-'));
+  const ca = await makeCa();
+  const [server, alice] = await Promise.all([issueServer(ca), issue(ca, { commonName: 'alice' })]);
+  const file = (name: string): string => join(path, name);
+  const write = (name: string, text: string): void => writeFileSync(file(name), text, { mode: 0o600 });
+  write('ca.pem', ca.pem);
+  write('server.pem', server.pem);
+  write('server-key.pem', server.keyPem);
+  write('alice.pem', alice.pem);
+  write('alice-key.pem', alice.keyPem);
+  write('gatehouse.yaml', stringify({ ...baseSettings(9), log: { level: 'info' } }));
+  mkdirSync(file('data'), { mode: 0o700 });
+  const keys = newKeyring('EdDSA', Date.now() / 1_000 - 90 * DAY);
+  writeKeyringFile(file('data/keys.json'), keys, { replace: false });
+  return { path, file, remove: () => rmSync(path, { recursive: true, force: true }) };
+}
+
+const AT_ONCE = 4_096;
+
+/**
+ * Puts so many live grants into the store through its own API, as if they had been made over the last 80 days;
+ * returns the refresh tokens of some of them, chosen evenly.
+ */
+export async function fill(folder: string, grants: number, tokensWanted: number): Promise<string[]> {
+  const quiet = createLogger({ level: 'error', format: 'json', write: () => {} });
+  const { desk, store } = await openDesk(folder, quiet);
+  const integration = desk.integrations.get('report-runner');
+  if (integration === undefined) throw new Error('report-runner is in the settings');
+  const tokens: string[] = [];
+  const every = Math.max(1, Math.floor(grants / tokensWanted));
+  const create = async (index: number): Promise<void> => {
+    const now = Date.now() / 1_000;
+    const grant = firstGeneration(desk, {
+      id: randomGrantId(),
+      integration,
+      identity: ALICE,
+      grantType: 'certificate',
+      scope: 'files:read',
+      now: now - Math.random() * 80 * DAY,
+    });
+    await store.grants.create(grant.id, grant, keepGrantUntil(grant));
+    if (index % every === 0 && tokens.length < tokensWanted)
+      tokens.push((await desk.mint.pair(grant, now)).refreshToken);
+  };
+  for (let done = 0; done < grants; done += AT_ONCE)
+    await Promise.all(
+      Array.from({ length: Math.min(AT_ONCE, grants - done) }, (_, index) => create(done + index)),
+    );
+  await store.close();
+  return tokens;
+}

@@ -1,0 +1,110 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { closeSync, openSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+/** A program on a core of its own, with its output in a file; ended by its own process id. */
+export interface Program {
+  readonly pid: number;
+  readonly port: number;
+  readonly adminPort: number;
+  /** From start to its `ready` line. */
+  readonly readySeconds: number;
+  stop(): Promise<void>;
+}
+
+const here = (name: string): string => join(import.meta.dirname, name);
+
+/** Everything that was started and has not ended. */
+const running = new Set<ChildProcess>();
+process.once('exit', () => running.forEach((child) => child.kill('SIGKILL')));
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1));
+
+const pinned = (core: number | undefined, words: readonly string[]): string[] =>
+  core === undefined ? [...words] : ['taskset', '-c', String(core), ...words];
+
+function launch(core: number | undefined, words: readonly string[], output: string): ChildProcess {
+  const [program = '', ...rest] = pinned(core, words);
+  const out = openSync(output, 'w');
+  const child = spawn(program, rest, { stdio: ['ignore', out, 'inherit'] });
+  closeSync(out);
+  running.add(child);
+  child.once('exit', () => running.delete(child));
+  return child;
+}
+
+async function untilReady(child: ChildProcess, output: string): Promise<Program> {
+  const started = performance.now();
+  for (;;) {
+    const line = readFileSync(output, 'utf8')
+      .split('\n')
+      .find((text) => text.includes('"event":"ready"') && text.endsWith('}'));
+    if (line !== undefined) {
+      const { port, adminPort = 0 } = JSON.parse(line) as { port: number; adminPort?: number };
+      return {
+        pid: child.pid ?? 0,
+        port,
+        adminPort,
+        readySeconds: (performance.now() - started) / 1_000,
+        stop: () => end(child),
+      };
+    }
+    if (child.exitCode !== null) throw new Error(`it ended with ${child.exitCode}`);
+    if (performance.now() - started > 60_000) throw new Error('it was not ready in 60 s');
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = new Promise((resolve) => child.once('exit', resolve));
+  child.kill('SIGTERM');
+  const cut = setTimeout(() => child.kill('SIGKILL'), 20_000);
+  await ended;
+  clearTimeout(cut);
+}
+
+export interface ServeOptions {
+  readonly folder: string;
+  /** `src/main.ts` or `dist/main.js`. */
+  readonly entry: string;
+  readonly core?: number;
+  readonly nodeOptions?: readonly string[];
+}
+
+export const serveProgram = ({ folder, entry, core, nodeOptions = [] }: ServeOptions): Promise<Program> => {
+  const output = join(folder, 'serve.log');
+  const words = [
+    process.execPath,
+    ...nodeOptions,
+    entry,
+    'serve',
+    '--config',
+    join(folder, 'gatehouse.yaml'),
+  ];
+  return untilReady(launch(core, words, output), output);
+};
+
+export const peerProgram = (folder: string, core: number): Promise<Program> => {
+  const output = join(folder, 'peer.log');
+  return untilReady(launch(core, [process.execPath, here('peer.ts'), folder], output), output);
+};
+
+/** Runs one of the scripts here to its end; it leaves its result in a file. */
+export async function measure<T>(
+  core: number,
+  script: string,
+  words: readonly string[],
+  folder: string,
+): Promise<T> {
+  const result = join(folder, 'result.json');
+  const child = launch(
+    core,
+    [process.execPath, here(script), ...words, result],
+    join(folder, `${script}.log`),
+  );
+  const limit = setTimeout(() => child.kill('SIGKILL'), 180_000);
+  const code = await new Promise((resolve) => child.once('exit', resolve));
+  clearTimeout(limit);
+  if (code !== 0) throw new Error(`${script} ended with ${String(code)}`);
+  return JSON.parse(readFileSync(result, 'utf8')) as T;
+}
