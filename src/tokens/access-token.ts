@@ -94,7 +94,6 @@ function readClaims(payload: Uint8Array, issuer: string, keyId: string, now: Epo
   if (typeof sub !== 'string' || typeof client_id !== 'string' || typeof gid !== 'string') return undefined;
   if (!isTime(iat) || !isTime(exp) || !isTime(gen) || typeof scope !== 'string') return undefined;
   if (nbf !== undefined && (!isTime(nbf) || nbf > now + CLOCK_TOLERANCE)) return undefined;
-  if (iat > now + CLOCK_TOLERANCE) return undefined;
   const parsed = parseScope(scope);
   if (!parsed.ok) return undefined;
   const bound = cnf === undefined ? undefined : boundCertificate(cnf);

@@ -96,6 +96,13 @@ export function writeKeyringFile(
   } finally {
     closeSync(fd);
   }
+  // Without this a power cut may take the new name back, while the store knows of the new keys already.
+  const folder = openSync(dirname(path), 'r');
+  try {
+    fsyncSync(folder);
+  } finally {
+    closeSync(folder);
+  }
 }
 
 const randomKid = (use: 's' | 'm'): string =>

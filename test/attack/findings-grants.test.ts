@@ -245,6 +245,20 @@ describe('revocation and decisions that are outrun', () => {
     expect((await house.api('/whoami', access_token)).status).toBe(401);
   });
 
+  test('a token from before the clock was set back can be revoked, and is told to be early, not foreign', async () => {
+    await using house = await opened();
+    house.clock.advance(3_600);
+    const { access_token } = await house.grant();
+    house.clock.advance(-3_600);
+    const verified = await house.api('/authsvc/Authorize/Verify', access_token);
+    expect(verified.status).toBe(401);
+    expect(verified.json['Error_description']).toBe('The access token is not valid yet.');
+    expect((await house.api('/whoami', access_token)).status).toBe(401);
+    expect((await house.api('/authsvc/Revoke/Token', access_token)).status).toBe(200);
+    house.clock.advance(3_600);
+    expect((await house.api('/whoami', access_token)).status).toBe(401);
+  });
+
   test('a yes is not taken when the device flow was switched off between the question and the answer', async () => {
     const now = (): number => 1_800_000_000;
     const store = memoryStore({ now });
