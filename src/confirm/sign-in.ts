@@ -39,8 +39,12 @@ export async function takePassword(room: Room, visit: Visit, fields: Fields): Pr
   if (request === undefined) return { go: '' };
   const userName = fields.get('user_name') ?? '';
   const password = fields.get('password') ?? '';
-  // What was typed may be a password in the wrong field, so even memory holds only a digest of it.
-  const named = desk.sealer.digest('sign-in name', userName.slice(0, MAX_NAME).toLowerCase());
+  // What was typed may be a password in the wrong field, so even memory holds only a digest of it. In the form in
+  // which names are compared: another spelling of one name has no budget of its own.
+  const named = desk.sealer.digest(
+    'sign-in name',
+    userName.slice(0, MAX_NAME).normalize('NFC').toLowerCase(),
+  );
   const wait = memory.signInsFrom.take(from) || memory.failuresAs.peek(named);
   if (wait > 0) return { page: tooManyPage(room, wait) };
 
