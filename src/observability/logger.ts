@@ -74,12 +74,25 @@ export function createLogger({
   };
 }
 
-const jsonLine = (entry: LogFields): string => `${JSON.stringify(entry)}\n`;
+/**
+ * JSON without what a terminal or a reader of lines would act on. JSON itself leaves DEL, the C1 controls (one
+ * of them begins terminal commands) and two more line ends as they are.
+ */
+function quote(value: unknown): string {
+  const text = JSON.stringify(value);
+  if (!ACTIVE.test(text)) return text;
+  return text.replace(/[\u007f-\u009f\u2028\u2029]/g, escaped);
+}
+
+const ACTIVE = /[\u007f-\u009f\u2028\u2029]/;
+const escaped = (char: string): string => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`;
+
+const jsonLine = (entry: LogFields): string => `${quote(entry)}\n`;
 
 function textLine({ time, level, event, ...fields }: LogFields): string {
   const rest = Object.entries(fields)
     .filter(([, value]) => value !== undefined)
-    .map(([name, value]) => `${name}=${JSON.stringify(value)}`);
+    .map(([name, value]) => `${name}=${quote(value)}`);
   return `${[String(time).slice(11, 19), String(level).padEnd(5), event, ...rest].join(' ')}\n`;
 }
 

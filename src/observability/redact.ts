@@ -20,10 +20,10 @@ const SECRET_NAMES = new Set([
 ]);
 
 const SHAPES: readonly (readonly [RegExp, string])[] = [
-  // A JWT, also a broken one.
-  [/\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_=-]*){0,4}/g, '[redacted-jwt]'],
+  // A JWT, also a broken one, one whose dots are encoded, and one that something was put before.
+  [/eyJ[A-Za-z0-9_-]{8,}(?:(?:\.|%2e)[A-Za-z0-9_=-]*){0,4}/gi, '[redacted-jwt]'],
   // Our refresh tokens, device codes and sealed cookies carry their kind as a prefix.
-  [/\bgh[rdsc]_[A-Za-z0-9_.~-]+/g, '[redacted]'],
+  [/gh[rdsc]_(?:[A-Za-z0-9_.~-]|%2e)+/gi, '[redacted]'],
   [
     /((?:access_token|refresh_token|device_code|user_code|password|client_secret|assertion)=)[^&\s"']+/gi,
     '$1[redacted]',
