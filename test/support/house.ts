@@ -25,6 +25,8 @@ export interface House {
   readonly people: Readonly<Record<'alice' | 'bob', Certified>>;
   /** Parsed log lines, oldest first. */
   readonly log: readonly LogLine[];
+  /** The same, as they were written. */
+  readonly lines: readonly string[];
   readonly upstream: Upstream;
   clock: { advance(seconds: number): void; now(): number };
   ask(asked: Ask): Promise<Reply>;
@@ -197,10 +199,14 @@ export async function openHouse(change: Change = (settings) => settings): Promis
   let offset = 0;
   const now = (): number => Date.now() / 1_000 + offset;
   const log: LogLine[] = [];
+  const lines: string[] = [];
   const logger = createLogger({
     level: 'debug',
     format: 'json',
-    write: (line) => void log.push(JSON.parse(line) as LogLine),
+    write: (line) => {
+      lines.push(line);
+      log.push(JSON.parse(line) as LogLine);
+    },
   });
   const open = (): Promise<Gateway> => openGateway({ settings: settingsIn(folder, given), log: logger, now });
   let gateway = await open();
@@ -267,6 +273,7 @@ export async function openHouse(change: Change = (settings) => settings): Promis
     },
     people: { alice, bob },
     log,
+    lines,
     upstream,
     clock: { advance: (seconds) => void (offset += seconds), now },
     ask,

@@ -5,9 +5,9 @@ import { join } from 'node:path';
  * Everything printable in a store's files, for tests that look for secrets in it. For a store that is closed or
  * belongs to another process: reading the lock file here would drop a lock that this process holds on it.
  */
-export function dumpStrings(path: string): readonly string[] {
+export function dumpStrings(path: string, except: readonly string[] = []): readonly string[] {
   return readdirSync(path, { withFileTypes: true, recursive: true })
-    .filter((entry) => entry.isFile() && !entry.name.startsWith('lock.db'))
+    .filter((entry) => entry.isFile() && !entry.name.startsWith('lock.db') && !except.includes(entry.name))
     .flatMap((entry) => printable(readFileSync(join(entry.parentPath, entry.name))));
 }
 
