@@ -1,5 +1,5 @@
 import { request as httpsRequest } from 'node:https';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { forwardedForms } from '../support/forwarded.ts';
 import { ALICE, type House, openHouse, type Reply } from '../support/house.ts';
@@ -496,12 +496,8 @@ test('the names of identity headers are those of the settings', async () => {
 });
 
 test('a failure of our own is 503 and never 200', async () => {
-  const { revocations } = house.gateway.store;
-  const real = revocations.isRevoked;
-  Object.assign(revocations, {
-    isRevoked: () => {
-      throw new Error('the map is gone');
-    },
+  const failing = vi.spyOn(house.gateway.store.revocations, 'isRevoked').mockImplementation(() => {
+    throw new Error('the map is gone');
   });
   try {
     const reply = await nginx('GET', '/files/a', bearer());
@@ -509,6 +505,6 @@ test('a failure of our own is 503 and never 200', async () => {
     expect(reply.headers['retry-after']).toBe('1');
     expect(reply.headers['x-forwarded-user']).toBeUndefined();
   } finally {
-    Object.assign(revocations, { isRevoked: real });
+    failing.mockRestore();
   }
 });

@@ -6,6 +6,9 @@ import { delimiter, join } from 'node:path';
 const NEEDED: readonly { readonly program: string; readonly package: string }[] = [
   { program: 'curl', package: 'curl' },
   { program: 'openssl', package: 'openssl' },
+  { program: 'nginx', package: 'nginx-light' },
+  { program: 'haproxy', package: 'haproxy' },
+  { program: 'caddy', package: 'caddy' },
 ];
 
 const LIMIT_MS = 300_000;

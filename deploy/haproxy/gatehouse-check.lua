@@ -1,0 +1,62 @@
+-- Asks gatehouse whether HAProxy (2.6 or newer) may pass a request on, and as whom. See docs/forward-auth.md.
+--
+--   http-request lua.gatehouse-check <url of check> <name in gatehouse's certificate>
+--   http-request deny deny_status 503 unless { var(txn.gatehouse_allowed) -m bool }
+--
+-- The second line belongs to the first: HAProxy goes on after an error in Lua, and only the last line below allows.
+
+-- Copied from the answer to the request. Change them together with `headers` in gatehouse's settings.
+local IDENTITY = { "x-forwarded-user", "x-forwarded-client-id", "x-forwarded-scope", "x-request-id" }
+-- Copied from a refusal to the client.
+local TOLD = { "www-authenticate", "content-type", "x-request-id", "retry-after" }
+local TIMEOUT_MS = 2000
+
+local function first(headers, name)
+  local values = headers and headers[name]
+  return values and values[0]
+end
+
+local function refuse(txn, status, headers, body)
+  local reply = txn:reply({ status = status, body = body })
+  reply:add_header("cache-control", "no-store")
+  for _, name in ipairs(TOLD) do
+    local value = first(headers, name)
+    if value then reply:add_header(name, value) end
+  end
+  txn:done(reply)
+end
+
+core.register_action("gatehouse-check", { "http-req" }, function(txn, url, name)
+  -- All Authorization fields go along: gatehouse refuses two.
+  local authorization = {}
+  local sent = txn.http:req_get_headers()["authorization"]
+  if sent then
+    for at = 0, #sent do authorization[at + 1] = sent[at] end
+  end
+
+  local question = {
+    ["host"] = { name },
+    ["x-original-method"] = { txn.sf:method() },
+    ["x-original-uri"] = { txn.sf:pathq() },
+    ["x-forwarded-host"] = { txn.sf:req_hdr("host") },
+    ["x-forwarded-proto"] = { txn.sf:ssl_fc() == "1" and "https" or "http" },
+    ["x-forwarded-for"] = { txn.sf:src() },
+  }
+  if #authorization > 0 then question["authorization"] = authorization end
+
+  local answer = core.httpclient():get({ url = url, headers = question, timeout = TIMEOUT_MS })
+  local status = answer and answer.status
+  if status == 401 or status == 403 then
+    return refuse(txn, status, answer.headers, answer.body)
+  end
+  if status ~= 200 then
+    return refuse(txn, 503, { ["retry-after"] = { [0] = "1" } }, "")
+  end
+
+  for _, header in ipairs(IDENTITY) do
+    local value = first(answer.headers, header)
+    txn.http:req_del_header(header)
+    if value and value ~= "" then txn.http:req_set_header(header, value) end
+  end
+  txn:set_var("txn.gatehouse_allowed", true)
+end, 2)
