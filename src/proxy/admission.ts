@@ -1,5 +1,5 @@
 import type { AccessRule } from '../domain/access-rule.ts';
-import type { Bearer } from '../domain/bearer.ts';
+import { type Bearer, bearerFault } from '../domain/bearer.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Integration } from '../domain/integration.ts';
 import type { TokenFault } from '../domain/refusal.ts';
@@ -55,9 +55,6 @@ export type Admission =
       readonly tried?: string;
     };
 
-/** Clocks of replicas differ a little: RFC 7519 §4.1.5 allows some leeway. None for the end of a token. */
-const FUTURE_TOLERANCE = 5;
-
 const refused = (refusal: ProxyRefusal): Admission => ({ kind: 'refused', refusal });
 const invalid = (why: TokenFault): Admission => refused({ reason: 'token_invalid', why });
 
@@ -112,13 +109,15 @@ function judgeBearer(
   certificate: () => string | undefined,
 ): Caller | TokenFault {
   if (bearer === undefined) return 'not_authentic';
-  if (now >= bearer.expires) return 'expired';
-  if (bearer.issuedAt > now + FUTURE_TOLERANCE) return 'not_yet_valid';
-  if (desk.revocations.isRevoked(bearer)) return 'revoked';
   const integration = desk.integrationOf(bearer.clientId);
-  if (integration === undefined) return 'client_removed';
-  if (bearer.boundTo !== undefined && bearer.boundTo !== certificate()) return 'certificate_not_presented';
-  return callerOf(bearer, integration);
+  const fault = bearerFault(bearer, {
+    now,
+    revoked: desk.revocations.isRevoked(bearer),
+    clientKnown: integration !== undefined,
+    certificate,
+  });
+  if (fault !== undefined) return fault;
+  return integration === undefined ? 'client_removed' : callerOf(bearer, integration);
 }
 
 /** A remembered token comes as the same object each time, so what follows from it is worked out once. */
