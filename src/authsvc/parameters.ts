@@ -47,7 +47,7 @@ export async function readParameters(
   if (encoding === undefined || !accepted.includes(encoding))
     return malformed(`Content-Type must be ${accepted.map((name) => mediaType(name)).join(' or ')}.`);
   for (const option of options) {
-    const [name = '', value = ''] = option.trim().toLowerCase().split('=');
+    const [name = '', value = ''] = option.split('=').map((part) => part.trim().toLowerCase());
     if (name === 'charset' && value.replaceAll('"', '') !== 'utf-8')
       return malformed('The charset must be UTF-8.');
   }

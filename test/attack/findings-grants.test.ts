@@ -1,13 +1,15 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, openSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { setTimeout } from 'node:timers/promises';
 import { describe, expect, test, vi } from 'vitest';
 import type { DeviceRequest } from '../../src/domain/device-request.ts';
 import { type Grant, judgeRefresh } from '../../src/domain/grant.ts';
+import { ensureAdminToken } from '../../src/gateway/admin-token.ts';
 import type { GrantDesk } from '../../src/grants/desk.ts';
 import { confirmDevice } from '../../src/grants/device-decision.ts';
 import { createLogger, stdoutSink } from '../../src/observability/logger.ts';
@@ -36,6 +38,33 @@ describe('what a stranger can make the house do', () => {
     await house.post('/Authorize/Token', { client_id: evil, refresh_token: 'x' });
     await vi.waitFor(() => expect(house.log.some(({ event }) => event === 'request')).toBe(true));
     for (const line of house.log) expect(JSON.stringify(line).length).toBeLessThan(2_048);
+  });
+});
+
+describe('what is read in two ways', () => {
+  test('a charset is found also when somebody puts spaces around its equals sign', async () => {
+    await using house = await opened();
+    const reply = await house.post(
+      '/Authorize/Device',
+      { client_id: 'report-runner', scope: 'files:read' },
+      { headers: { 'content-type': 'application/json; charset = latin1' } },
+    );
+    expect(reply).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
+  });
+
+  test('an empty admin token, left by a start on a full disk, is not kept', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'gatehouse-admin-'));
+    try {
+      const file = join(folder, 'admin-token');
+      writeFileSync(file, '', { mode: 0o600 });
+      ensureAdminToken(file);
+      const made = readFileSync(file, 'utf8');
+      expect(made).toMatch(/^[A-Za-z0-9_-]{43}\n$/);
+      ensureAdminToken(file);
+      expect(readFileSync(file, 'utf8')).toBe(made);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
   });
 });
 
