@@ -4,7 +4,7 @@ import type { CallCertificate, Service } from '../authsvc/service.ts';
 import type { Settings } from '../config/schema.ts';
 import { createConfirmPages } from '../confirm/pages.ts';
 import { sessionCookie } from '../confirm/session.ts';
-import { normalAuthority, readTarget } from '../domain/request-target.ts';
+import { readTarget } from '../domain/request-target.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import type { Call } from '../http/call.ts';
 import { createPeople } from '../identity/people.ts';
@@ -103,6 +103,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       readAccess: (token, at) => mint.readAccess(token, at),
       revocations: store.revocations,
       integrationOf: (clientId) => integrations.get(clientId),
+      certificateOf: (call) => service.certificateOf(call)?.fingerprint,
       trusts: settings.trustedProxies.includes,
       now,
       log,
@@ -121,7 +122,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     log,
   });
   const afterCheck = checkMatcher(settings);
-  const isOurs = serviceMatcher(settings, below);
+  const isOurs = serviceMatcher(proxy.desk.isOwnAuthority, below);
   let running = 0;
   let retired = false;
   const close = (): Promise<void> => proxy.close(0);
@@ -197,15 +198,13 @@ function checkMatcher(settings: Settings): (url: string) => string | undefined {
  * target that could be read in two ways goes to the proxy, which refuses it.
  */
 function serviceMatcher(
-  settings: Settings,
+  isOwn: (authority: string) => boolean,
   below: (path: string) => string | undefined,
 ): (call: Call) => string | undefined {
-  const { host, protocol } = new URL(settings.publicUrl);
-  const own = normalAuthority(host, protocol.slice(0, -1));
   return ({ request }) => {
     const target = readTarget(request.url ?? '', {
       method: request.method ?? '',
-      isOwn: (authority) => authority === own,
+      isOwn,
       encodedSlash: true,
     });
     if (target.kind !== 'target' || !readHead(request).ok) return undefined;

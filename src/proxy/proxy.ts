@@ -21,6 +21,8 @@ export interface ProxyDeps extends Pick<AdmissionDesk, 'readAccess' | 'revocatio
   readonly realm: string;
   readonly headers: HeaderPolicy;
   readonly maxBodyBytes: number;
+  /** SHA-256 of the client certificate a call counts as having shown, base64url: bound tokens are held against it. */
+  readonly certificateOf?: (call: Call) => string | undefined;
   /** Is this peer a listed proxy, whose X-Forwarded-* are believed? */
   readonly trusts: (peer: string) => boolean;
   readonly now: () => Epoch;
@@ -38,6 +40,7 @@ export interface Proxy {
 /** Everything that is not the token service's own: judged, and sent on to where its rule says. */
 export function createProxy(deps: ProxyDeps): Proxy {
   const { realm, log, trusts, maxBodyBytes, now } = deps;
+  const certificateOf = deps.certificateOf ?? ((call: Call) => fingerprintOf(call.certificate()));
   const { host, protocol } = new URL(deps.publicUrl);
   const ownAuthority = normalAuthority(host, protocol.slice(0, -1));
   const rules = compileRules(deps.rules);
@@ -146,7 +149,7 @@ export function createProxy(deps: ProxyDeps): Proxy {
           url: request.url ?? '',
           host: head.host,
           authorization: head.authorization,
-          certificate: () => fingerprintOf(call.certificate()),
+          certificate: () => certificateOf(call),
           now: now(),
         });
         if (!(admission instanceof Promise)) return proceed(call, head, admission);
