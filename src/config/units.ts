@@ -97,6 +97,7 @@ export const peers = z
         context.addIssue({ code: 'custom', path: [index], message: `not an address or CIDR: "${text}"` });
     });
     return {
+      listed: texts,
       some: texts.length > 0,
       includes: (address) => {
         const plain = address.startsWith('::ffff:') && isIPv4(address.slice(7)) ? address.slice(7) : address;
@@ -109,6 +110,8 @@ export const peers = z
   });
 
 export interface Peers {
+  /** As written. */
+  readonly listed: readonly string[];
   readonly some: boolean;
   readonly includes: (address: string) => boolean;
 }

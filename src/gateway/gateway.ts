@@ -70,6 +70,13 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     };
     const logRequest = requestLog(log);
     const listener = await openPublic(current, log, now, {
+      // Whom to believe follows every reload, here as in the generation.
+      trustedProxies: {
+        get some() {
+          return current.settings.trustedProxies.some;
+        },
+        includes: (address) => current.settings.trustedProxies.includes(address),
+      },
       onCall,
       onDone: (call, end) => void (current.settings.log.requests && logRequest(call, end)),
     });
@@ -185,7 +192,7 @@ async function openPublic(
   { settings, files }: Generation,
   log: Logger,
   now: () => number,
-  hooks: Pick<PublicListenerOptions, 'onCall' | 'onDone'>,
+  hooks: Pick<PublicListenerOptions, 'onCall' | 'onDone' | 'trustedProxies'>,
 ): Promise<PublicListener> {
   const { host, port, tls, proxyProtocol } = settings.listen;
   const material = materialOf(settings, files);
@@ -197,7 +204,6 @@ async function openPublic(
         tls !== undefined && { tls: { ...material, askCertificate: tls.askCertificate } }),
       limits: settings.limits,
       proxyProtocol,
-      trustedProxies: settings.trustedProxies,
       ...hooks,
       log,
       now,
@@ -249,12 +255,16 @@ function portProblem(setting: 'listen' | 'admin', host: string, port: number, er
 
 /** What is read once, at start. */
 function needsRestart(before: Settings, next: Settings): string[] {
-  const fixed = ({ listen, admin, store, log }: Settings) => ({
+  const fixed = ({ listen, admin, store, log, limits }: Settings) => ({
     'listen.host': listen.host,
     'listen.port': listen.port,
     'listen.workers': listen.workers,
     'listen.behindTls': listen.behindTls,
     'listen.tls.askCertificate': listen.tls?.askCertificate,
+    'listen.proxyProtocol': listen.proxyProtocol.listed,
+    'limits.headers': limits.headers,
+    'limits.headerTimeout': limits.headerTimeout,
+    'limits.connections': limits.connections,
     'admin.host': admin.host,
     'admin.port': admin.port,
     'store.path': store.path,
