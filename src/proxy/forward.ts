@@ -105,6 +105,8 @@ class Exchange implements Dispatcher.DispatchHandler {
   #controller: Dispatcher.DispatchController | undefined;
   #body: RequestBody | undefined;
   #patience: NodeJS.Timeout | undefined;
+  /** The HTTP client has not begun with it: it waits for a connection, and has a place in the queue until its turn. */
+  #queued = true;
   #answering = false;
   #over = false;
 
@@ -120,17 +122,20 @@ class Exchange implements Dispatcher.DispatchHandler {
     response.on('close', this.#clientLeft).on('drain', this.#clientReads);
     if (hasBody) this.#body = new RequestBody(request, maxBodyBytes);
     this.#line.pool.dispatch({ method, path, headers, body: this.#body ?? null }, this);
+    if (this.#queued && !this.#over) this.#wait(this.#timeouts.headers, this.#turnLate);
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller;
+    this.#leaveQueue();
     // It may have waited for a connection longer than its client did.
     if (this.#over) controller.abort(new BodyFault('client_gone'));
     else if (this.#body !== undefined) this.#wait(this.#timeouts.idle, this.#bodyStalled);
+    else clearTimeout(this.#patience);
   }
 
   onBodySent(): void {
-    if (this.#body !== undefined) this.#patience?.refresh();
+    if (this.#body !== undefined && !this.#answering) this.#patience?.refresh();
   }
 
   onRequestSent(): void {
@@ -150,7 +155,10 @@ class Exchange implements Dispatcher.DispatchHandler {
   }
 
   onResponseData(controller: Dispatcher.DispatchController, part: Buffer): void {
-    if (!this.#over && !this.#job.response.write(part)) controller.pause();
+    if (this.#over || this.#job.response.write(part)) return;
+    controller.pause();
+    // A client that takes nothing keeps a connection from everybody else.
+    this.#wait(this.#timeouts.idle, this.#clientStalled);
   }
 
   onResponseEnd(): void {
@@ -166,6 +174,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   }
 
   onResponseError(_controller: Dispatcher.DispatchController | null, error: Error): void {
+    this.#leaveQueue();
     if (this.#over) return;
     this.#finish();
     const { request, response, failed, broken } = this.#job;
@@ -187,7 +196,19 @@ class Exchange implements Dispatcher.DispatchHandler {
     this.#job.broken(new BodyFault('client_gone'));
   };
 
-  readonly #clientReads = (): void => this.#controller?.resume();
+  readonly #clientReads = (): void => {
+    clearTimeout(this.#patience);
+    this.#controller?.resume();
+  };
+
+  readonly #clientStalled = (): void => {
+    this.#job.response.destroy();
+  };
+
+  readonly #turnLate = (): void => {
+    this.#finish();
+    this.#job.failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
+  };
 
   readonly #bodyStalled = (): void => {
     const kind = this.#body?.waitsForClient === true ? 'client_too_slow' : 'upstream_too_slow';
@@ -201,9 +222,16 @@ class Exchange implements Dispatcher.DispatchHandler {
     this.#patience = setTimeout(late, seconds * 1_000);
   }
 
+  /** Whoever left while waiting still fills the queue; only now is there room for another. */
+  #leaveQueue(): void {
+    if (!this.#queued) return;
+    this.#queued = false;
+    if (this.#over) this.#line.running -= 1;
+  }
+
   #finish(): void {
     this.#over = true;
-    this.#line.running -= 1;
+    if (!this.#queued) this.#line.running -= 1;
     clearTimeout(this.#patience);
     this.#job.response.off('close', this.#clientLeft).off('drain', this.#clientReads);
     this.#body?.destroy();
