@@ -198,6 +198,8 @@ export function answerEarly(response: ServerResponse, { status, text, close, hea
   const { req: request } = response;
   // A client that was not told to continue may send its body or may not: nobody can say where the next request starts.
   const unclear = request.headers.expect !== undefined && !request.complete;
+  // The listener goes by it when more requests came in the same breath.
+  if (close || unclear) response.shouldKeepAlive = false;
   response.writeHead(status, {
     'content-length': Buffer.byteLength(text),
     'cache-control': 'no-store',

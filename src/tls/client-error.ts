@@ -23,16 +23,30 @@ export function answerClientError(
     socket.destroy();
     return;
   }
-  const status = STATUS[error.code ?? ''] ?? 400;
+  endWith(socket, STATUS[error.code ?? ''] ?? 400);
+}
+
+/** A short answer where HTTP has let go of the connection, and its end, also when the other side does not end it. */
+export function endWith(socket: Duplex, status: number): void {
   socket.end(
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nConnection: close\r\nCache-Control: no-store\r\nContent-Length: 0\r\n\r\n`,
   );
-  const timer = setTimeout(() => socket.destroy(), LINGER_MS);
-  socket.once('close', () => clearTimeout(timer));
+  destroyIn(LINGER_MS, socket, socket);
+}
+
+/** Ends a connection after a time, unless what is awaited has closed before. */
+export function destroyIn(
+  ms: number,
+  socket: Duplex,
+  awaited: { once(event: 'close', listener: () => void): unknown },
+): void {
+  const timer = setTimeout(() => socket.destroy(), ms);
+  awaited.once('close', () => clearTimeout(timer));
 }
 
 /** A short answer without a body, and the end of the connection. */
 export function refusePlainly(response: ServerResponse, status: number): void {
   response.on('error', () => response.destroy());
+  response.shouldKeepAlive = false;
   response.writeHead(status, { connection: 'close', 'cache-control': 'no-store', 'content-length': 0 }).end();
 }

@@ -16,7 +16,7 @@ import { sendJson } from '../http/answer.ts';
 import type { Call, CallNote } from '../http/call.ts';
 import type { Logger } from '../observability/logger.ts';
 import { clientAddress, headerValues, type Peers, plainAddress, requestId } from './caller.ts';
-import { answerClientError, refusePlainly } from './client-error.ts';
+import { answerClientError, destroyIn, endWith, refusePlainly } from './client-error.ts';
 import { hostName } from './client-hello.ts';
 import { createFront, type Opening } from './front.ts';
 import { trackConnections } from './open-connections.ts';
@@ -86,6 +86,10 @@ export interface PublicListener {
 
 const HANDSHAKE_SECONDS = 5;
 const KEEP_ALIVE_SECONDS = 65;
+/** For the rest of a request that was answered before it was whole. */
+const REST_SECONDS = 5;
+/** An answer of which the other end has taken nothing for this long is not wanted any more. */
+const STALLED_SECONDS = 120;
 
 const secureContext = (material: TlsMaterial): SecureContextOptions => ({
   cert: material.certificate,
@@ -146,6 +150,8 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     response: ServerResponse,
     waits: boolean,
   ): void => {
+    // RFC 9112 §9.6: nothing is done for what comes after an answer that says close.
+    if (open.isEnding(request.socket)) return;
     let noted: CallNote = {};
     const call: Call = {
       ...callFor(request, asked),
@@ -166,11 +172,21 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
         aborted: !response.writableFinished,
       });
     });
+    response.once('finish', () => {
+      if (!request.complete) destroyIn(REST_SECONDS * 1_000, request.socket, request);
+    });
     response.on('error', () => response.destroy());
     request.on('error', () => {});
     if (!asked && askedHosts !== undefined && namesOneOf(request, askedHosts)) return misdirected(call);
     if (waits) continueWhenRead(request, response);
     options.onCall(call);
+  };
+
+  const unexpected = (request: IncomingMessage, response: ServerResponse): void => {
+    if (open.isEnding(request.socket)) return;
+    open.begin(request.socket, response);
+    response.once('close', () => open.end(request.socket, response));
+    refusePlainly(response, 417);
   };
 
   const serve = (asked: boolean): HttpServer | HttpsServer => {
@@ -197,24 +213,25 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
             handshakeTimeout: HANDSHAKE_SECONDS * 1_000,
           });
     server.maxHeadersCount = 100;
+    server.setTimeout(STALLED_SECONDS * 1_000, (socket: Socket) => {
+      // Silence while a call is worked on is judged by whoever works on it.
+      if (open.callOn(socket) === undefined || socket.writableLength > 0) socket.destroy();
+    });
     server.on('request', (request, response) => receive(asked, request, response, false));
     server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
       // Node takes everything that ends in 100-continue for it; RFC 9110 §10.1.1 knows one value.
       if (request.headers.expect?.toLowerCase() === '100-continue') receive(asked, request, response, true);
-      else refusePlainly(response, 417);
+      else unexpected(request, response);
     });
-    server.on('checkExpectation', (_request: IncomingMessage, response: ServerResponse) =>
-      refusePlainly(response, 417),
-    );
+    server.on('checkExpectation', unexpected);
     server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
       socket.on('error', () => socket.destroy());
-      if (!asked && askedHosts !== undefined && namesOneOf(request, askedHosts))
-        socket.end('HTTP/1.1 421 Misdirected Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n');
+      if (!asked && askedHosts !== undefined && namesOneOf(request, askedHosts)) endWith(socket, 421);
       else options.onUpgrade?.({ ...callFor(request, asked), socket, head });
     });
     server.on('connect', (_request: IncomingMessage, socket: Duplex) => {
       socket.on('error', () => socket.destroy());
-      socket.end('HTTP/1.1 405 Method Not Allowed\r\nConnection: close\r\nContent-Length: 0\r\n\r\n');
+      endWith(socket, 405);
     });
     server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) =>
       answerClientError(error, socket, open.callOn(socket)),
@@ -340,6 +357,7 @@ function namesOneOf(request: IncomingMessage, hosts: ReadonlySet<string>): boole
 
 /** RFC 9110 §15.5.20: this connection was opened under another name, with another policy. */
 function misdirected({ response, id }: Call): void {
+  response.shouldKeepAlive = false;
   sendJson(response, {
     status: 421,
     body: {

@@ -12,12 +12,16 @@ export interface OpenConnections {
   secured(socket: TLSSocket): void;
   begin(socket: Socket, response: ServerResponse): void;
   end(socket: Socket, response: ServerResponse): void;
+  /** An answer on this connection has said that it is the last. */
+  isEnding(socket: Duplex): boolean;
   /** The call that is being answered on this connection. */
   callOn(socket: Duplex): ServerResponse | undefined;
   count(): number;
   /** True when everything ended within the time; what did not is cut off. */
   drain(seconds: number): Promise<boolean>;
 }
+
+const NONE: readonly ServerResponse[] = [];
 
 export function trackConnections(tls: boolean): OpenConnections {
   /** Plain sockets: each connection once. */
@@ -57,6 +61,11 @@ export function trackConnections(tls: boolean): OpenConnections {
       if (running?.size !== 0) return;
       calls.delete(socket);
       if (draining) socket.end();
+    },
+    isEnding(socket) {
+      for (const response of calls.get(socket) ?? NONE)
+        if (response.headersSent && !response.shouldKeepAlive) return true;
+      return false;
     },
     callOn: (socket) => calls.get(socket)?.values().next().value,
     count: () => sockets.size,
