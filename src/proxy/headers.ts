@@ -156,7 +156,7 @@ export function headerRules(policy: HeaderPolicy): HeaderRules {
         const value = rawHeaders[at + 1] ?? '';
         const kind = classifyAnswer(name);
         if (kind === 'dropped' || named?.has(name.toLowerCase()) === true) continue;
-        if (kind === 'set-cookie' && value.trimStart().startsWith(`${policy.cookie}=`)) continue;
+        if (kind === 'set-cookie' && setsCookie(value, policy.cookie)) continue;
         if (kind === 'server-timing' && LOOKS_LIKE_TOKEN.test(value)) continue;
         // RFC 9110 §8.6: no Content-Length in a 204.
         if (status === 204 && name.toLowerCase() === 'content-length') continue;
@@ -166,6 +166,13 @@ export function headerRules(policy: HeaderPolicy): HeaderRules {
     },
   };
 }
+
+/** Browsers forgive spaces around the name, and send a cookie without a name as if its value began with one. */
+const setsCookie = (value: string, name: string): boolean =>
+  value
+    .replace(/^[\s=]+/, '')
+    .split(/[=;]/, 1)[0]
+    ?.trimEnd() === name;
 
 const LOOKS_LIKE_TOKEN = /\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+/;
 
