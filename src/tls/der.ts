@@ -174,7 +174,9 @@ export function readTime(element: Element | undefined): number {
   return time / 1_000;
 }
 
+// `ignoreBOM` keeps a byte order mark in the text; without it two names would read as one.
 const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+const UTF16 = new TextDecoder('utf-16be', { ignoreBOM: true });
 
 export type ReadText =
   | { readonly ok: true; readonly text: string }
@@ -203,7 +205,7 @@ export function readText({ tag, content }: Element): ReadText {
     }
     case TAG.bmpString: {
       if (content.length % 2 !== 0) return refuse('it is not a BMPString');
-      const text = new TextDecoder('utf-16be').decode(content);
+      const text = UTF16.decode(content);
       // BMPString has no surrogates: a pair of them means that somebody wrote UTF-16 under another name.
       return /[\ud800-\udfff\ufffd]/.test(text) ? refuse('it is not a BMPString') : { ok: true, text };
     }
