@@ -1,6 +1,6 @@
 import cluster, { type Worker } from 'node:cluster';
 import type { Settings } from '../config/schema.ts';
-import type { Logger } from '../observability/logger.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
 import type { AdminListener } from '../ops/admin.ts';
 import type { EmbeddedStore } from '../stores/embedded.ts';
 import { ensureAdminToken } from './admin-token.ts';
@@ -57,6 +57,8 @@ async function openWithStore(
   const first = Promise.withResolvers<number>();
   let draining = false;
   let started = false;
+  /** How many may end before all are ready: by accident, not by a configuration only the supervisor could read. */
+  let early = count;
 
   const start = (): void => {
     const worker = cluster.fork();
@@ -69,11 +71,15 @@ async function openWithStore(
       if (started) onHopeless(message.problems);
       else first.reject(new StartError(message.problems));
     });
+    // Without a listener a message to one that has just died would end the supervisor, and all others with it.
+    worker.on('error', (error) => log.warn('worker_unreachable', errorFields(error)));
     worker.once('exit', (code, signal) => {
       ready.delete(worker);
       if (draining) return;
       log.error('worker_ended', { pid: worker.process.pid, code, signal });
-      setTimeout(() => !draining && start(), started ? RESTART_DELAY_MS : 0);
+      if (!started && (early -= 1) < 0)
+        first.reject(new StartError(['listen.workers: the workers end before they are ready; see the log']));
+      setTimeout(() => !draining && start(), RESTART_DELAY_MS);
     });
   };
 
