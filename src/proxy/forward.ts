@@ -1,8 +1,9 @@
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { type Dispatcher, Pool } from 'undici';
+import type { Dispatcher } from 'undici';
 import { discardRest, type ProxyRefusal } from './refuse.ts';
 import { BodyFault, RequestBody } from './request-body.ts';
+import { Pool } from './upstream-pool.ts';
 
 /**
  * Carries one request to an upstream and its answer back, both streamed. The only file that knows the HTTP client.

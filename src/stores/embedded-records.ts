@@ -47,6 +47,18 @@ export const isUsableId = (id: string): boolean =>
 /** Versions of one life count up from a number drawn at random, so a writer from a former life finds no match. */
 export const firstVersion = (): number => Math.floor(Math.random() * 2 ** 51) + 1;
 
+interface Seen {
+  readonly version: number;
+  readonly keepUntil: Epoch;
+}
+
+const writeVersion = ({ version, keepUntil }: Seen): Version => `${version} ${keepUntil}` as Version;
+
+function readVersion(text: Version): Seen | undefined {
+  const [version = Number.NaN, keepUntil = Number.NaN] = text.split(' ').map(Number);
+  return Number.isSafeInteger(version) && Number.isFinite(keepUntil) ? { version, keepUntil } : undefined;
+}
+
 export const expiryKey = (keepUntil: Epoch, table: TableName, id: string): ExpiryKey => [
   keepUntil,
   table,
@@ -61,7 +73,7 @@ const MAX_TRIES = 50;
 export function embeddedRecords<T>(env: Env, kind: RecordKind, now: () => Epoch): RecordStore<T> {
   const table = env.tables[kind];
 
-  const lookUp = (id: string): (Envelope & { readonly version: number }) | undefined =>
+  const lookUp = (id: string): (Envelope & Seen) | undefined =>
     env.fresh(() => {
       // The bytes are lmdb's own and stand until the next look: nothing is allocated outside the heap for a read.
       const bytes = table.getBinaryFast(id);
@@ -71,12 +83,7 @@ export function embeddedRecords<T>(env: Env, kind: RecordKind, now: () => Epoch)
     });
 
   /** Puts the record and its place in the order of expiry, if the entry is still as it was seen. */
-  const put = (
-    id: string,
-    seen: { readonly version: number; readonly keepUntil: Epoch } | undefined,
-    version: number,
-    envelope: Envelope,
-  ): Promise<boolean> => {
+  const put = (id: string, seen: Seen | undefined, version: number, envelope: Envelope): Promise<boolean> => {
     const bytes = seal(envelope);
     const { keepUntil } = envelope;
     const change = (): void => {
@@ -100,7 +107,7 @@ export function embeddedRecords<T>(env: Env, kind: RecordKind, now: () => Epoch)
       const found = lookUp(id);
       const at = now();
       if (found === undefined || at >= found.keepUntil) return undefined;
-      return { record: found.record as T, version: String(found.version) as Version, now: at };
+      return { record: found.record as T, version: writeVersion(found), now: at };
     },
 
     async create(id, record, keepUntil) {
@@ -117,8 +124,9 @@ export function embeddedRecords<T>(env: Env, kind: RecordKind, now: () => Epoch)
 
     async replace(id, seen, record, keepUntil) {
       if (!isUsableId(id)) return 'stale';
-      const found = lookUp(id);
-      if (found === undefined || String(found.version) !== seen || now() >= found.keepUntil) return 'stale';
+      // What was seen says all that is needed; whether it still stands is asked by the write itself.
+      const found = readVersion(seen);
+      if (found === undefined || now() >= found.keepUntil) return 'stale';
       return (await put(id, found, found.version + 1, { record, keepUntil })) ? 'replaced' : 'stale';
     },
   };
