@@ -23,9 +23,14 @@ export const command: Command = {
   async run(context) {
     const problems = selfCheck(thisRuntime(context.env, context.execArgv));
     if (problems.length > 0) return refuse(context, problems);
-    const loaded = await settingsFor(context);
-    if (typeof loaded === 'number') return loaded;
-    return serve(context, loaded.settings, loaded.files);
+    try {
+      const loaded = await settingsFor(context);
+      if (typeof loaded === 'number') return loaded;
+      return await serve(context, loaded.settings, loaded.files);
+    } finally {
+      // A worker that could not start must end, so that the supervisor tries again: the line to it would keep it alive.
+      if (cluster.isWorker) process.channel?.unref();
+    }
   },
 };
 
