@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -5,7 +6,6 @@ import { stringify } from 'yaml';
 import { keepGrantUntil } from '../../src/domain/grant.ts';
 import { firstGeneration, randomGrantId } from '../../src/grants/issue.ts';
 import { createLogger } from '../../src/observability/logger.ts';
-import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { ALICE, baseSettings } from '../../test/support/house.ts';
 import { issue, issueServer, makeCa } from '../../test/support/pki.ts';
 import { openDesk } from './desk.ts';
@@ -32,8 +32,8 @@ export async function makeBenchFolder(): Promise<BenchFolder> {
   write('alice-key.pem', alice.keyPem);
   write('gatehouse.yaml', stringify({ ...baseSettings(9), log: { level: 'info' } }));
   mkdirSync(file('data'), { mode: 0o700 });
-  const keys = newKeyring('EdDSA', Date.now() / 1_000 - 90 * DAY);
-  writeKeyringFile(file('data/keys.json'), keys, { replace: false });
+  const main = join(import.meta.dirname, '../../src/main.ts');
+  execFileSync(process.execPath, [main, 'keys', 'new', file('data/keys.json')], { stdio: 'ignore' });
   return { path, file, remove: () => rmSync(path, { recursive: true, force: true }) };
 }
 
@@ -52,14 +52,16 @@ export async function fill(folder: string, grants: number, tokensWanted: number)
   const every = Math.max(1, Math.floor(grants / tokensWanted));
   const create = async (index: number): Promise<void> => {
     const now = Date.now() / 1_000;
-    const grant = firstGeneration(desk, {
+    const made = firstGeneration(desk, {
       id: randomGrantId(),
       integration,
       identity: ALICE,
       grantType: 'certificate',
       scope: 'files:read',
-      now: now - Math.random() * 80 * DAY,
+      now,
     });
+    const age = Math.floor(Math.random() * 80 * DAY);
+    const grant = { ...made, issuedAt: made.issuedAt - age, refreshUntil: made.refreshUntil - age };
     await store.grants.create(grant.id, grant, keepGrantUntil(grant));
     if (index % every === 0 && tokens.length < tokensWanted)
       tokens.push((await desk.mint.pair(grant, now)).refreshToken);
