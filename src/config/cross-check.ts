@@ -243,10 +243,21 @@ function coversPattern(wide: readonly PatternSegment[], narrow: readonly Pattern
   return wide.length === narrow.length;
 }
 
+/** Headers that clients or HTTP itself write: an identity under such a name could be theirs. */
+const TAKEN: ReadonlySet<string> = new Set(
+  (
+    'host connection content-length content-type transfer-encoding te trailer upgrade expect keep-alive ' +
+    'authorization proxy-authorization cookie traceparent tracestate ' +
+    'x-request-id x-forwarded-for x-forwarded-proto x-forwarded-host'
+  ).split(' '),
+);
+
 /** Compared as the proxy compares them: without case. */
 function checkHeaders({ headers = {} }: SoundSettings, tell: Tell): void {
   const seen = new Set<string>();
   for (const [setting, name] of Object.entries(headers)) {
+    if (TAKEN.has(name.toLowerCase()))
+      tell(['headers', setting], `"${name}" has a meaning of its own; choose a name only gatehouse writes`);
     if (seen.has(name.toLowerCase()))
       tell(['headers', setting], `"${name}" is used twice; each needs its own`);
     seen.add(name.toLowerCase());

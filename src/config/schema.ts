@@ -184,6 +184,19 @@ export function settingsSections(folder: string) {
     forwardedFrom: peers
       .prefault([])
       .meta({ description: 'Peers (address or CIDR) whose client-certificate header is believed.' }),
+    forwardedHeader: z
+      .enum([
+        'client-cert',
+        'x-forwarded-client-cert',
+        'ssl-client-cert',
+        'x-ssl-client-cert',
+        'x-forwarded-tls-client-cert',
+      ])
+      .exactOptional()
+      .meta({
+        description:
+          'The one header these peers write it in. Without it any of the known ones counts, and then each of these peers must remove all of them from what its clients send.',
+      }),
   });
 
   const device = z.strictObject({
@@ -369,13 +382,22 @@ export function settingsSections(folder: string) {
       const targets = given.urls ?? (given.url === undefined ? [] : [given.url]);
       if ((given.url === undefined) === (given.urls === undefined))
         context.addIssue({ code: 'custom', message: 'give either url or urls' });
-      for (const text of targets)
-        if (!/^unix:\/.+/.test(text) && !(URL.canParse(text) && /^https?:$/.test(new URL(text).protocol)))
+      for (const text of targets) {
+        if (/^unix:\/.+/.test(text)) continue;
+        const url = URL.canParse(text) ? new URL(text) : undefined;
+        if (url === undefined || !/^https?:$/.test(url.protocol))
           context.addIssue({
             code: 'custom',
             path: ['url'],
             message: `not an http, https or unix URL: "${text}"`,
           });
+        else if (url.href !== `${url.origin}/`)
+          context.addIssue({
+            code: 'custom',
+            path: ['url'],
+            message: 'is an origin only; a path, query or password in it would not be used',
+          });
+      }
       return { ...given, targets };
     });
 

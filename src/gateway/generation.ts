@@ -17,7 +17,7 @@ import {
   loadCertificateFiles,
 } from '../tls/certificate-files.ts';
 import { createCertificateJudge } from '../tls/certificate-judge.ts';
-import { forwardedCertificate } from '../tls/forwarded-certificate.ts';
+import { type ForwardedHeader, forwardedCertificate } from '../tls/forwarded-certificate.ts';
 import { createMint } from '../tokens/mint.ts';
 import { createSealer } from '../tokens/sealer.ts';
 import { openKeys } from './keys.ts';
@@ -44,7 +44,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   const mint = createMint({ keyring, publicUrl: settings.publicUrl, remembered: settings.tokens.remembered });
   const { issuers, crls } = files;
   const integrations = integrationsOf(settings, issuers);
-  const { requireCrl, requireClientAuth, asciiNames, forwardedFrom } = settings.certificates;
+  const { requireCrl, requireClientAuth, asciiNames, forwardedFrom, forwardedHeader } = settings.certificates;
   const { rates } = settings.limits;
 
   const desk: GrantDesk = {
@@ -75,7 +75,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       revoke: permanent.limiter('revoke', rates.revoke),
       verify: permanent.limiter('verify', rates.verify),
     },
-    certificateOf: (call) => certificateOf(call, forwardedFrom.includes),
+    certificateOf: (call) => certificateOf(call, forwardedFrom.includes, forwardedHeader),
   };
   const pages = createConfirmPages({
     desk,
@@ -213,8 +213,12 @@ function serviceMatcher(
 }
 
 /** A front proxy's own certificate says nothing about its client: from such a peer only the header counts. */
-function certificateOf(call: Call, isFront: (peer: string) => boolean): CallCertificate | undefined {
-  const der = isFront(call.peer) ? forwardedCertificate(call.request.rawHeaders) : call.certificate();
+function certificateOf(
+  call: Call,
+  isFront: (peer: string) => boolean,
+  header: ForwardedHeader | undefined,
+): CallCertificate | undefined {
+  const der = isFront(call.peer) ? forwardedCertificate(call.request.rawHeaders, header) : call.certificate();
   if (der === undefined || der === 'ambiguous') return undefined;
   return { der, fingerprint: hash('sha256', der, 'base64url') };
 }

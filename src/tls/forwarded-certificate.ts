@@ -6,13 +6,16 @@ import { createHash } from 'node:crypto';
  */
 
 /** The forms read here, each under its lower-case header name. */
-const READERS: Readonly<Record<string, (value: string) => Buffer | undefined>> = {
+const READERS = {
   'client-cert': fromByteSequence,
   'x-forwarded-client-cert': fromEnvoy,
   'ssl-client-cert': fromEscapedPem,
   'x-ssl-client-cert': fromEscapedPem,
   'x-forwarded-tls-client-cert': fromBareBase64,
-};
+} as const satisfies Readonly<Record<string, (value: string) => Buffer | undefined>>;
+
+export type ForwardedHeader = keyof typeof READERS;
+const isForm = (name: string): name is ForwardedHeader => Object.hasOwn(READERS, name);
 
 /** Headers that tell about a client certificate and so are never passed on from strangers; lower case. */
 export const CERTIFICATE_HEADERS: readonly string[] = [
@@ -45,12 +48,18 @@ const plainName = (name: string): string => name.toLowerCase().replace(/[_.]/g, 
 /**
  * The leaf certificate (DER) that the raw headers carry; undefined when they carry none. More than one header, or
  * one that cannot be read in exactly one way, is `ambiguous`: that is a refusal, never "no certificate".
+ *
+ * `only` is the header the front writes. A front replaces that one and no other: where it has no certificate to tell
+ * of, a header of another form is its client's own invention.
  */
-export function forwardedCertificate(rawHeaders: readonly string[]): Buffer | undefined | 'ambiguous' {
-  let found: readonly [name: string, value: string] | undefined;
+export function forwardedCertificate(
+  rawHeaders: readonly string[],
+  only?: ForwardedHeader,
+): Buffer | undefined | 'ambiguous' {
+  let found: readonly [name: ForwardedHeader, value: string] | undefined;
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
     const name = plainName(rawHeaders[at] ?? '');
-    if (!Object.hasOwn(READERS, name)) continue;
+    if (!isForm(name) || (only !== undefined && name !== only)) continue;
     const value = (rawHeaders[at + 1] ?? '').trim();
     if (found !== undefined) return 'ambiguous';
     found = [name, value];
@@ -60,7 +69,7 @@ export function forwardedCertificate(rawHeaders: readonly string[]): Buffer | un
   // nginx sends an empty header where the client had no certificate.
   if (value === '') return undefined;
   if (value.length > MAX_HEADER) return 'ambiguous';
-  return READERS[name]?.(value) ?? 'ambiguous';
+  return READERS[name](value) ?? 'ambiguous';
 }
 
 /** Exactly one spelling for the same bytes; anything else could be read differently by somebody else. */

@@ -1,9 +1,14 @@
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterEach, expect, test } from 'vitest';
+import { stringify } from 'yaml';
+import { loadSettings } from '../../src/config/load.ts';
+import type { SettingsInput } from '../../src/config/schema.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { nameOf } from '../../src/tls/certificate-name.ts';
 import { readText, TAG } from '../../src/tls/der.ts';
@@ -312,3 +317,49 @@ test('a worker that cannot start ends, and is tried again until it can', async (
   await until('both are ready', ready);
   expect(await serve.stop()).toBe(0);
 }, 60_000);
+
+test('of a front that writes one header, no other form of a forwarded certificate is believed', async () => {
+  const opened = await house((settings) => ({
+    ...settings,
+    certificates: {
+      ...settings.certificates,
+      forwardedFrom: ['127.0.0.1'],
+      forwardedHeader: 'ssl-client-cert',
+    },
+  }));
+  const { alice } = opened.people;
+  const ask = async (headers: Record<string, string>): Promise<number> =>
+    (
+      await opened.post(
+        '/Authorize/Certificate',
+        { client_id: 'report-runner', scope: 'files:read' },
+        { headers },
+      )
+    ).status;
+  expect(await ask({ 'client-cert': `:${alice.der.toString('base64')}:` })).toBe(401);
+  expect(await ask({ 'ssl-client-cert': encodeURIComponent(alice.pem) })).toBe(200);
+});
+
+test('settings that would be dropped, or let a client write its own identity, are refused', () => {
+  const { load } = configurationOf();
+  expect(load({ headers: { user: 'Cookie' } })).toEqual(['headers.user']);
+  expect(load({ headers: { scope: 'X-Forwarded-For' } })).toEqual(['headers.scope']);
+  for (const url of ['http://127.0.0.1:9000/base', 'http://u:p@127.0.0.1:9000', 'http://127.0.0.1:9000/?a'])
+    expect(load({ upstreams: { default: { url } } })).toEqual(['upstreams.default.url']);
+  expect(load({ upstreams: { default: { url: 'http://127.0.0.1:9000/' } } })).toEqual([]);
+});
+
+/** The paths of the settings a configuration is refused for. */
+function configurationOf(): { readonly load: (given: SettingsInput) => string[] } {
+  const folder = kept(mkdtempSync(join(tmpdir(), 'gatehouse-edge-')), (made) =>
+    rmSync(made, { recursive: true, force: true }),
+  );
+  const file = join(folder, 'gatehouse.yaml');
+  return {
+    load(given) {
+      writeFileSync(file, stringify({ listen: { behindTls: true }, ...given }));
+      const loaded = loadSettings({ file, env: {} });
+      return loaded.ok ? [] : loaded.problems.map(({ path }) => path);
+    },
+  };
+}
