@@ -22,15 +22,17 @@ const checkCertificates: Check = async (settings, now) => {
 };
 
 /** A missing key file is made at the first start; one that is there must be sound. */
-const checkKeys: Check = async ({ keys }, now) => {
+const checkKeys: Check = async (settings, now) => {
+  const { keys } = settings;
   const { existsSync } = await import('node:fs');
   if (!existsSync(keys.file)) return { problems: [], warnings: [] };
   const { readKeyringFile } = await import('../tokens/keyring-file.ts');
   const { openKeyring } = await import('../tokens/keyring.ts');
+  const { keyWarnings } = await import('../gateway/keys.ts');
   const { Fault } = await import('../ports/fault.ts');
   try {
     openKeyring(readKeyringFile(keys.file)).current(now);
-    return { problems: [], warnings: [] };
+    return { problems: [], warnings: keyWarnings(settings) };
   } catch (error) {
     if (error instanceof Fault) return { problems: [`keys.file: ${error.message}`], warnings: [] };
     return { problems: [`keys.file: ${keys.file} cannot be used`], warnings: [] };

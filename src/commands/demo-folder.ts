@@ -45,7 +45,7 @@ export async function prepareDemoFolder(
     );
     writeOwn(notes, users.map(({ name, password }) => `${name} ${password}\n`).join(''));
     if (!existsSync(join(folder, 'data')))
-      writeKeyringFile(join(folder, 'data', 'keys.json'), newKeyring('EdDSA', now), { replace: false });
+      writeKeyringFile(join(folder, 'data', 'keys.json'), newKeyring('EdDSA'), { replace: false });
     writeOwn(configuration, demoConfiguration({ users, apiPort: ports.api }));
   }
   const passwords = Object.fromEntries(

@@ -1,3 +1,4 @@
+import { longestGrant } from '../config/lifetimes.ts';
 import { Fault } from '../ports/fault.ts';
 import {
   describeKeyring,
@@ -8,22 +9,35 @@ import {
   type SigningAlgorithm,
   writeKeyringFile,
 } from '../tokens/keyring-file.ts';
-import { type Command, CommandError, type Context, EXIT, UsageError, writeJson } from './command.ts';
+import {
+  CONFIG_OPTIONS,
+  type Command,
+  CommandError,
+  type Context,
+  EXIT,
+  UsageError,
+  writeJson,
+} from './command.ts';
+import { settingsFor } from './settings.ts';
 
-const ACTIONS: Readonly<Record<string, (context: Context, file: string, now: number) => void>> = {
+const ACTIONS: Readonly<
+  Record<string, (context: Context, file: string, now: number) => number | Promise<number>>
+> = {
   new(context, file, now) {
-    writeKeyringFile(file, newKeyring(algorithmOf(context), now), { replace: false });
-    tell(context, file, now);
+    writeKeyringFile(file, newKeyring(algorithmOf(context)), { replace: false });
+    return tell(context, file, now);
   },
-  rotate(context, file, now) {
+  async rotate(context, file, now) {
+    const keep = await keepFor(context);
+    if (keep === 'no settings') return EXIT.configuration;
     const rotated = rotateKeyring(readKeyringFile(file), {
       alg: algorithmOf(context),
       now,
       publishBefore: seconds(context, 'publish-before', '5m'),
-      keep: seconds(context, 'keep', '90d'),
+      ...(keep !== undefined && { keep }),
     });
     writeKeyringFile(file, rotated, { replace: true });
-    tell(context, file, now);
+    return tell(context, file, now);
   },
   list: (context, file, now) => tell(context, file, now),
 };
@@ -42,7 +56,11 @@ export const command: Command = {
     keep: {
       type: 'string',
       value: 'DURATION',
-      help: 'rotate: how long the old keys go on checking; as long as the longest grant (default 90d)',
+      help: 'rotate: how long the old keys go on checking (default: the longest grant of --config; without it, for good)',
+    },
+    config: {
+      ...CONFIG_OPTIONS.config,
+      help: 'rotate: the configuration whose longest grant decides about --keep',
     },
   },
   words: { least: 2, most: 2 },
@@ -56,14 +74,21 @@ export const command: Command = {
       throw new UsageError(`gatehouse keys: says new, rotate or list, not "${action.slice(0, 32)}"`);
     const { resolve } = await import('node:path');
     try {
-      act(context, resolve(context.cwd, file), Date.now() / 1_000);
+      return await act(context, resolve(context.cwd, file), Date.now() / 1_000);
     } catch (error) {
       if (error instanceof Fault) throw new CommandError(error.message, EXIT.configuration);
       throw fileProblem(error, file);
     }
-    return EXIT.ok;
   },
 };
+
+/** A key that retires before its last grant would make that grant's client wrong: the longest lifetime decides. */
+async function keepFor(context: Context): Promise<number | undefined | 'no settings'> {
+  if (context.option('keep') !== undefined) return seconds(context, 'keep', '');
+  if (context.option('config') === undefined) return undefined;
+  const loaded = await settingsFor(context);
+  return typeof loaded === 'number' ? 'no settings' : longestGrant(loaded.settings);
+}
 
 function fileProblem(error: unknown, file: string): unknown {
   const { code } = error as { readonly code?: unknown };
@@ -87,9 +112,12 @@ function seconds(context: Context, option: string, fallback: string): number {
   return Number(count) * SECONDS[unit as keyof typeof SECONDS];
 }
 
-function tell(context: Context, file: string, now: number): void {
+function tell(context: Context, file: string, now: number): number {
   const keys = describeKeyring(readKeyringFile(file), now);
-  if (context.json) return writeJson(context, { file, keys });
+  if (context.json) {
+    writeJson(context, { file, keys });
+    return EXIT.ok;
+  }
   const rows = [['key', 'use', 'algorithm', 'state', 'used from', 'retires'], ...keys.map(rowOf)];
   const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? [];
   for (const row of rows)
@@ -99,6 +127,7 @@ function tell(context: Context, file: string, now: number): void {
         .join('  ')
         .trimEnd()}\n`,
     );
+  return EXIT.ok;
 }
 
 const rowOf = ({ kid, use, algorithm, state, activeFrom, retireAt }: KeyDescription): string[] => [
@@ -110,4 +139,5 @@ const rowOf = ({ kid, use, algorithm, state, activeFrom, retireAt }: KeyDescript
   retireAt === undefined ? '-' : time(retireAt),
 ];
 
-const time = (epoch: number): string => new Date(epoch * 1_000).toISOString().replace('.000Z', 'Z');
+const time = (epoch: number): string =>
+  epoch === 0 ? 'always' : new Date(epoch * 1_000).toISOString().replace('.000Z', 'Z');

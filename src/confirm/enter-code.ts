@@ -77,15 +77,21 @@ export const wrongCodesOf = (room: Room, session: Session): number =>
 const lockedFor = (room: Room, session: Session): number =>
   wrongCodesOf(room, session) < MAX_WRONG_CODES ? 0 : Math.max(1, session.expires - room.desk.now());
 
-const waitToGuess = (room: Room, { session, from }: Visit): number =>
-  lockedFor(room, session) ||
-  Math.max(room.rates.codeGuesses.peek(from), room.rates.allCodeGuesses.peek('all'));
+function waitToGuess(room: Room, { session, from }: Visit): number {
+  const own = lockedFor(room, session) || room.rates.codeGuesses.peek(from);
+  const all = room.rates.allCodeGuesses.peek('all');
+  if (own > 0 || all === 0) return own;
+  return isNewcomer(room, session, from) ? room.memory.newcomers.peek('all') : all;
+}
+
+const isNewcomer = (room: Room, session: Session, from: string): boolean =>
+  wrongCodesOf(room, session) === 0 && room.rates.codeGuesses.isFresh(from);
 
 function countWrong(room: Room, { call, session, from }: Visit): Session {
   const wrongCodes = wrongCodesOf(room, session) + 1;
   room.memory.setWrongCodes(session.id, wrongCodes);
   room.rates.codeGuesses.take(from);
-  room.rates.allCodeGuesses.take('all');
+  if (room.rates.allCodeGuesses.take('all') > 0) room.memory.newcomers.take('all');
   call.note({ reason: 'device_code_unknown' });
   room.desk.log.audit('code_guess_failed', { from: call.clientAddress, tries: wrongCodes });
   return { ...session, wrongCodes };

@@ -15,6 +15,12 @@ export interface ConfirmMemory {
   /** Sign-in attempts by client address, and failed ones by the name that was typed. */
   readonly signInsFrom: RateLimit;
   readonly failuresAs: RateLimit;
+  /**
+   * Wrong codes of addresses that had not guessed before, once everybody's budget is used up: a few addresses that
+   * guess all day do not close the page for people who come with the right code. Small, so that many addresses
+   * with one guess each do not get far.
+   */
+  readonly newcomers: RateLimit;
   /** Codes are looked up one after another, passwords one after another for each device request. */
   readonly codeTurns: Turns;
   readonly signInTurns: Turns;
@@ -31,6 +37,8 @@ const SIGN_IN_RATES: SignInRates = {
   failuresAs: { burst: 30, perSecond: 1 / 2 },
 };
 
+const NEWCOMERS: Rate = { burst: 30, perSecond: 1 / 2 };
+
 export function confirmMemory(now: () => number, rates: SignInRates = SIGN_IN_RATES): ConfirmMemory {
   const wrong = new LRUCache<string, number>({ max: 20_000 });
   return {
@@ -38,6 +46,7 @@ export function confirmMemory(now: () => number, rates: SignInRates = SIGN_IN_RA
     setWrongCodes: (sessionId, count) => void wrong.set(sessionId, count),
     signInsFrom: rateLimit(rates.from, now),
     failuresAs: rateLimit(rates.failuresAs, now),
+    newcomers: rateLimit(NEWCOMERS, now),
     codeTurns: turns({ waiting: 64, seconds: 10 }),
     signInTurns: turns({ waiting: 8, seconds: 10 }),
   };

@@ -13,7 +13,7 @@ import {
 } from '../tls/listener.ts';
 import { ensureAdminToken } from './admin-token.ts';
 import { buildGeneration, type Generation } from './generation.ts';
-import { ensureKeyFile } from './keys.ts';
+import { ensureKeyFile, keyWarnings } from './keys.ts';
 import { createPermanent } from './permanent.ts';
 import { requestLog } from './request-log.ts';
 import { StartError } from './start-error.ts';
@@ -52,7 +52,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   const closing: (() => Promise<void>)[] = [() => store.close()];
   try {
     if (role === 'alone') {
-      await ensureKeyFile(settings, store, now());
+      await ensureKeyFile(settings, store);
       ensureAdminToken(settings.admin.tokenFile);
     }
     const permanent = createPermanent({ settings, store, log, now, workers });
@@ -83,7 +83,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     closing.push(() => listener.close());
     const admin = role === 'alone' ? await openAdminFor(settings, store, () => !ready) : undefined;
     if (admin !== undefined) closing.push(() => admin.close());
-    for (const warning of current.files.warnings) log.warn('certificate_warning', { warning });
+    tellWarnings(current, log);
 
     const close = async (): Promise<void> => {
       while (closing.length > 0) await closing.pop()?.();
@@ -110,7 +110,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
             setting,
             note: 'this setting is read at start; the old value stays in force',
           });
-        for (const warning of built.files.warnings) log.warn('certificate_warning', { warning });
+        tellWarnings(built, log);
         log.audit('configuration_changed', {});
       },
       async drain() {
@@ -128,6 +128,12 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     while (closing.length > 0) await closing.pop()?.();
     throw error;
   }
+}
+
+/** What works today and will not for ever. */
+function tellWarnings({ files, settings }: Generation, log: Logger): void {
+  for (const warning of files.warnings) log.warn('certificate_warning', { warning });
+  for (const warning of keyWarnings(settings)) log.warn('key_warning', { warning });
 }
 
 /** A mistake of ours in handling one call ends that call, with its id in the log and in the answer. */

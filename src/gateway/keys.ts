@@ -1,23 +1,24 @@
 import { existsSync } from 'node:fs';
+import { longestGrant } from '../config/lifetimes.ts';
 import type { Settings } from '../config/schema.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import { KEEP_FOREVER, type Store } from '../ports/store.ts';
 import { type Keyring, openKeyring } from '../tokens/keyring.ts';
-import { newKeyring, readKeyringFile, writeKeyringFile } from '../tokens/keyring-file.ts';
+import { newKeyring, readKeyringFile, retireTooSoon, writeKeyringFile } from '../tokens/keyring-file.ts';
 import { StartError } from './start-error.ts';
 
 const NOTE = 'keys';
 
 /** Makes the key file when it is missing and the store is empty: a fresh installation. Never beside grants that older keys sealed. */
-export async function ensureKeyFile(settings: Settings, store: Store, now: Epoch): Promise<void> {
+export async function ensureKeyFile(settings: Settings, store: Store): Promise<void> {
   const { file, algorithm } = settings.keys;
   if (existsSync(file)) return;
   if (!(await store.isEmpty()))
     throw new StartError([
       `keys.file: ${file} is missing, but the store holds grants made with other keys; put the key file back, or start with an empty store`,
     ]);
-  writeKeyringFile(file, newKeyring(algorithm, now), { replace: false });
+  writeKeyringFile(file, newKeyring(algorithm), { replace: false });
 }
 
 /**
@@ -36,6 +37,12 @@ export async function openKeys(settings: Settings, store: Store, now: Epoch): Pr
   await compareWithStore(settings, store, keyring, now);
   return keyring;
 }
+
+/** What an operator should know about keys that work today. */
+export const keyWarnings = (settings: Settings): string[] =>
+  retireTooSoon(readKeyringFile(settings.keys.file), longestGrant(settings)).map(
+    (warning) => `${settings.keys.file}: ${warning}`,
+  );
 
 const write = (fingerprint: string, retireAt: Epoch): string =>
   `${fingerprint} ${Number.isFinite(retireAt) ? retireAt : 'never'}`;

@@ -39,7 +39,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
   const { settings, workers, log } = options;
   const store = await openStore(settings, log, systemClock, 'owner');
   try {
-    await ensureKeyFile(settings, store, systemClock());
+    await ensureKeyFile(settings, store);
     ensureAdminToken(settings.admin.tokenFile);
     return await openWithStore(options, store, workers);
   } catch (error) {

@@ -10,6 +10,7 @@ import { keepGrantUntil } from '../domain/grant.ts';
 import { type Integration, mayHold } from '../domain/integration.ts';
 import { granted, type Outcome, refused } from '../domain/outcome.ts';
 import { excessOf, parseScope, type ScopeDialect, writeScope } from '../domain/scope.ts';
+import { limitName } from '../http/rate-limit.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDesk } from './desk.ts';
 import { firstGeneration, grantFields, type Issued, issue } from './issue.ts';
@@ -70,7 +71,8 @@ export async function askForDevice(desk: GrantDesk, ask: DeviceAsk): Promise<Out
   const { codeLifetime, interval } = deviceTimes(desk, integration);
   const now = desk.now();
   const expires = Math.floor(now) + codeLifetime;
-  if (!desk.waiting.enter(ask.clientId, expires, now)) return refused({ reason: 'device_requests_full' });
+  if (!desk.waiting.enter(ask.clientId, limitName(ask.from), expires, now))
+    return refused({ reason: 'device_requests_full' });
 
   const deviceCode = `ghd_${randomBytes(32).toString('base64url')}`;
   const request: DeviceRequest = {

@@ -11,6 +11,8 @@ export interface RateLimit {
   take(who: string): number;
   /** As `take`, but only looks. */
   peek(who: string): number;
+  /** Nothing has been taken of late: the whole allowance is there. */
+  isFresh(who: string): boolean;
 }
 
 interface Bucket {
@@ -18,7 +20,7 @@ interface Bucket {
   at: number;
 }
 
-const NO_LIMIT: RateLimit = { take: () => 0, peek: () => 0 };
+const NO_LIMIT: RateLimit = { take: () => 0, peek: () => 0, isFresh: () => true };
 
 /** A token bucket for each name, with a bound on the names: strangers cannot make it grow. */
 export function rateLimit(rate: Rate | undefined, now: () => number, names = 10_000): RateLimit {
@@ -36,6 +38,7 @@ export function rateLimit(rate: Rate | undefined, now: () => number, names = 10_
     bucket.level >= 1 ? 0 : Math.max(1, Math.ceil((1 - bucket.level) / perSecond));
   return {
     peek: (who) => wait(filled(who)),
+    isFresh: (who) => filled(who).level >= burst,
     take(who) {
       const bucket = filled(who);
       const seconds = wait(bucket);

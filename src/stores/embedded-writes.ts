@@ -54,7 +54,8 @@ export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): Write
   const worked = (purpose: Purpose): void => {
     if (failures[purpose] === undefined) return;
     delete failures[purpose];
-    recovered = now();
+    // A refresh is upkeep: only its failing kept a client from its answer. Strangers can make new records fail.
+    if (purpose === 'upkeep') recovered = now();
   };
 
   const send = async (batch: readonly Waiting[]): Promise<void> => {

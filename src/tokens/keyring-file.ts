@@ -120,10 +120,11 @@ const newSealing = (activeFrom: Epoch): SealingEntry => ({
   secret: randomBytes(32).toString('base64url'),
 });
 
-export const newKeyring = (alg: SigningAlgorithm, now: Epoch): KeyringFile => ({
+/** The first keys count from the beginning of time: nobody has to learn of them first, and no clock can be wrong about it. */
+export const newKeyring = (alg: SigningAlgorithm): KeyringFile => ({
   version: 1,
-  signing: [newSigning(alg, Math.floor(now))],
-  sealing: [newSealing(Math.floor(now))],
+  signing: [newSigning(alg, 0)],
+  sealing: [newSealing(0)],
 });
 
 export interface Rotation {
@@ -131,8 +132,8 @@ export interface Rotation {
   readonly now: Epoch;
   /** Seconds from now until the new keys make tokens: every replica must have read the file by then. */
   readonly publishBefore: number;
-  /** Seconds the old keys go on checking tokens: as long as the longest grant. */
-  readonly keep: number;
+  /** Seconds the old keys go on checking tokens: as long as the longest grant. Left out: until they are retired by hand. */
+  readonly keep?: number;
 }
 
 /** Adds a new key of each kind. The old ones go on checking until the last token made with them has ended. */
@@ -141,12 +142,28 @@ export function rotateKeyring(file: KeyringFile, { alg, now, publishBefore, keep
   const retired = <K extends { readonly retireAt?: Epoch }>(keys: readonly K[]): K[] =>
     keys
       .filter((key) => (key.retireAt ?? Number.POSITIVE_INFINITY) > now)
-      .map((key) => ({ ...key, retireAt: key.retireAt ?? activeFrom + Math.ceil(keep) }));
+      .map((key) =>
+        keep === undefined ? key : { ...key, retireAt: key.retireAt ?? activeFrom + Math.ceil(keep) },
+      );
   return {
     version: 1,
     signing: [...retired(file.signing), newSigning(alg, activeFrom)],
     sealing: [...retired(file.sealing), newSealing(activeFrom)],
   };
+}
+
+/** Keys that retire while grants made with them may still live: their clients would be told that their tokens are not valid. */
+export function retireTooSoon({ signing, sealing }: KeyringFile, longestGrant: number): string[] {
+  return [signing, sealing].flatMap((keys) =>
+    keys.flatMap(({ kid, activeFrom, retireAt = Number.POSITIVE_INFINITY }) => {
+      const next = Math.min(...keys.map((key) => key.activeFrom).filter((time) => time > activeFrom));
+      return retireAt < next + longestGrant
+        ? [
+            `the key ${kid} retires before the longest grant made with it has ended; see \`gatehouse keys rotate --keep\``,
+          ]
+        : [];
+    }),
+  );
 }
 
 export interface KeyDescription {

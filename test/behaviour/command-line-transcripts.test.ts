@@ -219,6 +219,13 @@ describe('gatehouse keys', () => {
       ['sealing', 'HMAC-SHA-256', 'active'],
       ['sealing', 'HMAC-SHA-256', 'published'],
     ]);
+    expect(keys.every((key) => key['retireAt'] === undefined)).toBe(true);
+    const longer = configuration('listen: { behindTls: true }\ntokens: { grantLifetime: 400d }\n');
+    const retiring = await gatehouse(['keys', 'rotate', 'keys.json', '-c', longer, '--output', 'json'], {
+      cwd,
+    });
+    const times = (JSON.parse(retiring.stdout) as { keys: { activeFrom: number; retireAt?: number }[] }).keys;
+    expect((times[1]?.retireAt ?? 0) - (times[2]?.activeFrom ?? 0)).toBe(400 * 86_400);
     const listed = await gatehouse(['keys', 'list', 'keys.json'], { cwd });
     const file = JSON.parse(readFileSync(join(cwd, 'keys.json'), 'utf8')) as {
       readonly signing: readonly { readonly jwk: { readonly d: string } }[];

@@ -113,12 +113,31 @@ describe('guessing codes', () => {
       );
       answered += answers.filter(({ status }) => status === 400).length;
     }
-    expect(answered).toBe(60);
-    // Closed for everybody until the budget fills again.
+    // The budget of all, and the small one of those who had not guessed before.
+    expect(answered).toBe(90);
+    // Closed for everybody until a budget fills again.
     browser.cookie = cookie;
     const asked = await house.ask();
     const body = `user_code=${asked.userCode}&form_token=${formToken(page.text, BASE)}`;
     expect((await browser.send('POST', BASE, body)).status).toBe(429);
+  });
+
+  test('D08 a few addresses that guess all day do not close the page for a person with the right code', async () => {
+    await open({ rates: { allCodeGuesses: SLOW(10), codeGuesses: SLOW(5), page: PLENTY } });
+    const asked = await house.ask();
+    for (const address of ['192.0.2.1', '192.0.2.2', '192.0.2.3']) {
+      for (let guesses = 0; guesses < 6; guesses += 1) {
+        const guesser = house.browser({ address });
+        await guesser.get(BASE);
+        await guesser.submit(BASE, { user_code: WRONG });
+      }
+    }
+    const guesser = house.browser({ address: '192.0.2.1' });
+    await guesser.get(BASE);
+    expect((await guesser.submit(BASE, { user_code: asked.userCode })).status).toBe(429);
+    const person = house.browser({ address: '198.51.100.7' });
+    await person.get(BASE);
+    expect((await person.submit(BASE, { user_code: asked.userCode })).status).not.toBe(429);
   });
 
   test('an address that asks for pages too often is told to wait', async () => {

@@ -7,7 +7,7 @@ import { createMint } from '../../src/tokens/mint.ts';
 import { aGrant, NOW } from '../support/store-fixtures.ts';
 
 function mintOf(alg: SigningAlgorithm) {
-  const file = newKeyring(alg, NOW - 60);
+  const file = newKeyring(alg);
   const [entry] = file.signing;
   if (entry === undefined) throw new Error('a keyring has a signing key');
   const keyring = openKeyring(file);

@@ -62,7 +62,7 @@ describe('the key file and the store belong together', () => {
     const grant = await house.grant();
     const own = keysOf(house);
     await expectNoStart(
-      () => writeKeyringFile(keyFileOf(house), newKeyring('EdDSA', 1), { replace: true }),
+      () => writeKeyringFile(keyFileOf(house), newKeyring('EdDSA'), { replace: true }),
       /lacks the key .*not the keys this store was written under/,
       () => writeKeyringFile(keyFileOf(house), own, { replace: true }),
     );
@@ -72,7 +72,7 @@ describe('the key file and the store belong together', () => {
   test('another key under the old name is a start error', async () => {
     const grant = await house.grant();
     const own = keysOf(house);
-    const other = newKeyring('EdDSA', 1);
+    const other = newKeyring('EdDSA');
     const [sealing] = own.sealing;
     const forged = { ...own, sealing: other.sealing.map((key) => ({ ...key, kid: sealing?.kid ?? '' })) };
     await expectNoStart(
@@ -85,7 +85,7 @@ describe('the key file and the store belong together', () => {
 
   test('a reload with other keys is refused, and the house goes on with its own', async () => {
     const grant = await house.grant();
-    writeKeyringFile(keyFileOf(house), newKeyring('EdDSA', 1), { replace: true });
+    writeKeyringFile(keyFileOf(house), newKeyring('EdDSA'), { replace: true });
     await expect(house.reload((settings) => settings)).rejects.toThrow(StartError);
     await rotated(grant.refresh_token);
   });

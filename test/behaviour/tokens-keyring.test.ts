@@ -8,6 +8,7 @@ import {
   type KeyringFile,
   newKeyring,
   readKeyringFile,
+  retireTooSoon,
   rotateKeyring,
   writeKeyringFile,
 } from '../../src/tokens/keyring-file.ts';
@@ -28,7 +29,7 @@ describe('the key file', () => {
   test('it is made readable by its owner only, whatever the umask, and leaves nothing beside it', () => {
     const before = process.umask(0o000);
     try {
-      write(newKeyring('EdDSA', NOW));
+      write(newKeyring('EdDSA'));
       write(rotateKeyring(readKeyringFile(file), rotation));
     } finally {
       process.umask(before);
@@ -38,17 +39,15 @@ describe('the key file', () => {
   });
 
   test.each([0o644, 0o640, 0o604, 0o660, 0o666, 0o601])('mode %o is refused, with what to do', (mode) => {
-    write(newKeyring('EdDSA', NOW));
+    write(newKeyring('EdDSA'));
     chmodSync(file, mode);
     expect(() => readKeyringFile(file)).toThrow(/chmod 600/);
   });
 
   test('a file that exists is not written over by a new one', () => {
-    write(newKeyring('EdDSA', NOW));
+    write(newKeyring('EdDSA'));
     const before = readFileSync(file, 'utf8');
-    expect(() => writeKeyringFile(file, newKeyring('EdDSA', NOW), { replace: false })).toThrow(
-      /exists already/,
-    );
+    expect(() => writeKeyringFile(file, newKeyring('EdDSA'), { replace: false })).toThrow(/exists already/);
     expect(readFileSync(file, 'utf8')).toBe(before);
   });
 
@@ -68,7 +67,7 @@ describe('the key file', () => {
     ['with an algorithm that is not ours', (text: string) => text.replace('"EdDSA"', '"HS256"')],
     ['with a kid that is no word', (text: string) => text.replace(/"kid": "[^"]+"/, '"kid": "../x"')],
   ])('a file that is %s is refused, and the message tells no key', (_, damage) => {
-    const keys = newKeyring('EdDSA', NOW);
+    const keys = newKeyring('EdDSA');
     write(keys);
     writeFileSync(file, damage(readFileSync(file, 'utf8')));
     let message = '';
@@ -83,7 +82,7 @@ describe('the key file', () => {
   });
 
   test('two keys under one kid are refused', () => {
-    const keys = newKeyring('EdDSA', NOW);
+    const keys = newKeyring('EdDSA');
     const [sealing] = keys.sealing;
     if (sealing === undefined) throw new Error('there is one');
     write({ ...keys, sealing: [sealing, sealing] });
@@ -91,7 +90,7 @@ describe('the key file', () => {
   });
 
   test('what is told about keys is everything but the keys', () => {
-    const keys = rotateKeyring(newKeyring('ES256', NOW), rotation);
+    const keys = rotateKeyring(newKeyring('ES256'), rotation);
     const text = JSON.stringify([
       describeKeyring(keys, NOW),
       openKeyring(keys).publicKeys,
@@ -106,7 +105,7 @@ describe('the key file', () => {
 });
 
 describe('rotation', () => {
-  const first = newKeyring('EdDSA', NOW);
+  const first = newKeyring('EdDSA');
   const second = rotateKeyring(first, rotation);
   const kids = (keys: KeyringFile) => ({
     signing: keys.signing.map(({ kid }) => kid),
@@ -150,8 +149,19 @@ describe('rotation', () => {
     expect(mixed.signing.every(({ kid }) => ring.verifies(kid, activeFrom))).toBe(true);
   });
 
+  test('a key that retires before the longest grant made with it has ended is warned about', () => {
+    const kept = rotateKeyring(first, { ...rotation, keep: 86_400 });
+    expect(retireTooSoon(kept, 86_400)).toEqual([]);
+    expect(retireTooSoon(kept, 86_401)).toHaveLength(2);
+    const { keep: _, ...forGood } = rotation;
+    expect(retireTooSoon(rotateKeyring(first, forGood), Number.MAX_SAFE_INTEGER)).toEqual([]);
+  });
+
   test('a ring without an active key says so and makes nothing', () => {
-    expect(() => openKeyring(first).current(NOW - 1)).toThrow(/no signing key is active/);
+    const ahead = { ...first, signing: first.signing.map((key) => ({ ...key, activeFrom: NOW })) };
+    expect(() => openKeyring(ahead).current(NOW - 1)).toThrow(/no signing key is active/);
+    // The first keys of a house count at once, also when its clock was ahead and is set right later.
+    expect(openKeyring(first).current(NOW - 86_400).signing).toBe(first.signing[0]?.kid);
     const retired = { ...first, sealing: first.sealing.map((key) => ({ ...key, retireAt: NOW + 10 })) };
     expect(() => openKeyring(retired).current(NOW + 10)).toThrow(/no sealing key is active/);
   });

@@ -168,7 +168,7 @@ export async function confirmHouse(options: HouseOptions = {}): Promise<ConfirmH
   const now = (): number => world.now;
   const lines: string[] = [];
   const log = createLogger({ level: 'debug', format: 'json', write: (line) => void lines.push(line) });
-  const keyring = openKeyring(newKeyring('EdDSA', world.now - 10));
+  const keyring = openKeyring(newKeyring('EdDSA'));
   const store = memoryStore({ now });
   const desk: GrantDesk = {
     store: {
