@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
+import { forwardedForms } from './forwarded.ts';
 import type { GatewayProcess } from './gateway-process.ts';
 import { freePort } from './gateway-process.ts';
 import { ALICE, type House, openHouse } from './house.ts';
@@ -23,6 +24,17 @@ export interface Story {
 }
 
 const IDENTITY = ['x-forwarded-user', 'x-forwarded-client-id', 'x-forwarded-scope'] as const;
+const NOT_FOR_THE_API = [
+  'x-forwarded-uri',
+  'x-forwarded-method',
+  'x-original-uri',
+  'x-original-url',
+  'x-original-method',
+  'x-rewrite-url',
+  'x-http-method',
+  'x-http-method-override',
+  'x-method-override',
+] as const;
 /** As CGI, WSGI and the like read names. */
 const folded = (name: string): string => name.replace(/[_.]/g, '-');
 /** All values an API might take for this header, less empty ones. */
@@ -34,6 +46,15 @@ const valuesOf = (request: Recorded | undefined, name: string): string[] =>
 const listing = (settings: SettingsInput): SettingsInput => ({
   ...settings,
   trustedProxies: ['127.0.0.1'],
+  integrations: [
+    ...(settings.integrations ?? []),
+    {
+      clientId: 'bound-app',
+      scope: 'files:read',
+      bindToCertificate: true,
+      access: [{ groups: ['operators'] }],
+    },
+  ],
 });
 
 /** A real gateway with the configuration of docs/forward-auth.md, a real gatehouse, and an API that records every byte. */
@@ -41,10 +62,14 @@ export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story)
   let house: House;
   let api: RecordingUpstream;
   let gateway: GatewayProcess;
+  let usual: SettingsInput;
   let token: string;
 
   beforeAll(async () => {
-    house = await openHouse(listing);
+    house = await openHouse((settings) => {
+      usual = listing(settings);
+      return usual;
+    });
     api = await recordingUpstream();
     gateway = await start({
       port: await freePort(),
@@ -155,6 +180,9 @@ export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story)
     'X-HTTP-Method-Override: DELETE',
     'X-Http-Method: DELETE',
     'X-Method-Override: DELETE',
+    'X-Forwarded-For: 203.0.113.9',
+    'X-Forwarded-Proto: gopher',
+    'X-Request-Id: spoofed-by-client',
   ] as const;
 
   test('CVE-2026-40575 class: what a client says about itself and its request changes nothing', async () => {
@@ -172,17 +200,11 @@ export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story)
         IDENTITY.map((name) => valuesOf(request, name)),
         context,
       ).toEqual([[ALICE], ['report-runner'], ['files:read']]);
-      for (const name of [
-        'x-original-uri',
-        'x-original-url',
-        'x-original-method',
-        'x-rewrite-url',
-        'x-http-method',
-        'x-http-method-override',
-        'x-method-override',
-      ])
-        expect(valuesOf(request, name), context).toEqual([]);
+      for (const name of NOT_FOR_THE_API) expect(valuesOf(request, name), context).toEqual([]);
       expect(valuesOf(request, 'x-forwarded-host'), context).toEqual(['api.example.test']);
+      expect(valuesOf(request, 'x-forwarded-for'), context).toEqual(['127.0.0.1']);
+      expect(valuesOf(request, 'x-forwarded-proto'), context).toEqual(['http']);
+      expect(api.bytes(), context).not.toContain('spoofed');
     }
   });
 
@@ -243,14 +265,31 @@ export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story)
     expect((await ask('GET /files/a', { as: mine })).status).toBe(401);
   });
 
+  test('a client cannot tell its certificate in a header, from a gateway whose header would be believed', async () => {
+    const { access_token: bound } = await house.grant({ clientId: 'bound-app' });
+    await house.reload(() => ({
+      ...usual,
+      certificates: { ...usual.certificates, forwardedFrom: ['127.0.0.1'] },
+    }));
+    try {
+      for (const [name, value] of forwardedForms(house.people.alice.der)) {
+        const { status } = await ask('GET /files/a', { as: bound, lines: [`${name}: ${value}`] });
+        expect(status, name).toBe(401);
+      }
+      expect(api.requests).toEqual([]);
+    } finally {
+      await house.reload(() => usual);
+    }
+  });
+
   test('a gateway that gatehouse does not know passes nothing', async () => {
-    await house.reload((settings) => ({ ...settings, trustedProxies: [] }));
+    await house.reload(() => ({ ...usual, trustedProxies: [] }));
     try {
       expect((await ask('GET /health', { as: '' })).status).toBe(403);
       expect((await ask('GET /files/a')).status).toBe(403);
       expect(api.requests).toEqual([]);
     } finally {
-      await house.reload(listing);
+      await house.reload(() => usual);
     }
   });
 
