@@ -148,6 +148,8 @@ const PROXY: { readonly [R in ProxyReason]: Omit<Extract<ProxyRefusal, { reason:
   expectation_failed: {},
   coding_not_served: {},
   upgrade_not_served: {},
+  websocket_version: {},
+  origin_not_allowed: {},
   peer_not_listed: {},
   original_unclear: { detail: '*why*' },
   upstream_failed: {},

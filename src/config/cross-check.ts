@@ -59,6 +59,8 @@ interface Route {
   readonly upstream: string;
   readonly stripPrefix?: string;
   readonly encodedSlash: boolean;
+  readonly websocket: boolean;
+  readonly reportOnly: boolean;
 }
 
 interface DirectoryUser {
@@ -203,6 +205,9 @@ function checkRoutes({ routes = [], upstreams, integrations, service }: SoundSet
     if ((route.public === undefined) === (route.requires === undefined))
       tell(path, 'says either public: true, or requires: <scope> or any-token');
     if (route.public && route.clients) tell([...path, 'clients'], 'has no meaning on a public route');
+    if (route.public && route.reportOnly) tell([...path, 'reportOnly'], 'has no meaning on a public route');
+    if (route.websocket && route.methods?.includes('GET') === false)
+      tell([...path, 'websocket'], 'needs GET among the methods: a WebSocket begins with one');
     if (upstreams && !Object.hasOwn(upstreams, route.upstream))
       tell([...path, 'upstream'], `no such upstream: "${route.upstream}"${listed(Object.keys(upstreams))}`);
     route.clients?.forEach((client, at) => {

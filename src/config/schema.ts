@@ -3,6 +3,7 @@ import { parsePattern } from '../domain/access-rule.ts';
 import { GRANT_TYPES } from '../domain/integration.ts';
 import { isIdentityId, isIdentityLabel } from '../domain/person.ts';
 import { NAME_SOURCES } from '../ports/directory.ts';
+import { cors } from './cors.ts';
 import { crossCheck } from './cross-check.ts';
 import { duration, durationFrom, pathIn, peers, rate, scope, size } from './units.ts';
 
@@ -134,6 +135,10 @@ export function settingsSections(folder: string) {
           .meta({ description: 'A refresh ends the access token before it at once, everywhere.' }),
       })
       .prefault({}),
+    endStreams: z.enum(['all', 'upgrades-and-events', 'none']).default('upgrades-and-events').meta({
+      description:
+        'What ends within a second of its token (expired, revoked, integration removed): WebSockets and event streams, every request and answer under way, or nothing.',
+    }),
     remembered: z
       .int()
       .min(100)
@@ -369,9 +374,17 @@ export function settingsSections(folder: string) {
           connect: duration.prefault('2s').meta({ description: 'A connection must stand within this time.' }),
           headers: duration.prefault('30s').meta({ description: 'The answer must begin within this time.' }),
           idle: duration.prefault('60s').meta({ description: 'The longest silence within an answer.' }),
+          websocket: durationFrom(1, 86_400, 'must be from 1s to 1d')
+            .prefault('5m')
+            .meta({ description: 'The longest silence of both sides of a WebSocket.' }),
         })
         .prefault({}),
       connections: z.int().min(1).default(128).meta({ description: 'Most connections to each target.' }),
+      websockets: z
+        .int()
+        .min(1)
+        .default(1_000)
+        .meta({ description: 'Most WebSockets to each target, beside `connections`.' }),
       ca: path.exactOptional().meta({ description: 'CA bundle for an https upstream, PEM.' }),
       certificate: path
         .exactOptional()
@@ -445,6 +458,16 @@ export function settingsSections(folder: string) {
       .boolean()
       .default(false)
       .meta({ description: 'Send the Authorization header on to the upstream.' }),
+    websocket: z.boolean().default(false).meta({
+      description: 'Let WebSockets be opened here. The handshake is a GET and needs a token like any.',
+    }),
+    cors: cors.exactOptional().meta({
+      description: 'Which pages of other origins may read the answers. We answer their preflights.',
+    }),
+    reportOnly: z.boolean().default(false).meta({
+      description:
+        'For trying a rule out: who has no token or too little scope passes all the same, and the log says `would_refuse`.',
+    }),
   });
 
   const limits = z.strictObject({

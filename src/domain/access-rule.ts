@@ -1,3 +1,4 @@
+import type { CorsPolicy } from './cors.ts';
 import type { Scope } from './scope.ts';
 
 /** One segment of a pattern: a literal, `*` for any one segment, or `**` for any rest. */
@@ -46,4 +47,9 @@ export interface AccessRule {
   readonly stripPrefix?: string;
   readonly encodedSlash: boolean;
   readonly forwardAuthorization: boolean;
+  /** Takes WebSocket handshakes. */
+  readonly websocket?: boolean;
+  readonly cors?: CorsPolicy;
+  /** Turns nobody away for want of a token or a scope; the log tells whom it would have. */
+  readonly reportOnly?: boolean;
 }

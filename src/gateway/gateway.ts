@@ -58,6 +58,11 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     const permanent = createPermanent({ settings, store, log, now, workers });
     closing.push(() => permanent.stop());
     let current = await buildGeneration(settings, permanent);
+    const judgeStreams = (): void => {
+      const clients = new Set(current.settings.integrations.map(({ clientId }) => clientId));
+      permanent.streams.knowClients((clientId) => clients.has(clientId));
+    };
+    judgeStreams();
     closing.push(() => current.close());
     // Not ready comes first; what is in front of us needs the pre-stop time to notice it.
     let ready = true;
@@ -105,6 +110,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         const before = current;
         current = built;
         before.retire();
+        judgeStreams();
         for (const setting of needsRestart(before.settings, next))
           log.warn('restart_needed', {
             setting,
@@ -119,6 +125,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         log.info('draining', { preStopSeconds: preStop, drainSeconds: drain });
         await new Promise((resolve) => setTimeout(resolve, preStop * 1_000));
         draining = true;
+        permanent.streams.goAway();
         await listener.drain(drain);
         await close();
       },

@@ -105,6 +105,8 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       integrationOf: (clientId) => integrations.get(clientId),
       certificateOf: (call) => service.certificateOf(call)?.fingerprint,
       trusts: settings.trustedProxies.includes,
+      streams: permanent.streams,
+      endStreams: settings.tokens.endStreams,
       now,
       log,
     }),

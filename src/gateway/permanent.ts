@@ -8,6 +8,7 @@ import { type WaitingRoom, waitingRoom } from '../grants/waiting-room.ts';
 import { type RateLimit, rateLimit } from '../http/rate-limit.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { Store } from '../ports/store.ts';
+import { type LiveStreams, liveStreams } from '../proxy/live-streams.ts';
 
 /** What outlives a configuration generation: a reload resets nobody's count and closes no store. */
 export interface Permanent {
@@ -18,6 +19,8 @@ export interface Permanent {
   readonly pace: PollPace;
   readonly waiting: WaitingRoom;
   readonly confirm: ConfirmMemory;
+  /** WebSockets and other long answers, whichever configuration they began under. */
+  readonly streams: LiveStreams;
   /** The limiter of this name, made anew only when its rate has changed. */
   limiter(name: keyof Settings['limits']['rates'], rate: Rate | undefined): RateLimit;
   /** Ends what runs by itself; before the store closes. */
@@ -38,10 +41,15 @@ const GLOBAL_LIMITS: ReadonlySet<string> = new Set(['allCodeGuesses']);
 export function createPermanent({ settings, store, log, now, workers }: PermanentOptions): Permanent {
   const limiters = new Map<string, { readonly rate: string; readonly limit: RateLimit }>();
   const revocations = denyAtOnce({ log: store.revocations, now });
+  const streams = liveStreams({ revocations, now, log });
   const share = (count: number): number => Math.max(1, Math.floor(count / workers));
   return {
     store: { ...store, revocations },
-    stop: () => revocations.stop(),
+    streams,
+    async stop() {
+      streams.stop();
+      await revocations.stop();
+    },
     log,
     now,
     startedAt: now(),

@@ -1,6 +1,7 @@
 import { issuerName } from '../config/cross-check.ts';
 import type { Settings } from '../config/schema.ts';
 import { type AccessRule, type Demand, parsePattern } from '../domain/access-rule.ts';
+import type { CorsPolicy } from '../domain/cors.ts';
 import type { Integration } from '../domain/integration.ts';
 import type { GrantPolicy } from '../grants/desk.ts';
 import type { ApprovedIssuer } from '../tls/approved-issuer.ts';
@@ -57,9 +58,22 @@ export function rulesOf(settings: Settings): AccessRule[] {
       ...(route.methods !== undefined && { methods: new Set(route.methods) }),
       ...(route.clients !== undefined && { clients: new Set(route.clients) }),
       ...(route.stripPrefix !== undefined && { stripPrefix: route.stripPrefix }),
+      ...(route.cors !== undefined && { cors: corsOf(route.cors) }),
+      websocket: route.websocket,
+      reportOnly: route.reportOnly,
     };
   });
 }
+
+const corsOf = ({
+  origins,
+  methods,
+  ...rest
+}: NonNullable<Settings['routes'][number]['cors']>): CorsPolicy => ({
+  origins: origins.includes('*') ? 'any' : new Set(origins),
+  ...(methods !== undefined && { methods }),
+  ...rest,
+});
 
 function demandOf({ path, public: open, requires }: Settings['routes'][number]): Demand {
   if (requires !== undefined)

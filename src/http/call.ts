@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
 import type { Epoch } from '../domain/epoch.ts';
 
 /** A request on its way through the house, with what the listener found out about it. */
@@ -14,6 +15,8 @@ export interface Call {
   readonly clientAddress: string;
   /** The leaf certificate the client proved possession of in this connection's handshake, DER. */
   readonly certificate: () => Buffer | undefined;
+  /** A WebSocket handshake: the connection itself, from which nobody reads yet, and what came right after the head. */
+  readonly upgrade?: { readonly socket: Duplex; readonly head: Buffer };
   /** What the room that answered wants in the request's log line. */
   note(fields: CallNote): void;
   readonly notes: CallNote;

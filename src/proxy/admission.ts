@@ -44,6 +44,8 @@ export type Admission =
       readonly rule: AccessRule;
       readonly target: RequestTarget;
       readonly caller: Caller | undefined;
+      /** A rule that only reports let it pass in spite of this. */
+      readonly wouldRefuse?: ProxyRefusal;
     }
   | { readonly kind: 'asterisk' }
   | {
@@ -56,7 +58,6 @@ export type Admission =
     };
 
 const refused = (refusal: ProxyRefusal): Admission => ({ kind: 'refused', refusal });
-const invalid = (why: TokenFault): Admission => refused({ reason: 'token_invalid', why });
 
 export function admit(desk: AdmissionDesk, question: AdmissionQuestion): Admission | Promise<Admission> {
   const { method, authorization, url, now } = question;
@@ -80,8 +81,13 @@ export function admit(desk: AdmissionDesk, question: AdmissionQuestion): Admissi
     return refused({ reason: 'malformed', detail: 'an encoded slash in the path' });
   if (rule?.demand.kind === 'public') return { kind: 'admitted', rule, target, caller: undefined };
 
+  const turnAway = (refusal: ProxyRefusal, caller?: Caller): Admission =>
+    rule?.reportOnly === true
+      ? { kind: 'admitted', rule, target, caller, wouldRefuse: refusal }
+      : { kind: 'refused', refusal, ...(rule && { rule }), ...(caller && { caller }) };
+  const invalid = (why: TokenFault): Admission => turnAway({ reason: 'token_invalid', why });
   const token = bearerToken(credentials);
-  if (token === undefined) return refused({ reason: 'token_missing' });
+  if (token === undefined) return turnAway({ reason: 'token_missing' });
   if (token === 'malformed') return invalid('malformed');
   const decide = (bearer: Bearer | undefined): Admission => {
     const caller = judgeBearer(desk, bearer, now, question.certificate);
@@ -94,7 +100,7 @@ export function admit(desk: AdmissionDesk, question: AdmissionQuestion): Admissi
         tried: nearMisses(rules, { method, host, target }),
       };
     const unmet = unmetDemand(rule, caller.bearer.clientId, caller.scope);
-    if (unmet !== undefined) return { kind: 'refused', refusal: unmet, rule, caller };
+    if (unmet !== undefined) return turnAway(unmet, caller);
     return { kind: 'admitted', rule, target, caller };
   };
   const read = desk.readAccess(token.value, now);
@@ -144,7 +150,7 @@ const holdsTwoTokens = (credentials: string): boolean =>
   credentials.includes(',') && (/^bearer\b/i.test(credentials) || /,\s*bearer\b/i.test(credentials));
 
 /** RFC 6750 §5.3: a token in a URL ends up in logs and histories. Encoded names count as well. */
-function namesAccessToken(url: string): boolean {
+export function namesAccessToken(url: string): boolean {
   const mark = url.indexOf('?');
   if (mark < 0) return false;
   const query = url.slice(mark + 1);

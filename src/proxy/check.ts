@@ -5,8 +5,7 @@ import { Fault } from '../ports/fault.ts';
 import { type Admission, type AdmissionDesk, admit } from './admission.ts';
 import { type HeaderPolicy, identityHeaders } from './headers.ts';
 import { type OriginalRequest, readOriginal } from './original-request.ts';
-import { reasonOf } from './proxy.ts';
-import { answerEarly, type ProxyRefusal, refuse, wordingOf } from './refuse.ts';
+import { answerEarly, type ProxyRefusal, reasonOf, refuse, wordingOf } from './refuse.ts';
 import { readHead } from './request-head.ts';
 
 /**
@@ -66,7 +65,9 @@ export function createCheck(deps: CheckDeps): Check {
     if (pathOf(original.url) !== path)
       return turnAway(call, { reason: 'malformed', detail: 'an encoding in the path that is not needed' });
     if (deps.isServicePath(path)) return turnAway(call, { reason: 'no_rule' }, 'service_path');
-    call.note({ decision: 'allowed' });
+    const { wouldRefuse } = admission;
+    if (wouldRefuse === undefined) call.note({ decision: 'allowed' });
+    else call.note({ decision: 'would_refuse', reason: reasonOf(wouldRefuse) });
     answerEarly(call.response, {
       status: 200,
       text: '',

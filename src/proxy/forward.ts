@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Dispatcher } from 'undici';
+import type { StreamEnd } from './live-streams.ts';
 import { discardRest, type ProxyRefusal } from './refuse.ts';
 import { BodyFault, RequestBody } from './request-body.ts';
 import { Pool } from './upstream-pool.ts';
@@ -15,8 +16,14 @@ export interface UpstreamSettings {
   /** `http://host:port`, `https://host:port` or `unix:/path`. */
   readonly targets: readonly string[];
   /** Seconds. */
-  readonly timeouts: { readonly connect: number; readonly headers: number; readonly idle: number };
+  readonly timeouts: {
+    readonly connect: number;
+    readonly headers: number;
+    readonly idle: number;
+    readonly websocket?: number;
+  };
   readonly connections: number;
+  readonly websockets?: number;
   readonly ca?: string;
   readonly certificate?: string;
   readonly key?: string;
@@ -38,8 +45,15 @@ export interface ForwardJob {
   readonly broken: (cause: unknown) => void;
 }
 
+/** A request under way. */
+export interface Carried {
+  /** Ends it for both sides, in a way that neither can take for the proper end. */
+  cut(why: StreamEnd): void;
+}
+
 export interface Upstream {
-  forward(job: ForwardJob): void;
+  /** Undefined when it was refused at once. */
+  forward(job: ForwardJob): Carried | undefined;
   /** Lets what runs end, within this time. */
   close(withinSeconds: number): Promise<void>;
 }
@@ -55,9 +69,11 @@ export function openUpstream(settings: UpstreamSettings): Upstream {
       const line = lines[turn++ % lines.length];
       if (line === undefined || line.running >= settings.connections + WAITING) {
         job.failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
-        return;
+        return undefined;
       }
-      new Exchange(line, job, settings.timeouts).start();
+      const exchange = new Exchange(line, job, settings.timeouts);
+      exchange.start();
+      return exchange;
     },
     async close(withinSeconds) {
       const pools = lines.map(({ pool }) => pool);
@@ -99,7 +115,7 @@ function openTarget(target: string, settings: UpstreamSettings): Line {
 }
 
 /** One request and its answer: what happens to either side is told to the other. */
-class Exchange implements Dispatcher.DispatchHandler {
+class Exchange implements Dispatcher.DispatchHandler, Carried {
   readonly #line: Line;
   readonly #job: ForwardJob;
   readonly #timeouts: UpstreamSettings['timeouts'];
@@ -124,6 +140,17 @@ class Exchange implements Dispatcher.DispatchHandler {
     if (hasBody) this.#body = new RequestBody(request, maxBodyBytes);
     this.#line.pool.dispatch({ method, path, headers, body: this.#body ?? null }, this);
     if (this.#queued && !this.#over) this.#wait(this.#timeouts.headers, this.#turnLate);
+  }
+
+  cut(why: StreamEnd): void {
+    if (this.#over) return;
+    const ended = new GrantEnded(why);
+    if (this.#controller !== undefined) {
+      this.#controller.abort(ended);
+      return;
+    }
+    this.#finish();
+    this.#job.failed(refusalFor(ended), ended);
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
@@ -257,7 +284,23 @@ const BODY_FAULTS = {
   upstream_too_slow: { reason: 'upstream_too_slow' },
 } as const satisfies Record<BodyFault['kind'], ProxyRefusal>;
 
+/** The token a request began with no longer counts. */
+export class GrantEnded extends Error {
+  readonly why: StreamEnd;
+
+  constructor(why: StreamEnd) {
+    super(`token_${why}`);
+    this.why = why;
+  }
+}
+
 function refusalFor(error: Error): ProxyRefusal {
+  if (error instanceof GrantEnded) {
+    const { why } = error;
+    return why === 'unknown' || why === 'going_away'
+      ? { reason: 'unavailable', retryAfter: 1 }
+      : { reason: 'token_invalid', why };
+  }
   if (error instanceof BodyFault) return BODY_FAULTS[error.kind];
   const { code } = error as { readonly code?: unknown };
   if (typeof code === 'string' && LATE.has(code)) return { reason: 'upstream_too_slow' };

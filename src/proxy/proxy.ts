@@ -1,16 +1,18 @@
 import { hash } from 'node:crypto';
 import type { AccessRule } from '../domain/access-rule.ts';
 import type { Epoch } from '../domain/epoch.ts';
-import { normalAuthority, type RequestTarget } from '../domain/request-target.ts';
+import { normalAuthority } from '../domain/request-target.ts';
 import { compileRules, hostName } from '../domain/rule-matcher.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { type Admission, type AdmissionDesk, admit } from './admission.ts';
-import { openUpstream, type Upstream, type UpstreamSettings } from './forward.ts';
+import { createCarrier, type EndStreams } from './carry.ts';
+import { corsOf, type Preflight, readPreflight } from './cors.ts';
+import type { UpstreamSettings } from './forward.ts';
 import { type HeaderPolicy, headerRules } from './headers.ts';
-import { type ProxyRefusal, refuse } from './refuse.ts';
-import { BodyFault } from './request-body.ts';
+import { type LiveStreams, liveStreams } from './live-streams.ts';
+import { answerEarly, type ProxyRefusal, reasonOf, refuse } from './refuse.ts';
 import { type RequestHead, readHead } from './request-head.ts';
 
 export interface ProxyDeps extends Pick<AdmissionDesk, 'readAccess' | 'revocations' | 'integrationOf'> {
@@ -25,6 +27,9 @@ export interface ProxyDeps extends Pick<AdmissionDesk, 'readAccess' | 'revocatio
   readonly certificateOf?: (call: Call) => string | undefined;
   /** Is this peer a listed proxy, whose X-Forwarded-* are believed? */
   readonly trusts: (peer: string) => boolean;
+  /** Where what takes long is known; shared by all configurations. Left out: a list of its own. */
+  readonly streams?: LiveStreams;
+  readonly endStreams?: EndStreams;
   readonly now: () => Epoch;
   readonly log: Logger;
 }
@@ -39,15 +44,11 @@ export interface Proxy {
 
 /** Everything that is not the token service's own: judged, and sent on to where its rule says. */
 export function createProxy(deps: ProxyDeps): Proxy {
-  const { realm, log, trusts, maxBodyBytes, now } = deps;
+  const { realm, log, now } = deps;
   const certificateOf = deps.certificateOf ?? ((call: Call) => fingerprintOf(call.certificate()));
   const { host, protocol } = new URL(deps.publicUrl);
   const ownAuthority = normalAuthority(host, protocol.slice(0, -1));
   const rules = compileRules(deps.rules);
-  const headers = headerRules(deps.headers);
-  const upstreams = new Map<string, Upstream>(
-    Object.entries(deps.upstreams).map(([name, settings]) => [name, openUpstream(settings)]),
-  );
   const desk: AdmissionDesk = {
     rules,
     readAccess: deps.readAccess,
@@ -56,9 +57,35 @@ export function createProxy(deps: ProxyDeps): Proxy {
     isOwnAuthority: (authority) => authority === ownAuthority || rules.hosts.has(hostName(authority)),
   };
 
-  const turnAway = (call: Call, refusal: ProxyRefusal, why?: string): void => {
-    call.note({ decision: 'refused', reason: why ?? reasonOf(refusal) });
-    refuse(call.response, refusal, { realm, requestId: call.id });
+  const turnAway = (call: Call, refusal: ProxyRefusal, rule?: AccessRule, why = reasonOf(refusal)): void => {
+    call.note({ decision: 'refused', reason: why });
+    refuse(call.response, refusal, {
+      realm,
+      requestId: call.id,
+      cors: corsOf(rule, call.request.rawHeaders),
+    });
+  };
+  const carrier = createCarrier({
+    upstreams: deps.upstreams,
+    headers: headerRules(deps.headers),
+    maxBodyBytes: deps.maxBodyBytes,
+    trusts: deps.trusts,
+    streams: deps.streams ?? liveStreams({ revocations: deps.revocations, now, log }),
+    endStreams: deps.endStreams ?? 'upgrades-and-events',
+    log,
+    turnAway,
+  });
+
+  const answerPreflight = (call: Call, { rule, fields }: Preflight): void => {
+    call.note({ rule: rule.name });
+    if (fields === undefined) return turnAway(call, { reason: 'origin_not_allowed' }, rule);
+    call.note({ decision: 'answered', reason: 'preflight' });
+    answerEarly(call.response, {
+      status: 204,
+      text: '',
+      close: false,
+      headers: { ...fields, 'X-Request-Id': call.id },
+    });
   };
 
   const proceed = (call: Call, head: RequestHead, admission: Admission): void => {
@@ -76,59 +103,11 @@ export function createProxy(deps: ProxyDeps): Proxy {
       call.note({ identity, clientId, grantId });
     }
     if (admission.kind === 'refused') {
-      turnAway(call, admission.refusal, admission.tried && `no_rule (${admission.tried})`);
+      const why = admission.tried && `no_rule (${admission.tried})`;
+      turnAway(call, admission.refusal, rule, why);
       return;
     }
-    forward(call, head, admission);
-  };
-
-  const forward = (call: Call, head: RequestHead, admitted: Admission & { kind: 'admitted' }): void => {
-    const { request, response } = call;
-    const { rule, target, caller } = admitted;
-    if (head.upgrade !== undefined && /(?:^|,)\s*websocket\s*(?:,|$)/i.test(head.upgrade))
-      return turnAway(call, { reason: 'upgrade_not_served' });
-    if ((head.contentLength ?? 0) > maxBodyBytes) return turnAway(call, { reason: 'body_too_large' });
-    const upstream = upstreams.get(rule.upstream);
-    if (upstream === undefined) return turnAway(call, { reason: 'upstream_failed' });
-
-    const list = headers.forUpstream(request.rawHeaders, head, {
-      requestId: call.id,
-      peer: call.peer,
-      encrypted: 'encrypted' in request.socket,
-      trustedPeer: trusts(call.peer),
-      host: target.authority ?? head.host,
-      forwardAuthorization: rule.forwardAuthorization,
-      caller,
-    });
-    call.note({ decision: 'forwarded' });
-    const hasBody = head.framing !== 'none';
-    if (head.expectsContinue && hasBody) response.writeContinue();
-    const report = (event: string, cause: unknown): void =>
-      log.warn(event, {
-        requestId: call.id,
-        upstream: rule.upstream,
-        ...errorFields(cause),
-        stack: undefined,
-      });
-    upstream.forward({
-      request,
-      response,
-      method: request.method ?? '',
-      path: wirePath(rule, target),
-      headers: list,
-      hasBody,
-      maxBodyBytes,
-      answerHeaders: (raw, status) => headers.forClient(raw, status, call.id),
-      failed(refusal, cause) {
-        if (refusal.reason.startsWith('upstream')) report('upstream_failed', cause);
-        turnAway(call, refusal);
-      },
-      broken(cause) {
-        const clientLeft = cause instanceof BodyFault;
-        call.note({ reason: clientLeft ? 'client_left' : 'upstream_broke_off' });
-        if (!clientLeft) report('upstream_broke_off', cause);
-      },
-    });
+    carrier.carry(call, head, admission);
   };
 
   const stumble = (call: Call, error: unknown): void => {
@@ -143,6 +122,8 @@ export function createProxy(deps: ProxyDeps): Proxy {
       const reading = readHead(request);
       if (!reading.ok) return turnAway(call, reading.refusal);
       const { head } = reading;
+      const preflight = readPreflight(desk, request, head);
+      if (preflight !== undefined) return answerPreflight(call, preflight);
       try {
         const admission = admit(desk, {
           method: request.method ?? '',
@@ -162,7 +143,7 @@ export function createProxy(deps: ProxyDeps): Proxy {
       }
     },
     async close(withinSeconds = 30) {
-      await Promise.all([...upstreams.values()].map((upstream) => upstream.close(withinSeconds)));
+      await carrier.close(withinSeconds);
     },
   };
 }
@@ -170,18 +151,3 @@ export function createProxy(deps: ProxyDeps): Proxy {
 /** RFC 8705 §3.1 `x5t#S256`. */
 const fingerprintOf = (certificate: Buffer | undefined): string | undefined =>
   certificate && hash('sha256', certificate, 'base64url');
-
-/** For the log. */
-export function reasonOf(refusal: ProxyRefusal): string {
-  if (refusal.reason === 'token_invalid') return `token_${refusal.why}`;
-  return refusal.reason === 'malformed' ? `malformed: ${refusal.detail}` : refusal.reason;
-}
-
-/** The matched path, less the segments of the prefix its rule takes off, and the query to the letter. */
-function wirePath({ stripPrefix }: AccessRule, { path, query }: RequestTarget): string {
-  if (stripPrefix === undefined) return path + query;
-  let at = 0;
-  for (let segments = stripPrefix.split('/').length - 1; segments > 0 && at >= 0; segments -= 1)
-    at = path.indexOf('/', at + 1);
-  return (at < 0 ? '/' : path.slice(at)) + query;
-}

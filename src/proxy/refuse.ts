@@ -14,6 +14,8 @@ export type ProxyRefusal =
   | { readonly reason: 'client_not_admitted'; readonly scope?: string }
   | { readonly reason: 'scope_unmet'; readonly scope: string }
   | { readonly reason: 'upgrade_not_served' }
+  | { readonly reason: 'websocket_version' }
+  | { readonly reason: 'origin_not_allowed' }
   | { readonly reason: 'body_too_large' }
   | { readonly reason: 'client_too_slow' }
   | { readonly reason: 'upstream_failed' }
@@ -92,6 +94,17 @@ const WORDS: Words = {
     description: 'No protocol upgrade is allowed here.',
     close: true,
   },
+  websocket_version: {
+    status: 426,
+    error: 'upgrade_required',
+    description: 'The only WebSocket version served is 13.',
+    close: true,
+  },
+  origin_not_allowed: {
+    status: 403,
+    error: 'origin_not_allowed',
+    description: 'Pages of this origin may not use this.',
+  },
   body_too_large: {
     status: 413,
     error: 'content_too_large',
@@ -141,6 +154,12 @@ export function wordingOf<R extends ProxyRefusal['reason']>(refusal: RefusalOf<R
   return typeof words === 'function' ? words(refusal) : words;
 }
 
+/** For the log. */
+export function reasonOf(refusal: ProxyRefusal): string {
+  if (refusal.reason === 'token_invalid') return `token_${refusal.why}`;
+  return refusal.reason === 'malformed' ? `malformed: ${refusal.detail}` : refusal.reason;
+}
+
 /** RFC 9110 §5.6.4: inside a quoted string, quotes and backslashes are escaped. */
 const quoted = (text: string): string =>
   `"${text.replace(/[^\x20-\x7e]/g, '?').replace(/["\\]/g, String.raw`\$&`)}"`;
@@ -161,6 +180,8 @@ export interface RefusalTerms {
   readonly requestId: string;
   /** Told in another way than the table says. */
   readonly instead?: { readonly status: number; readonly close: boolean };
+  /** For pages of other origins, so that they can read it. */
+  readonly cors?: Readonly<Record<string, string>> | undefined;
 }
 
 /** Sends a refusal that nobody may store, and leaves the connection fit for what comes next, or closed. */
@@ -179,8 +200,11 @@ export function refuse(response: ServerResponse, refusal: ProxyRefusal, terms: R
       'x-content-type-options': 'nosniff',
       'x-request-id': terms.requestId,
       ...(status === 405 && { allow: SERVED_METHODS }),
+      // RFC 6455 §4.4, RFC 9110 §15.5.22.
+      ...(status === 426 && { upgrade: 'websocket', 'sec-websocket-version': '13' }),
       ...(asked !== undefined && { 'www-authenticate': asked }),
       ...('retryAfter' in refusal && { 'retry-after': String(refusal.retryAfter) }),
+      ...terms.cors,
     },
   });
 }
@@ -201,7 +225,8 @@ export function answerEarly(response: ServerResponse, { status, text, close, hea
   // The listener goes by it when more requests came in the same breath.
   if (close || unclear) response.shouldKeepAlive = false;
   response.writeHead(status, {
-    'content-length': Buffer.byteLength(text),
+    // RFC 9110 §8.6: no Content-Length in a 204.
+    ...(status !== 204 && { 'content-length': Buffer.byteLength(text) }),
     'cache-control': 'no-store',
     ...headers,
     ...((close || unclear) && { connection: 'close' }),

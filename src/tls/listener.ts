@@ -19,6 +19,7 @@ import { clientAddress, headerValues, type Peers, plainAddress, requestId } from
 import { answerClientError, destroyIn, endWith, refusePlainly } from './client-error.ts';
 import { hostName } from './client-hello.ts';
 import { createFront, type Opening } from './front.ts';
+import { answerFor, isHandshake } from './handshake-call.ts';
 import { trackConnections } from './open-connections.ts';
 
 /** What a secure context is made of. All of it is given again at every change: Node keeps nothing of the old one. */
@@ -49,8 +50,6 @@ export interface PublicListenerOptions {
   readonly proxyProtocol: Peers;
   readonly trustedProxies: Peers;
   readonly onCall: (call: Call) => void;
-  /** A WebSocket handshake. Left out: upgrades are ignored and the request is a plain one. */
-  readonly onUpgrade?: (call: UpgradeCall) => void;
   /** After the answer was sent, or the caller went away. */
   readonly onDone?: (call: Call, end: CallEnd) => void;
   readonly log: Logger;
@@ -58,12 +57,6 @@ export interface PublicListenerOptions {
   /** Workers of one machine that bind the same port themselves. */
   readonly reusePort?: boolean;
 }
-
-export type UpgradeCall = Omit<Call, 'response' | 'note' | 'notes'> & {
-  readonly socket: Duplex;
-  /** What the client sent right after the head. */
-  readonly head: Buffer;
-};
 
 export interface CallEnd {
   readonly status: number;
@@ -131,7 +124,10 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     return connection;
   };
 
-  const callFor = (request: IncomingMessage, asked: boolean): Omit<Call, 'response' | 'note' | 'notes'> => {
+  const callFor = (
+    request: IncomingMessage,
+    asked: boolean,
+  ): Omit<Call, 'response' | 'upgrade' | 'note' | 'notes'> => {
     const connection = connectionOf(request.socket, asked);
     const { peer } = connection;
     return {
@@ -148,7 +144,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     asked: boolean,
     request: IncomingMessage,
     response: ServerResponse,
-    waits: boolean,
+    { waits = false, upgrade }: { readonly waits?: boolean; readonly upgrade?: Call['upgrade'] } = {},
   ): void => {
     // RFC 9112 §9.6: nothing is done for what comes after an answer that says close.
     if (open.isEnding(request.socket)) return;
@@ -156,6 +152,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     const call: Call = {
       ...callFor(request, asked),
       response,
+      ...(upgrade !== undefined && { upgrade }),
       note: (fields) => {
         noted = { ...noted, ...fields };
       },
@@ -169,7 +166,8 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
       options.onDone?.(call, {
         status: response.statusCode,
         seconds: options.now() - call.arrivedAt,
-        aborted: !response.writableFinished,
+        // A connection that became a WebSocket has no whole answer.
+        aborted: response.statusCode !== 101 && !response.writableFinished,
       });
     });
     response.once('finish', () => {
@@ -197,8 +195,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
       keepAliveTimeout: KEEP_ALIVE_SECONDS * 1_000,
       connectionsCheckingInterval: 1_000,
       noDelay: true,
-      shouldUpgradeCallback: (request) =>
-        options.onUpgrade !== undefined && request.headers.upgrade?.toLowerCase() === 'websocket',
+      shouldUpgradeCallback: isHandshake,
     };
     const server =
       tls === undefined
@@ -217,17 +214,20 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
       // Silence while a call is worked on is judged by whoever works on it.
       if (open.callOn(socket) === undefined || socket.writableLength > 0) socket.destroy();
     });
-    server.on('request', (request, response) => receive(asked, request, response, false));
+    server.on('request', (request, response) => receive(asked, request, response));
     server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
       // Node takes everything that ends in 100-continue for it; RFC 9110 §10.1.1 knows one value.
-      if (request.headers.expect?.toLowerCase() === '100-continue') receive(asked, request, response, true);
+      if (request.headers.expect?.toLowerCase() === '100-continue')
+        receive(asked, request, response, { waits: true });
       else unexpected(request, response);
     });
     server.on('checkExpectation', unexpected);
     server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
       socket.on('error', () => socket.destroy());
-      if (!asked && askedHosts !== undefined && namesOneOf(request, askedHosts)) endWith(socket, 421);
-      else options.onUpgrade?.({ ...callFor(request, asked), socket, head });
+      // Behind a call that is still being answered there is no order between the two.
+      if (open.callOn(socket) === undefined)
+        receive(asked, request, answerFor(request, request.socket), { upgrade: { socket, head } });
+      else if (!open.isEnding(socket)) socket.destroy();
     });
     server.on('connect', (_request: IncomingMessage, socket: Duplex) => {
       socket.on('error', () => socket.destroy());

@@ -493,7 +493,10 @@ describe('limits', () => {
   test('another upgrade than WebSocket is an ordinary request; WebSocket comes with its socket', async () => {
     const { port } = await listen({
       plain: true,
-      onUpgrade: ({ socket, peer }) => socket.end(`HTTP/1.1 101 Switching Protocols\r\n\r\n${peer}`),
+      onCall: ({ upgrade, response, peer }) => {
+        if (upgrade === undefined) response.end('{}');
+        else upgrade.socket.end(`HTTP/1.1 101 Switching Protocols\r\n\r\n${peer}`);
+      },
     });
     const ask = (protocol: string) =>
       `GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, close\r\nUpgrade: ${protocol}\r\n\r\n`;

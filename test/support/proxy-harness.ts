@@ -1,13 +1,15 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { type AccessRule, type Demand, parsePattern } from '../../src/domain/access-rule.ts';
 import type { Bearer } from '../../src/domain/bearer.ts';
 import type { Integration } from '../../src/domain/integration.ts';
 import { parseScope, type Scope } from '../../src/domain/scope.ts';
-import type { CallNote } from '../../src/http/call.ts';
+import type { Call, CallNote } from '../../src/http/call.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import type { UpstreamSettings } from '../../src/proxy/forward.ts';
 import { createProxy, type ProxyDeps } from '../../src/proxy/proxy.ts';
+import { answerFor, isHandshake } from '../../src/tls/handshake-call.ts';
 
 export function scope(text: string): Scope {
   const parsed = parseScope(text);
@@ -92,7 +94,11 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
   const { upstream, upstreamSettings, tokens = { A: bearer() }, certificate, ...deps } = options;
   const notes: CallNote[] = [];
   const log: string[] = [];
-  const server = createServer({ keepAliveTimeout: 60_000, requireHostHeader: true });
+  const server = createServer({
+    keepAliveTimeout: 60_000,
+    requireHostHeader: true,
+    shouldUpgradeCallback: isHandshake,
+  });
   await new Promise<void>((resolve) => {
     server.listen(0, '127.0.0.1', resolve);
   });
@@ -129,7 +135,7 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
   });
 
   let count = 0;
-  const serve = (request: IncomingMessage, response: ServerResponse): void => {
+  const serve = (request: IncomingMessage, response: ServerResponse, upgrade?: Call['upgrade']): void => {
     count += 1;
     const id = `request-${count}`;
     const gathered: { -readonly [K in keyof CallNote]: CallNote[K] } = {};
@@ -138,6 +144,7 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
     void proxy.handle({
       request,
       response,
+      ...(upgrade !== undefined && { upgrade }),
       id,
       arrivedAt: NOW,
       peer,
@@ -147,7 +154,12 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
       note: (fields) => void Object.assign(gathered, fields),
     });
   };
-  server.on('request', serve).on('checkContinue', serve).on('checkExpectation', serve);
+  const plain = (request: IncomingMessage, response: ServerResponse): void => serve(request, response);
+  server.on('request', plain).on('checkContinue', plain).on('checkExpectation', plain);
+  server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+    socket.on('error', () => socket.destroy());
+    serve(request, answerFor(request, request.socket), { socket, head });
+  });
   return {
     port,
     notes,

@@ -1,0 +1,209 @@
+import type { IncomingMessage } from 'node:http';
+import { pipeline } from 'node:stream';
+import type { AccessRule } from '../domain/access-rule.ts';
+import { allowsOrigin } from '../domain/cors.ts';
+import type { RequestTarget } from '../domain/request-target.ts';
+import type { Call } from '../http/call.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
+import type { Admission } from './admission.ts';
+import { corsOf, originOf, withCors } from './cors.ts';
+import { GrantEnded, openUpstream, type Upstream, type UpstreamSettings } from './forward.ts';
+import type { HeaderRules } from './headers.ts';
+import type { LiveStreams, StreamEnd } from './live-streams.ts';
+import { type ProxyRefusal, reasonOf } from './refuse.ts';
+import { BodyFault } from './request-body.ts';
+import type { RequestHead } from './request-head.ts';
+import { openTunnels, type Tunnels } from './upgrade.ts';
+
+/** What ends with the token it began with. */
+export type EndStreams = 'all' | 'upgrades-and-events' | 'none';
+
+export interface CarrierDeps {
+  readonly upstreams: Readonly<Record<string, UpstreamSettings>>;
+  readonly headers: HeaderRules;
+  readonly maxBodyBytes: number;
+  readonly trusts: (peer: string) => boolean;
+  readonly streams: LiveStreams;
+  readonly endStreams: EndStreams;
+  readonly log: Logger;
+  readonly turnAway: (call: Call, refusal: ProxyRefusal, rule: AccessRule) => void;
+}
+
+type Admitted = Admission & { readonly kind: 'admitted' };
+
+interface Way {
+  readonly upstream: Upstream;
+  readonly tunnels: Tunnels;
+}
+
+export interface Carrier {
+  carry(call: Call, head: RequestHead, admitted: Admitted): void;
+  close(withinSeconds: number): Promise<void>;
+}
+
+/** Sends on what was admitted, and keeps an eye on what takes long. */
+export function createCarrier(deps: CarrierDeps): Carrier {
+  const { headers, maxBodyBytes, streams, endStreams, log } = deps;
+  const ways = new Map<string, Way>(
+    Object.entries(deps.upstreams).map(([name, settings]) => [
+      name,
+      { upstream: openUpstream(settings), tunnels: openTunnels(settings) },
+    ]),
+  );
+
+  const reporter =
+    (call: Call, rule: AccessRule) =>
+    (event: string, cause: unknown): void =>
+      log.warn(event, {
+        request_id: call.id,
+        upstream: rule.upstream,
+        ...errorFields(cause),
+        stack: undefined,
+      });
+
+  const ended = (call: Call, { rule, caller }: Admitted, why: StreamEnd): void => {
+    call.note({ reason: `ended: ${why === 'going_away' ? why : `token_${why}`}` });
+    log.info('stream_ended', { request_id: call.id, rule: rule.name, grant: caller?.bearer.grantId, why });
+  };
+
+  const forward = (call: Call, head: RequestHead, admitted: Admitted, way: Way, list: string[]): void => {
+    const { request, response } = call;
+    const { rule, target } = admitted;
+    const bearer = endStreams === 'none' ? undefined : bearerOf(admitted);
+    const cors = corsOf(rule, request.rawHeaders);
+    const report = reporter(call, rule);
+    const hasBody = head.framing !== 'none';
+    if (head.expectsContinue && hasBody) response.writeContinue();
+    const watch = (): void => {
+      if (bearer === undefined || carried === undefined) return;
+      const end = (why: StreamEnd): void => carried.cut(why);
+      response.once('close', streams.add({ bearer, upgraded: false, end }));
+    };
+    const carried = way.upstream.forward({
+      request,
+      response,
+      method: request.method ?? '',
+      path: wirePath(rule, target),
+      headers: list,
+      hasBody,
+      maxBodyBytes,
+      answerHeaders(raw, status) {
+        if (bearer !== undefined && endStreams !== 'all' && isEventStream(raw)) watch();
+        const given = headers.forClient(raw, status, call.id);
+        return cors === undefined ? given : withCors(given, cors);
+      },
+      failed(refusal, cause) {
+        if (refusal.reason.startsWith('upstream')) report('upstream_failed', cause);
+        deps.turnAway(call, refusal, rule);
+      },
+      broken(cause) {
+        if (cause instanceof GrantEnded) return ended(call, admitted, cause.why);
+        const clientLeft = cause instanceof BodyFault;
+        call.note({ reason: clientLeft ? 'client_left' : 'upstream_broke_off' });
+        if (!clientLeft) report('upstream_broke_off', cause);
+      },
+    });
+    if (endStreams === 'all') watch();
+  };
+
+  const openWebSocket = (call: Call, admitted: Admitted, { tunnels }: Way, list: string[]): void => {
+    const { request, response, upgrade } = call;
+    const { rule, target } = admitted;
+    const report = reporter(call, rule);
+    if (upgrade === undefined) return;
+    tunnels.carry({
+      ...upgrade,
+      path: wirePath(rule, target),
+      headers: list,
+      answerHeaders: (raw, status) => headers.forClient(raw, status, call.id),
+      opened(tunnel) {
+        response.statusCode = 101;
+        const end = (why: StreamEnd): void => {
+          ended(call, admitted, why);
+          if (why === 'going_away') tunnel.end(1001, 'going away');
+          else tunnel.end(1008, `access token ${why.replaceAll('_', ' ')}`);
+        };
+        const bearer = endStreams === 'none' ? undefined : bearerOf(admitted);
+        response.once('close', streams.add({ bearer, upgraded: true, end }));
+      },
+      declined(answer: IncomingMessage) {
+        const status = answer.statusCode ?? 502;
+        const given = headers.forClient(answer.rawHeaders, status, call.id);
+        const cors = corsOf(rule, request.rawHeaders);
+        call.note({ reason: 'upgrade_declined' });
+        response.writeHead(status, cors === undefined ? given : withCors(given, cors));
+        pipeline(answer, response, (error) => {
+          if (error) report('upstream_broke_off', error);
+        });
+      },
+      failed(refusal, cause) {
+        if (refusal.reason.startsWith('upstream')) report('upstream_failed', cause);
+        deps.turnAway(call, refusal, rule);
+      },
+      broken(cause) {
+        call.note({ reason: 'broke_off' });
+        log.debug('websocket_broke_off', { request_id: call.id, ...errorFields(cause), stack: undefined });
+      },
+    });
+  };
+
+  return {
+    carry(call, head, admitted) {
+      const { request, upgrade } = call;
+      const { rule, target, caller, wouldRefuse } = admitted;
+      const turnAway = (refusal: ProxyRefusal): void => deps.turnAway(call, refusal, rule);
+      if (upgrade === undefined ? offersWebSocket(head) : rule.websocket !== true)
+        return turnAway({ reason: 'upgrade_not_served' });
+      // Browsers ask nobody before they open a WebSocket (RFC 6455 §10.2): the rule's list holds here all the same.
+      const origin = upgrade && rule.cors && originOf(request.rawHeaders);
+      if (rule.cors !== undefined && origin !== undefined && !allowsOrigin(rule.cors, origin))
+        return turnAway({ reason: 'origin_not_allowed' });
+      if ((head.contentLength ?? 0) > maxBodyBytes) return turnAway({ reason: 'body_too_large' });
+      const way = ways.get(rule.upstream);
+      if (way === undefined) return turnAway({ reason: 'upstream_failed' });
+      const list = headers.forUpstream(request.rawHeaders, head, {
+        requestId: call.id,
+        peer: call.peer,
+        encrypted: 'encrypted' in request.socket,
+        trustedPeer: deps.trusts(call.peer),
+        host: target.authority ?? head.host,
+        forwardAuthorization: rule.forwardAuthorization,
+        caller,
+      });
+      call.note(
+        wouldRefuse === undefined
+          ? { decision: 'forwarded' }
+          : { decision: 'would_refuse', reason: reasonOf(wouldRefuse) },
+      );
+      if (upgrade === undefined) forward(call, head, admitted, way, list);
+      else openWebSocket(call, admitted, way, list);
+    },
+    async close(withinSeconds) {
+      for (const { tunnels } of ways.values()) tunnels.close();
+      await Promise.all([...ways.values()].map(({ upstream }) => upstream.close(withinSeconds)));
+    },
+  };
+}
+
+/** By whose leave it runs. A rule that only reports lets it run in any case. */
+const bearerOf = ({ rule, caller }: Admitted) => (rule.reportOnly === true ? undefined : caller?.bearer);
+
+/** In a form that is no handshake: nobody upstream may take it for one. */
+const offersWebSocket = ({ upgrade }: RequestHead): boolean =>
+  upgrade !== undefined && /(?:^|,)\s*websocket\s*(?:,|$)/i.test(upgrade);
+
+function isEventStream(rawHeaders: readonly string[]): boolean {
+  for (let at = 0; at + 1 < rawHeaders.length; at += 2)
+    if (rawHeaders[at]?.length === 12 && rawHeaders[at]?.toLowerCase() === 'content-type')
+      return /^\s*text\/event-stream\s*(?:;|$)/i.test(rawHeaders[at + 1] ?? '');
+  return false;
+}
+
+/** The matched path, less the segments of the prefix its rule takes off, and the query to the letter. */
+function wirePath({ stripPrefix }: AccessRule, { path, query }: RequestTarget): string {
+  if (stripPrefix === undefined) return path + query;
+  let at = 0;
+  for (let segments = stripPrefix.split('/').length - 1; segments > 0 && at >= 0; segments -= 1)
+    at = path.indexOf('/', at + 1);
+  return (at < 0 ? '/' : path.slice(at)) + query;
+}

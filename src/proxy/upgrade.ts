@@ -1,0 +1,213 @@
+import { readFileSync } from 'node:fs';
+import { type ClientRequest, IncomingMessage } from 'node:http';
+import { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { ProxyServer } from 'http-proxy-3';
+import type { UpstreamSettings } from './forward.ts';
+import type { ProxyRefusal } from './refuse.ts';
+import { openTunnel, type Tunnel } from './tunnel.ts';
+import { acceptFor } from './websocket-frames.ts';
+
+/**
+ * Carries WebSockets to an upstream through http-proxy-3's `ws()`. The only file that knows that package.
+ *
+ * The package opens the connection, writes the 101 and joins the two sides. It never sees the client's request, but
+ * one made here; it never answers a client, except by that 101; and what it leaves open has an end here.
+ */
+export interface UpgradeJob {
+  readonly socket: Duplex;
+  /** What came right after the client's head: it waits for the upstream's 101. */
+  readonly head: Buffer;
+  /** Path and query, as they go on the wire. */
+  readonly path: string;
+  readonly headers: readonly string[];
+  readonly answerHeaders: (rawHeaders: readonly string[], status: number) => string[];
+  readonly opened: (tunnel: Tunnel) => void;
+  /** The upstream answered something else than 101: an ordinary answer, to be passed on. */
+  readonly declined: (answer: IncomingMessage) => void;
+  /** No WebSocket, and nothing was sent to the client. Called at most once. */
+  readonly failed: (refusal: ProxyRefusal, cause: unknown) => void;
+  /** It broke after it had been opened. */
+  readonly broken: (cause: unknown) => void;
+}
+
+export interface Tunnels {
+  carry(job: UpgradeJob): void;
+  /** Ends all that are open. */
+  close(): void;
+}
+
+const WEBSOCKETS = 1_000;
+const SILENCE_SECONDS = 300;
+
+export function openTunnels(settings: UpstreamSettings): Tunnels {
+  const { timeouts, websockets = WEBSOCKETS } = settings;
+  const targets = settings.targets.map((target) => ({ ...targetOf(target, settings), running: 0 }));
+  const open = new Set<Tunnel>();
+  const proxy = new ProxyServer({
+    connectTimeout: timeouts.connect * 1_000,
+    // The path is set below, to the letter.
+    prependPath: false,
+    ignorePath: true,
+  });
+  // Without a listener of its own it throws. What it tells is told to each job as well.
+  proxy.on('error', () => {});
+  let turn = 0;
+
+  const carry = (job: UpgradeJob): void => {
+    const { socket, path } = job;
+    const key = onlyField(job.headers, 'sec-websocket-key');
+    const unfit = misfit(key, onlyField(job.headers, 'sec-websocket-version'));
+    if (unfit !== undefined) return job.failed(unfit, undefined);
+    const target = targets[turn++ % targets.length];
+    if (target === undefined || target.running >= websockets)
+      return job.failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
+
+    let settled = false;
+    const settle = (): boolean => {
+      if (settled) return false;
+      settled = true;
+      clearTimeout(patience);
+      return true;
+    };
+    const fail = (refusal: ProxyRefusal, cause: unknown): void => {
+      if (settle()) job.failed(refusal, cause);
+      else job.broken(cause);
+    };
+    target.running += 1;
+    socket.once('close', () => {
+      target.running -= 1;
+      if (settle()) sent?.destroy();
+    });
+    let sent: ClientRequest | undefined;
+    const patience = setTimeout(() => {
+      fail({ reason: 'upstream_too_slow' }, new Error('no answer to the handshake'));
+      sent?.destroy();
+    }, timeouts.headers * 1_000);
+
+    const theirs = begin(job, target, (error) => fail(refusalFor(error), error));
+    if (theirs instanceof Error) return fail(refusalFor(theirs), theirs);
+    sent = theirs;
+    sent.path = path;
+    // What it does with an error or an ordinary answer is write to the client's connection itself: that is ours to do.
+    sent.removeAllListeners('error').on('error', (error) => fail(refusalFor(error), error));
+    sent.removeAllListeners('response').on('response', (answer) => {
+      if (settle()) job.declined(answer);
+      else answer.destroy();
+    });
+    const join = sent.listeners('upgrade');
+    sent.removeAllListeners('upgrade').on('upgrade', (answer, far: Socket, farHead) => {
+      if (!accepts(answer, key)) {
+        far.destroy();
+        return fail({ reason: 'upstream_failed' }, new Error('not an answer to this handshake'));
+      }
+      if (!settle() || socket.destroyed) return void far.destroy();
+      answer.headers = fieldsOf([
+        ...job.answerHeaders(answer.rawHeaders, 101),
+        'Connection',
+        'Upgrade',
+        'Upgrade',
+        'websocket',
+      ]);
+      const tunnel = openTunnel(socket as Socket, far, {
+        silenceSeconds: timeouts.websocket ?? SILENCE_SECONDS,
+        closed: () => open.delete(tunnel),
+      });
+      open.add(tunnel);
+      for (const listener of join) listener.call(sent, answer, far, farHead);
+      tunnel.joined();
+      job.opened(tunnel);
+    });
+  };
+
+  /** Everything up to the first byte, which is sent later: nothing can have come back when this returns. */
+  const begin = (
+    job: UpgradeJob,
+    { running: _running, ...target }: (typeof targets)[number],
+    onError: (error: Error) => void,
+  ): ClientRequest | Error => {
+    const request = new IncomingMessage(new Socket());
+    request.method = 'GET';
+    request.httpVersion = '1.1';
+    request.httpVersionMajor = 1;
+    request.httpVersionMinor = 1;
+    request.url = '/';
+    request.headers = fieldsOf([...job.headers, 'Connection', 'Upgrade', 'Upgrade', 'websocket']);
+    let sent: ClientRequest | undefined;
+    const note = (made: ClientRequest): void => void (sent = made);
+    proxy.once('proxyReqWs', note);
+    try {
+      proxy.ws(request, job.socket, job.head, { target }, onError);
+      return sent ?? new Error('no request was made');
+    } catch (error) {
+      return error as Error;
+    } finally {
+      proxy.off('proxyReqWs', note);
+    }
+  };
+
+  return {
+    carry,
+    close: () => open.forEach((tunnel) => tunnel.end(1001, 'going away')),
+  };
+}
+
+function targetOf(target: string, { ca, certificate, key }: UpstreamSettings) {
+  if (target.startsWith('unix:'))
+    return {
+      protocol: 'http:',
+      host: 'localhost',
+      hostname: 'localhost',
+      port: 80,
+      socketPath: target.slice(5),
+    };
+  const { protocol, hostname, port } = new URL(target);
+  return {
+    protocol,
+    host: hostname,
+    hostname,
+    port: port === '' ? (protocol === 'https:' ? 443 : 80) : Number(port),
+    ...(ca !== undefined && { ca: readFileSync(ca, 'utf8') }),
+    ...(certificate !== undefined && { cert: readFileSync(certificate, 'utf8') }),
+    ...(key !== undefined && { key: readFileSync(key, 'utf8') }),
+  };
+}
+
+/** RFC 6455 §4.2.1, what of it an upstream could overlook. */
+function misfit(key: string | undefined, version: string | undefined): ProxyRefusal | undefined {
+  if (key === undefined || !/^[A-Za-z0-9+/]{22}==$/.test(key))
+    return { reason: 'malformed', detail: 'no clear Sec-WebSocket-Key' };
+  return version === '13' ? undefined : { reason: 'websocket_version' };
+}
+
+/** RFC 6455 §4.1: without the right answer to the key it is no WebSocket, and what follows could be anything. */
+const accepts = ({ statusCode, headers }: IncomingMessage, key = ''): boolean =>
+  statusCode === 101 &&
+  headers.upgrade?.toLowerCase() === 'websocket' &&
+  headers['sec-websocket-accept'] === acceptFor(key);
+
+function onlyField(list: readonly string[], wanted: string): string | undefined {
+  const found = list.filter((_, at) => at % 2 === 1 && list[at - 1]?.toLowerCase() === wanted);
+  return found.length === 1 ? found[0] : undefined;
+}
+
+/** As node's HTTP client takes them: a field that stands twice becomes a list. Without a prototype, so that no name is special. */
+function fieldsOf(list: readonly string[]): NodeJS.Dict<string | string[]> {
+  const fields = Object.create(null) as Record<string, string | string[]>;
+  for (let at = 0; at + 1 < list.length; at += 2) {
+    const name = list[at] ?? '';
+    const value = list[at + 1] ?? '';
+    const before = fields[name.toLowerCase()];
+    fields[name.toLowerCase()] = before === undefined ? value : [before, value].flat();
+  }
+  return fields;
+}
+
+const LATE = new Set(['ECONNECT_TIMEOUT', 'ETIMEDOUT']);
+
+function refusalFor(error: Error): ProxyRefusal {
+  const { code } = error as NodeJS.ErrnoException;
+  if (LATE.has(code ?? '')) return { reason: 'upstream_too_slow' };
+  if (code === 'ERR_INVALID_CHAR') return { reason: 'malformed', detail: 'a header field' };
+  return { reason: 'upstream_failed' };
+}
