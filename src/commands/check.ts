@@ -66,6 +66,11 @@ const checkIntentions: Check = async ({ integrations, routes, upstreams, tokens 
         ? [`integrations[${index}].access: is empty, so nobody can use this integration`]
         : [],
     ),
+    ...routes.flatMap(({ path, reportOnly }, index) =>
+      reportOnly
+        ? [`routes[${index}].reportOnly: ${path} refuses nobody; those it would refuse pass and are logged`]
+        : [],
+    ),
     ...(routes.length === 0 ? ['routes: there are none, so every request is denied'] : []),
     ...Object.keys(upstreams).flatMap((name) =>
       used.has(name) ? [] : [`upstreams.${name}: no route forwards to it`],

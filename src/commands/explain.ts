@@ -1,4 +1,5 @@
 import { parseScope } from '../domain/scope.ts';
+import type { Explanation } from '../proxy/explain.ts';
 import { CONFIG_OPTIONS, type Command, type Context, EXIT, UsageError, writeJson } from './command.ts';
 import { settingsFor } from './settings.ts';
 
@@ -58,7 +59,11 @@ export const command: Command = {
         misfit === undefined ? [] : [`  ${name}: ${MISFITS[misfit]}`],
       ),
       ...(rule === undefined ? [] : [`  ${rule.name}: matches, asks for ${answer.asks ?? ''}`]),
+      ...asidesOf(answer),
       `${VERDICTS[answer.verdict]}: ${answer.why}`,
+      ...(answer.reportOnly === true && answer.verdict !== 'passes'
+        ? ['but it passes: the rule only reports']
+        : []),
     ];
     context.stdout(`${method} ${path}\n${lines.join('\n')}\n`);
     return EXIT.ok;
@@ -73,6 +78,15 @@ const VERDICTS = {
   insufficient: 'refused (403)',
   no_rule: 'denied (404)',
 } as const;
+
+/** What else the rule says, where it matters for this request. */
+const asidesOf = ({ websocket, corsOrigins, preflightsFor }: Explanation): string[] => [
+  ...(websocket === true ? ['  a WebSocket may be opened here'] : []),
+  ...(corsOrigins === undefined ? [] : [`  pages of ${corsOrigins.join(', ')} may read the answer`]),
+  ...(preflightsFor === undefined
+    ? []
+    : [`  as a browser's preflight for ${preflightsFor.join(', ')} it is answered here, without a token`]),
+];
 
 function scopeOf(context: Context) {
   const text = context.option('scope');

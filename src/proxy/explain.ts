@@ -1,6 +1,6 @@
 import type { AccessRule } from '../domain/access-rule.ts';
 import type { Integration } from '../domain/integration.ts';
-import { readTarget } from '../domain/request-target.ts';
+import { type RequestTarget, readTarget } from '../domain/request-target.ts';
 import type { CompiledRules, Misfit } from '../domain/rule-matcher.ts';
 import { excessOf, meet, type Scope, writeScope } from '../domain/scope.ts';
 import { unmetDemand } from './demand.ts';
@@ -25,12 +25,20 @@ export interface Explanation {
   readonly rule?: AccessRule;
   /** What the rule asks for: `public`, `any-token`, or a scope. */
   readonly asks?: string;
+  /** The rule only reports: what it would refuse for want of a token or a scope passes. */
+  readonly reportOnly?: true;
+  /** The rule takes WebSocket handshakes. */
+  readonly websocket?: true;
+  /** Pages of these origins may read the answer. */
+  readonly corsOrigins?: readonly string[];
+  /** Of an OPTIONS: a browser that asks beforehand about one of these methods is answered by the gateway. */
+  readonly preflightsFor?: readonly string[];
   readonly tried: readonly { readonly rule: string; readonly misfit: Misfit | undefined }[];
 }
 
 /** Answers with the live matcher and the live check: what is said here is what happens. */
 export function explain(rules: CompiledRules, question: ExplainQuestion): Explanation {
-  const { method, path, host, scope, client, integration } = question;
+  const { method, path, host } = question;
   const reading = readTarget(path, { method, isOwn: () => true, encodedSlash: rules.encodedSlash });
   if (reading.kind !== 'target')
     return {
@@ -39,6 +47,17 @@ export function explain(rules: CompiledRules, question: ExplainQuestion): Explan
       tried: [],
     };
   const { target } = reading;
+  const asked = { host: target.authority ?? host, target };
+  const preflightsFor =
+    method === 'OPTIONS' ? METHODS.filter((one) => rules.match({ ...asked, method: one })?.cors) : [];
+  const judged = judge(rules, target, question);
+  return { ...judged, ...(preflightsFor.length > 0 && { preflightsFor }) };
+}
+
+const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'] as const;
+
+function judge(rules: CompiledRules, target: RequestTarget, question: ExplainQuestion): Explanation {
+  const { method, host, scope, client, integration } = question;
   const trace = rules.trace({ method, host: target.authority ?? host, target });
   const tried = trace.map(({ rule, misfit }) => ({ rule: rule.name, misfit }));
   const last = trace.at(-1);
@@ -55,7 +74,7 @@ export function explain(rules: CompiledRules, question: ExplainQuestion): Explan
   }
 
   const asks = asksOf(rule);
-  const known = { path: target.path, rule, asks, tried };
+  const known = { path: target.path, rule, asks, tried, ...extrasOf(rule, method) };
   if (rule.demand.kind === 'public') return { verdict: 'public', why: 'the rule is public', ...known };
   if (scope === undefined && client === undefined)
     return { verdict: 'needs_token', why: `the rule asks for ${asks}`, ...known };
@@ -75,6 +94,14 @@ export function explain(rules: CompiledRules, question: ExplainQuestion): Explan
     verdict: 'insufficient',
     why: `the token lacks ${missing === undefined ? asks : writeScope(missing)}`,
     ...known,
+  };
+}
+
+function extrasOf({ websocket, cors, reportOnly, demand }: AccessRule, method: string) {
+  return {
+    ...(reportOnly === true && demand.kind !== 'public' && { reportOnly }),
+    ...(websocket === true && method === 'GET' && { websocket }),
+    ...(cors !== undefined && { corsOrigins: cors.origins === 'any' ? ['*'] : [...cors.origins] }),
   };
 }
 

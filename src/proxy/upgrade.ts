@@ -46,7 +46,6 @@ export function openTunnels(settings: UpstreamSettings): Tunnels {
   const open = new Set<Tunnel>();
   const proxy = new ProxyServer({
     connectTimeout: timeouts.connect * 1_000,
-    // The path is set below, to the letter.
     prependPath: false,
     ignorePath: true,
   });
@@ -55,7 +54,7 @@ export function openTunnels(settings: UpstreamSettings): Tunnels {
   let turn = 0;
 
   const carry = (job: UpgradeJob): void => {
-    const { socket, path } = job;
+    const { socket } = job;
     const key = onlyField(job.headers, 'sec-websocket-key');
     const unfit = misfit(key, onlyField(job.headers, 'sec-websocket-version'));
     if (unfit !== undefined) return job.failed(unfit, undefined);
@@ -88,7 +87,6 @@ export function openTunnels(settings: UpstreamSettings): Tunnels {
     const theirs = begin(job, target, (error) => fail(refusalFor(error), error));
     if (theirs instanceof Error) return fail(refusalFor(theirs), theirs);
     sent = theirs;
-    sent.path = path;
     // What it does with an error or an ordinary answer is write to the client's connection itself: that is ours to do.
     sent.removeAllListeners('error').on('error', (error) => fail(refusalFor(error), error));
     sent.removeAllListeners('response').on('response', (answer) => {
@@ -134,7 +132,11 @@ export function openTunnels(settings: UpstreamSettings): Tunnels {
     request.url = '/';
     request.headers = fieldsOf([...job.headers, 'Connection', 'Upgrade', 'Upgrade', 'websocket']);
     let sent: ClientRequest | undefined;
-    const note = (made: ClientRequest): void => void (sent = made);
+    const note = (made: ClientRequest): void => {
+      // To the letter: the package would read it as a URL and write it anew.
+      made.path = job.path;
+      sent = made;
+    };
     proxy.once('proxyReqWs', note);
     try {
       proxy.ws(request, job.socket, job.head, { target }, onError);

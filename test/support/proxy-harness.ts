@@ -166,8 +166,9 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
     log,
     async close() {
       server.closeAllConnections();
-      await new Promise((resolve) => server.close(resolve));
+      const closed = new Promise((resolve) => server.close(resolve));
       await proxy.close(1);
+      await closed;
     },
   };
 }

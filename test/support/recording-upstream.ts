@@ -21,6 +21,8 @@ export interface RecordingUpstream {
   bytes(): string;
   connections(): number;
   open(): number;
+  /** Writes this on every open connection. */
+  answer(text: string): void;
   /** How requests are answered from now on. */
   reply(reply: Reply): void;
   reset(): void;
@@ -75,6 +77,7 @@ export async function recordingUpstream(listenOn: number | string = 0): Promise<
     bytes: () => received,
     connections: () => connections,
     open: () => sockets.size,
+    answer: (text) => sockets.forEach((socket) => socket.write(text, 'latin1')),
     reply: (next) => {
       reply = next;
     },

@@ -1,0 +1,63 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { acceptFor, closeFrame, trackFrames } from '../../src/proxy/websocket-frames.ts';
+import { CLOSE, decoder, encode, type Frame, TEXT } from '../support/websocket.ts';
+
+const frames = fc.array(
+  fc.record({
+    size: fc.oneof(fc.nat(130), fc.integer({ min: 65_530, max: 65_540 })),
+    masked: fc.boolean(),
+  }),
+  { minLength: 1, maxLength: 6 },
+);
+
+test('a frame can be inserted after every frame and nowhere within one, however the bytes arrive', () => {
+  fc.assert(
+    fc.property(frames, fc.array(fc.integer({ min: 1, max: 40_000 }), { maxLength: 30 }), (given, cuts) => {
+      const encoded = given.map(({ size, masked }) => encode(TEXT, Buffer.alloc(size), masked));
+      const ends = new Set([0]);
+      let total = 0;
+      for (const { length } of encoded) ends.add((total += length));
+      const bytes = Buffer.concat(encoded);
+      const track = trackFrames();
+      let at = 0;
+      for (const cut of [...cuts, bytes.length]) {
+        track.passed(bytes.subarray(at, at + cut));
+        at = Math.min(bytes.length, at + cut);
+        expect(track.canInsert()).toBe(ends.has(at));
+      }
+    }),
+    { numRuns: 200 },
+  );
+});
+
+test('byte by byte, the header of each length is followed', () => {
+  for (const size of [0, 1, 125, 126, 65_535, 65_536])
+    for (const masked of [false, true]) {
+      const bytes = encode(TEXT, Buffer.alloc(size), masked);
+      const track = trackFrames();
+      for (const byte of bytes.subarray(0, -1)) track.passed(Buffer.from([byte]));
+      expect(track.canInsert()).toBe(false);
+      track.passed(bytes.subarray(-1));
+      expect(track.canInsert()).toBe(true);
+    }
+});
+
+test('nothing is inserted after a Close frame', () => {
+  const track = trackFrames();
+  track.passed(encode(CLOSE, Buffer.from([3, 232]), false));
+  expect(track.canInsert()).toBe(false);
+});
+
+test.each([false, true])('a Close frame can be read by others (masked: %s)', (masked) => {
+  const read: Frame[] = [];
+  decoder((frame) => read.push(frame))(closeFrame(1008, 'access token revoked', masked));
+  expect(read).toHaveLength(1);
+  expect(read[0]).toMatchObject({ opcode: CLOSE, masked });
+  expect(read[0]?.payload.readUInt16BE()).toBe(1008);
+  expect(read[0]?.payload.subarray(2).toString()).toBe('access token revoked');
+});
+
+test('the answer to a key is that of RFC 6455 §1.3', () => {
+  expect(acceptFor('dGhlIHNhbXBsZSBub25jZQ==')).toBe('s3pPLMBiTxaQ9kYGzzhZRbK+xOo=');
+});

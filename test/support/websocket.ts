@@ -1,0 +1,255 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { createServer, type IncomingMessage } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+
+/** WebSockets written out by hand (RFC 6455), independently of what the product knows about them. */
+export interface Frame {
+  readonly opcode: number;
+  readonly payload: Buffer;
+  readonly masked: boolean;
+}
+
+export const TEXT = 1;
+export const CLOSE = 8;
+
+export function encode(opcode: number, payload: string | Buffer, masked: boolean): Buffer {
+  const body = Buffer.from(payload);
+  const length =
+    body.length < 126
+      ? Buffer.from([body.length])
+      : body.length < 65_536
+        ? Buffer.from([126, body.length >> 8, body.length & 255])
+        : Buffer.from([
+            127,
+            0,
+            0,
+            0,
+            0,
+            ...new Uint8Array(new Uint32Array([body.length]).buffer).toReversed(),
+          ]);
+  length[0] = (length[0] ?? 0) | (masked ? 128 : 0);
+  const key = randomBytes(4);
+  const sent = masked ? body.map((byte, index) => byte ^ (key[index % 4] ?? 0)) : body;
+  return Buffer.concat([Buffer.from([128 | opcode]), length, ...(masked ? [key] : []), sent]);
+}
+
+/** Gives each whole frame of a stream of bytes. */
+export function decoder(onFrame: (frame: Frame) => void): (part: Buffer) => void {
+  let waiting = Buffer.alloc(0);
+  return (part) => {
+    waiting = Buffer.concat([waiting, part]);
+    for (let read = readFrame(waiting); read !== undefined; read = readFrame(waiting)) {
+      waiting = waiting.subarray(read.length);
+      onFrame(read.frame);
+    }
+  };
+}
+
+function readFrame(bytes: Buffer): { readonly frame: Frame; readonly length: number } | undefined {
+  if (bytes.length < 2) return undefined;
+  const [first = 0, second = 0] = bytes;
+  const masked = second >= 128;
+  const short = second & 127;
+  const lengthBytes = short === 126 ? 2 : short === 127 ? 8 : 0;
+  const start = 2 + lengthBytes + (masked ? 4 : 0);
+  if (bytes.length < start) return undefined;
+  const size =
+    lengthBytes === 0 ? short : Number.parseInt(bytes.subarray(2, 2 + lengthBytes).toString('hex'), 16);
+  if (bytes.length < start + size) return undefined;
+  const key = bytes.subarray(start - 4, start);
+  const payload = Buffer.from(bytes.subarray(start, start + size));
+  if (masked) payload.forEach((byte, index) => (payload[index] = byte ^ (key[index % 4] ?? 0)));
+  return { frame: { opcode: first & 15, payload, masked }, length: start + size };
+}
+
+export interface CloseWords {
+  readonly code: number;
+  readonly reason: string;
+  readonly masked: boolean;
+}
+
+const closeWords = ({ payload, masked }: Frame): CloseWords => ({
+  code: payload.length < 2 ? 1005 : payload.readUInt16BE(),
+  reason: payload.subarray(2).toString(),
+  masked,
+});
+
+export interface WebSocketUpstream {
+  readonly port: number;
+  readonly handshakes: { readonly url: string; readonly rawHeaders: readonly string[] }[];
+  readonly messages: string[];
+  readonly closes: CloseWords[];
+  open(): number;
+  /** Writes these bytes on every open WebSocket. */
+  write(bytes: Buffer): void;
+  close(): Promise<void>;
+}
+
+export interface WebSocketUpstreamOptions {
+  readonly listenOn?: string;
+  readonly tls?: { readonly cert: string; readonly key: string };
+  /** Instead of the handshake. */
+  readonly answer?: (request: IncomingMessage, socket: Socket) => void;
+  /** Does not close its side because the other has closed its own. */
+  readonly stubborn?: true;
+}
+
+/** A service that speaks WebSocket: it says back what it hears, and remembers all of it. */
+export async function webSocketUpstream(options: WebSocketUpstreamOptions = {}): Promise<WebSocketUpstream> {
+  const { listenOn, tls, answer = shakeHands } = options;
+  const handshakes: WebSocketUpstream['handshakes'] = [];
+  const messages: string[] = [];
+  const closes: CloseWords[] = [];
+  const sockets = new Set<Socket>();
+  const server = tls === undefined ? createServer() : createTlsServer(tls);
+  server.on('connection', (socket: Socket) => {
+    sockets.add(socket);
+    socket.on('close', () => sockets.delete(socket)).on('error', () => {});
+  });
+  const channels = new Set<Socket>();
+  server.on('upgrade', (request: IncomingMessage, stream, head: Buffer) => {
+    const socket = stream as Socket;
+    handshakes.push({ url: request.url ?? '', rawHeaders: request.rawHeaders });
+    socket.on('error', () => {});
+    answer(request, socket);
+    channels.add(socket);
+    socket.on('close', () => channels.delete(socket));
+    const read = decoder((frame) => {
+      if (frame.opcode === CLOSE) {
+        closes.push(closeWords(frame));
+        socket.end(encode(CLOSE, frame.payload, false));
+        return;
+      }
+      messages.push(frame.payload.toString());
+      socket.write(encode(TEXT, `echo ${frame.payload}`, false));
+    });
+    if (head.length > 0) read(head);
+    socket.on('data', read);
+    if (options.stubborn !== true) socket.on('end', () => socket.end());
+  });
+  await new Promise<void>((resolve) => {
+    if (listenOn === undefined) server.listen(0, '127.0.0.1', resolve);
+    else server.listen(listenOn, resolve);
+  });
+  return {
+    port: listenOn === undefined ? (server.address() as AddressInfo).port : 0,
+    handshakes,
+    messages,
+    closes,
+    open: () => sockets.size,
+    write: (bytes) => channels.forEach((socket) => socket.write(bytes)),
+    async close() {
+      for (const socket of sockets) socket.destroy();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
+
+export const acceptOf = (key = ''): string =>
+  createHash('sha1').update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64');
+
+export function shakeHands({ headers }: IncomingMessage, socket: Socket): void {
+  const [protocol] = headers['sec-websocket-protocol']?.split(',') ?? [];
+  socket.write(
+    [
+      'HTTP/1.1 101 Switching Protocols',
+      'Connection: Upgrade',
+      'Upgrade: websocket',
+      `Sec-WebSocket-Accept: ${acceptOf(headers['sec-websocket-key'])}`,
+      ...(protocol === undefined ? [] : [`Sec-WebSocket-Protocol: ${protocol.trim()}`]),
+      'X-Upstream: yes',
+      '',
+      '',
+    ].join('\r\n'),
+  );
+}
+
+export interface WebSocketClient {
+  readonly socket: Socket;
+  readonly key: string;
+  /** Of the answer to the handshake. */
+  readonly status: number;
+  readonly head: string;
+  /** What followed the head of an answer that was no handshake. */
+  body(): string;
+  readonly messages: string[];
+  readonly closed: () => CloseWords | undefined;
+  /** The connection itself is over. */
+  readonly gone: () => boolean;
+  send(text: string): void;
+  destroy(): void;
+}
+
+export interface WebSocketAsk {
+  readonly port: number;
+  readonly path?: string;
+  readonly token?: string;
+  readonly headers?: readonly string[];
+  /** Instead of the fields of a proper handshake. */
+  readonly handshake?: readonly string[];
+  /** Sent together with the head. */
+  readonly early?: Buffer;
+  /** A CA: TLS. */
+  readonly ca?: string;
+}
+
+/** Sends a handshake and waits for the head of the answer. */
+export async function openWebSocket(ask: WebSocketAsk): Promise<WebSocketClient> {
+  const { port, path = '/ws/1', token = 'A', headers = [], early, ca } = ask;
+  const key = randomBytes(16).toString('base64');
+  const handshake = ask.handshake ?? [
+    'Connection: Upgrade',
+    'Upgrade: websocket',
+    `Sec-WebSocket-Key: ${key}`,
+    'Sec-WebSocket-Version: 13',
+  ];
+  const socket =
+    ca === undefined
+      ? connect(port, '127.0.0.1')
+      : connectTls({ port, host: '127.0.0.1', servername: 'localhost', ca });
+  let text = '';
+  let headEnd = -1;
+  let over = false;
+  let closed: CloseWords | undefined;
+  const messages: string[] = [];
+  const read = decoder((frame) => {
+    if (frame.opcode === CLOSE) closed = closeWords(frame);
+    else messages.push(frame.payload.toString());
+  });
+  const answered = Promise.withResolvers<void>();
+  socket.on('data', (part: Buffer) => {
+    const before = text.length;
+    text += part.toString('latin1');
+    if (headEnd >= 0) {
+      read(part);
+      return;
+    }
+    headEnd = text.indexOf('\r\n\r\n');
+    if (headEnd < 0) return;
+    answered.resolve();
+    read(part.subarray(headEnd + 4 - before));
+  });
+  socket.on('error', () => {});
+  socket.on('close', () => {
+    over = true;
+    answered.resolve();
+  });
+  const fields = [`Host: localhost:${port}`, ...(token === '' ? [] : [`Authorization: Bearer ${token}`])];
+  const head = [`GET ${path} HTTP/1.1`, ...fields, ...handshake, ...headers, '', ''].join('\r\n');
+  socket.write(early === undefined ? head : Buffer.concat([Buffer.from(head), early]));
+  await answered.promise;
+  return {
+    socket,
+    key,
+    status: Number(text.split(' ')[1]),
+    head: text.slice(0, headEnd),
+    body: () => text.slice(headEnd + 4),
+    messages,
+    closed: () => closed,
+    gone: () => over,
+    send: (message) => void socket.write(encode(TEXT, message, true)),
+    destroy: () => socket.destroy(),
+  };
+}
