@@ -1,4 +1,13 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import {
+  BODIED_METHODS,
+  CHUNKED,
+  chunk,
+  type Message,
+  REFUSED_HEADS,
+  SMUGGLED,
+  writeMessage,
+} from '../support/framing-cases.ts';
 import { type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
 import { type RawAnswer, rawClient, rawRequest, readAnswer, wholeAnswer } from '../support/raw-client.ts';
 import { type RecordingUpstream, recordingUpstream, valuesOf } from '../support/recording-upstream.ts';
@@ -17,24 +26,7 @@ afterAll(async () => {
 });
 beforeEach(() => upstream.reset());
 
-interface Message {
-  readonly line: string;
-  readonly headers?: readonly string[];
-  readonly body?: string;
-  readonly token?: string;
-}
-
-const write = ({ line, headers = [], body = '', token = 'A' }: Message): string =>
-  [
-    line,
-    ...(headers.some((header) => /^host:/i.test(header)) ? [] : ['Host: gate.test']),
-    `Authorization: Bearer ${token}`,
-    ...headers,
-    '',
-    body,
-  ].join('\r\n');
-
-const ask = (message: Message): Promise<RawAnswer> => rawRequest(gate.port, write(message));
+const ask = (message: Message): Promise<RawAnswer> => rawRequest(gate.port, writeMessage(message));
 
 /** Status given, nothing upstream, and the gateway goes on. */
 async function refusedWith(statuses: readonly number[], message: string): Promise<void> {
@@ -45,54 +37,11 @@ async function refusedWith(statuses: readonly number[], message: string): Promis
   expect((await ask({ line: 'GET /files/next HTTP/1.1' })).status).toBe(200);
 }
 
-const CHUNKED = 'Transfer-Encoding: chunked';
-const chunk = (text: string): string => `${text.length.toString(16)}\r\n${text}\r\n`;
-
 describe('a head that could be read in two ways is refused', () => {
-  test('H03 a transfer coding beside chunked', () =>
-    refusedWith(
-      [400, 501],
-      write({
-        line: 'POST /files/1 HTTP/1.1',
-        headers: ['Transfer-Encoding: identity, chunked'],
-        body: '0\r\n\r\n',
-      }),
-    ));
-  test('H04 a compressed transfer coding', () =>
-    refusedWith(
-      [501],
-      write({
-        line: 'POST /files/1 HTTP/1.1',
-        headers: ['Transfer-Encoding: gzip, chunked'],
-        body: '0\r\n\r\n',
-      }),
-    ));
-  test('H11 no Host, two Hosts, an empty, a strange and an endless Host', async () => {
-    await refusedWith([400], 'GET /files/1 HTTP/1.1\r\nAuthorization: Bearer A\r\n\r\n');
-    for (const hosts of [['Host: a', 'Host: a'], ['Host: '], ['Host: a/b@c'], [`Host: ${'a'.repeat(300)}`]])
-      await refusedWith([400], write({ line: 'GET /files/1 HTTP/1.1', headers: hosts }));
-  });
-  test('H12 a transfer coding on HTTP/1.0', () =>
-    refusedWith([400], write({ line: 'POST /files/1 HTTP/1.0', headers: [CHUNKED], body: '0\r\n\r\n' })));
-  test('H13 a version of HTTP that is not served', () =>
-    refusedWith([400, 505], write({ line: 'GET /files/1 HTTP/2.0' })));
-  test('H21 an expectation that nobody meets', async () => {
-    for (const expectation of ['y 100-continue', 'foo'])
-      await refusedWith(
-        [417],
-        write({ line: 'POST /files/1 HTTP/1.1', headers: [`Expect: ${expectation}`, 'Content-Length: 0'] }),
-      );
-  });
-  test('H22 methods that are not served', async () => {
-    await refusedWith([405], write({ line: 'TRACE /files/1 HTTP/1.1' }));
-    await refusedWith([405], write({ line: 'QUERY /files/1 HTTP/1.1' }));
-    await refusedWith([400], write({ line: 'FOO /files/1 HTTP/1.1' }));
-  });
-  test('H24 an upgrade to WebSocket where none is allowed', () =>
-    refusedWith(
-      [403],
-      write({ line: 'GET /files/1 HTTP/1.1', headers: ['Connection: Upgrade', 'Upgrade: websocket'] }),
-    ));
+  for (const [name, { statuses, inputs }] of Object.entries(REFUSED_HEADS))
+    test(name, async () => {
+      for (const input of inputs('A')) await refusedWith(statuses, input);
+    });
 });
 
 describe('a request is framed anew, and stays one request', () => {
@@ -111,7 +60,7 @@ describe('a request is framed anew, and stays one request', () => {
     const client = await rawClient(gate.port);
     try {
       const head = { line: 'POST /files/1 HTTP/1.1', headers: ['Expect: 100-continue', 'Content-Length: 5'] };
-      client.send(write(head));
+      client.send(writeMessage(head));
       await client.until((text) => text.includes('\r\n\r\n'));
       expect(client.text()).toBe('HTTP/1.1 100 Continue\r\n\r\n');
       client.send('hello');
@@ -138,9 +87,11 @@ describe('a request is framed anew, and stays one request', () => {
   test('H26 a GET with a body is framed right, and so is the request after it', async () => {
     const client = await rawClient(gate.port);
     try {
-      client.send(write({ line: 'GET /files/1 HTTP/1.1', headers: ['Content-Length: 3'], body: 'abc' }));
+      client.send(
+        writeMessage({ line: 'GET /files/1 HTTP/1.1', headers: ['Content-Length: 3'], body: 'abc' }),
+      );
       const first = await client.until((text) => wholeAnswer(text));
-      client.send(write({ line: 'GET /files/2 HTTP/1.1' }));
+      client.send(writeMessage({ line: 'GET /files/2 HTTP/1.1' }));
       await client.until((text) => wholeAnswer(text.slice(first.length)));
     } finally {
       client.destroy();
@@ -152,14 +103,7 @@ describe('a request is framed anew, and stays one request', () => {
     expect(valuesOf(upstream.requests[0], 'content-length')).toEqual(['3']);
   });
 
-  const SMUGGLED = 'GET /admin/x HTTP/1.1\r\nHost: a\r\n\r\n';
-  for (const [id, method] of [
-    ['H30', 'DELETE'],
-    ['H31', 'OPTIONS'],
-    ['H31', 'HEAD'],
-    ['H31', 'GET'],
-    ['H31', 'PATCH'],
-  ] as const)
+  for (const [id, method] of BODIED_METHODS)
     test(`${id} a chunked ${method} with a request in its body is one request`, async () => {
       const body = `${chunk(SMUGGLED)}0\r\n\r\n`;
       const { status } = await ask({ line: `${method} /files/1 HTTP/1.1`, headers: [CHUNKED], body });
@@ -178,7 +122,7 @@ describe('a request is framed anew, and stays one request', () => {
     ];
     const client = await rawClient(gate.port);
     try {
-      client.send(write({ line: 'POST /files/1 HTTP/1.1', headers, body: 'ok' }));
+      client.send(writeMessage({ line: 'POST /files/1 HTTP/1.1', headers, body: 'ok' }));
       await client.until((text) => wholeAnswer(text.slice(25)));
     } finally {
       client.destroy();
@@ -205,14 +149,14 @@ describe('a request is framed anew, and stays one request', () => {
     const client = await rawClient(gate.port);
     try {
       client.send(
-        write({ line: 'GET /files/1 HTTP/1.1' }) +
-          write({
+        writeMessage({ line: 'GET /files/1 HTTP/1.1' }) +
+          writeMessage({
             line: 'POST /files/2 HTTP/1.1',
             token: 'forged',
             headers: ['Content-Length: 4'],
             body: 'body',
           }) +
-          write({ line: 'GET /files/3 HTTP/1.1' }),
+          writeMessage({ line: 'GET /files/3 HTTP/1.1' }),
       );
       const text = await client.until((all) => all.includes('GET /files/3'));
       expect(text.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 401', 'HTTP/1.1 200']);
@@ -226,7 +170,7 @@ describe('bodies have a limit', () => {
   test('X04 a length over the limit is refused before anything is connected', async () => {
     const headers = [`Content-Length: ${LIMIT + 1}`];
     const client = await rawClient(gate.port);
-    client.send(write({ line: 'POST /files/1 HTTP/1.1', headers, body: 'x'.repeat(1_000) }));
+    client.send(writeMessage({ line: 'POST /files/1 HTTP/1.1', headers, body: 'x'.repeat(1_000) }));
     const { status, body } = readAnswer(await client.until((text) => wholeAnswer(text)));
     client.destroy();
     expect(status).toBe(413);
@@ -236,7 +180,7 @@ describe('bodies have a limit', () => {
 
   test('X04 a chunked body is counted, and the upstream never gets its end', async () => {
     const client = await rawClient(gate.port);
-    client.send(write({ line: 'POST /files/1 HTTP/1.1', headers: [CHUNKED] }));
+    client.send(writeMessage({ line: 'POST /files/1 HTTP/1.1', headers: [CHUNKED] }));
     for (let sent = 0; sent <= LIMIT; sent += 10_000) client.send(chunk('x'.repeat(10_000)));
     const text = await client.until((all) => wholeAnswer(all));
     expect(readAnswer(text).status).toBe(413);

@@ -1,4 +1,5 @@
 import { connect, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
 
 export interface RawAnswer {
   readonly status: number;
@@ -19,8 +20,17 @@ export interface RawClient {
   destroy(): void;
 }
 
-export async function rawClient(port: number): Promise<RawClient> {
-  const socket = connect(port, '127.0.0.1');
+export const rawClient = (port: number): Promise<RawClient> =>
+  clientOn(connect(port, '127.0.0.1'), 'connect');
+
+/** The same over TLS, under the name the certificates of tests are made for. */
+export const rawTlsClient = (port: number, ca: string, protocols = ['http/1.1']): Promise<RawClient> =>
+  clientOn(
+    connectTls({ host: '127.0.0.1', port, ca, servername: 'localhost', ALPNProtocols: protocols }),
+    'secureConnect',
+  );
+
+async function clientOn(socket: Socket, ready: 'connect' | 'secureConnect'): Promise<RawClient> {
   let received = '';
   let ending: 'end' | 'reset' | undefined;
   const watchers = new Set<() => void>();
@@ -41,7 +51,7 @@ export async function rawClient(port: number): Promise<RawClient> {
     wake();
   });
   await new Promise<void>((resolve, reject) => {
-    socket.once('connect', resolve).once('error', reject);
+    socket.once(ready, resolve).once('error', reject);
   });
   const until = (condition: (text: string) => boolean, ms = 5_000): Promise<string> =>
     new Promise((resolve, reject) => {
