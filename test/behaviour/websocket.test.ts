@@ -74,12 +74,12 @@ describe('a WebSocket passes', () => {
     const { gate } = await setUp();
     const socket = new WebSocket(`ws://127.0.0.1:${gate.port}/ws/1`, {
       headers: { authorization: 'Bearer A' },
-    } as unknown as string[]);
+    });
     const heard = Promise.withResolvers<unknown>();
     const closed = Promise.withResolvers<number>();
-    socket.onopen = () => socket.send('x'.repeat(70_000));
-    socket.onmessage = ({ data }) => heard.resolve(data);
-    socket.onclose = ({ code }) => closed.resolve(code);
+    socket.addEventListener('open', () => socket.send('x'.repeat(70_000)));
+    socket.addEventListener('message', ({ data }) => heard.resolve(data));
+    socket.addEventListener('close', ({ code }) => closed.resolve(code));
     expect(await heard.promise).toBe(`echo ${'x'.repeat(70_000)}`);
     socket.close(1000);
     expect(await closed.promise).toBe(1000);

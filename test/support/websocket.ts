@@ -123,7 +123,7 @@ export async function webSocketUpstream(options: WebSocketUpstreamOptions = {}):
         return;
       }
       messages.push(frame.payload.toString());
-      socket.write(encode(TEXT, `echo ${frame.payload}`, false));
+      socket.write(encode(TEXT, `echo ${frame.payload.toString()}`, false));
     });
     if (head.length > 0) read(head);
     socket.on('data', read);

@@ -1,0 +1,293 @@
+import { createServer, type ServerResponse } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { afterEach, describe, expect, test } from 'vitest';
+import type { SettingsInput } from '../../src/config/schema.ts';
+import { type House, openHouse } from '../support/house.ts';
+import { byWorker, connectMany, makeServeFolder, startServe, until } from '../support/serve-process.ts';
+import {
+  encode,
+  openWebSocket,
+  TEXT,
+  type WebSocketUpstream,
+  webSocketUpstream,
+} from '../support/websocket.ts';
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  while (cleanups.length > 0) await cleanups.pop()?.();
+});
+
+/** Answers that go on until somebody ends them: `/events/…` as event streams, everything else as plain downloads. */
+async function endlessUpstream() {
+  const open = new Set<ServerResponse>();
+  const uploads = { running: 0 };
+  const server = createServer((request, response) => {
+    if (request.method === 'POST') {
+      uploads.running += 1;
+      request.on('error', () => {}).on('close', () => (uploads.running -= 1));
+      request.resume();
+      return;
+    }
+    open.add(response);
+    response.on('close', () => open.delete(response));
+    const events = request.url?.startsWith('/events');
+    response.writeHead(200, {
+      'content-type': events ? 'text/event-stream; charset=utf-8' : 'application/octet-stream',
+    });
+    response.write('data: first\n\n');
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  cleanups.push(async () => {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  });
+  return { port: (server.address() as AddressInfo).port, open, uploads };
+}
+
+async function setUp(endStreams?: 'all' | 'upgrades-and-events' | 'none') {
+  const sockets = await webSocketUpstream();
+  cleanups.push(() => sockets.close());
+  const streams = await endlessUpstream();
+  const house = await openHouse((settings) => withStreams(settings, sockets, streams.port, endStreams));
+  cleanups.push(() => house.close());
+  return { house, sockets, streams };
+}
+
+const withStreams = (
+  settings: SettingsInput,
+  sockets: Pick<WebSocketUpstream, 'port'>,
+  streams: number,
+  endStreams?: 'all' | 'upgrades-and-events' | 'none',
+): SettingsInput => ({
+  ...settings,
+  ...(endStreams !== undefined && { tokens: { endStreams } }),
+  upstreams: {
+    ...settings.upstreams,
+    sockets: { url: `http://127.0.0.1:${sockets.port}` },
+    streams: { url: `http://127.0.0.1:${streams}` },
+  },
+  routes: [
+    { path: '/ws/**', requires: 'files:read', websocket: true, upstream: 'sockets' },
+    { path: '/try/**', requires: 'files:read', websocket: true, reportOnly: true, upstream: 'sockets' },
+    { path: '/open/**', public: true, websocket: true, upstream: 'sockets' },
+    { path: '/events/**', requires: 'files:read', upstream: 'streams' },
+    { path: '/downloads/**', requires: 'files:read', upstream: 'streams' },
+    ...(settings.routes ?? []),
+  ],
+});
+
+async function webSocket({ port, ca }: Pick<House, 'port' | 'ca'>, token: string, path = '/ws/1') {
+  const client = await openWebSocket({ port, path, token, ca: ca.pem });
+  cleanups.push(() => client.destroy());
+  expect(client.status).toBe(101);
+  client.send('hello');
+  await until('an echo', () => client.messages.includes('echo hello'));
+  return client;
+}
+
+/** A request that is answered, or at least begun, and never finished. */
+async function stream(house: House, token: string, path: string, method = 'GET') {
+  const state = { status: 0, text: '', ending: undefined as 'whole' | 'cut' | undefined };
+  const sent = httpsRequest(
+    {
+      host: '127.0.0.1',
+      servername: 'localhost',
+      port: house.port,
+      path,
+      method,
+      ca: house.ca.pem,
+      agent: false,
+      headers: { authorization: `Bearer ${token}` },
+    },
+    (response) => {
+      state.status = response.statusCode ?? 0;
+      response.on('data', (part: Buffer) => (state.text += part.toString()));
+      response.on('error', () => {});
+      response.on('close', () => (state.ending = response.complete ? 'whole' : 'cut'));
+    },
+  );
+  sent.on('error', () => (state.ending ??= 'cut'));
+  cleanups.push(() => sent.destroy());
+  if (method === 'POST') sent.write('some of it');
+  else {
+    sent.end();
+    await until('the beginning', () => state.text.includes('first'));
+  }
+  return state;
+}
+
+async function revoke(house: House, token: string): Promise<number> {
+  const { status } = await house.api('/authsvc/Revoke/Token', token);
+  expect(status).toBe(200);
+  return performance.now();
+}
+
+describe('V14 what is being carried for a revoked grant ends within a second', () => {
+  test('V14 a WebSocket, with a Close frame to both sides', async () => {
+    const { house, sockets } = await setUp();
+    const [{ access_token: token }, { access_token: other }] = [await house.grant(), await house.grant()];
+    const client = await webSocket(house, token);
+    const bystander = await webSocket(house, other);
+    const at = await revoke(house, token);
+    await until('it is over', () => client.gone());
+    expect(performance.now() - at).toBeLessThan(1_000);
+    expect(client.closed()).toEqual({ code: 1008, reason: 'access token revoked', masked: false });
+    await until('the upstream was told', () => sockets.closes.length === 1);
+    expect(sockets.closes).toMatchObject([{ code: 1008, masked: true }]);
+    bystander.send('still here');
+    await until('an echo', () => bystander.messages.includes('echo still here'));
+    await until('a log line', () =>
+      house.log.some(({ event, ['why']: why }) => event === 'stream_ended' && why === 'revoked'),
+    );
+    const line = await until('the request line', () =>
+      house.log.find(
+        ({ event, ['path']: path, ['reason']: reason }) =>
+          event === 'request' && path === '/ws/1' && reason !== undefined,
+      ),
+    );
+    expect(line).toMatchObject({ status: 101, reason: 'ended: token_revoked' });
+    expect(line['aborted']).toBeUndefined();
+  });
+
+  test('V14 a WebSocket in the middle of a frame, without one', async () => {
+    const { house, sockets } = await setUp();
+    const { access_token: token } = await house.grant();
+    const client = await webSocket(house, token);
+    sockets.write(encode(TEXT, 'x'.repeat(1_000), false).subarray(0, 500));
+    await until('half a frame', () => client.body().endsWith('xxx'));
+    const at = await revoke(house, token);
+    await until('it is over', () => client.gone());
+    expect(performance.now() - at).toBeLessThan(1_000);
+    expect(client.closed()).toBeUndefined();
+    expect(client.body().endsWith('x')).toBe(true);
+  });
+
+  test('V14 a WebSocket whose client reads nothing any more', async () => {
+    const { house, sockets } = await setUp();
+    const { access_token: token } = await house.grant();
+    const client = await webSocket(house, token);
+    client.socket.pause();
+    for (let count = 0; count < 200; count += 1) sockets.write(encode(TEXT, 'x'.repeat(60_000), false));
+    const at = await revoke(house, token);
+    await until('the upstream is let go', () => sockets.open() === 0);
+    expect(performance.now() - at).toBeLessThan(1_000);
+  });
+
+  test('V14 an event stream, and the client can tell that it is no proper end', async () => {
+    const { house, streams } = await setUp();
+    const { access_token: token } = await house.grant();
+    const events = await stream(house, token, '/events/1');
+    const at = await revoke(house, token);
+    await until('it is over', () => events.ending !== undefined && streams.open.size === 0);
+    expect(performance.now() - at).toBeLessThan(1_000);
+    expect(events).toMatchObject({ status: 200, ending: 'cut' });
+  });
+});
+
+describe('what else ends a stream', () => {
+  test('the end of the token it began with', async () => {
+    const { house } = await setUp();
+    const { access_token: token, expires_in } = await house.grant();
+    const client = await webSocket(house, token);
+    const events = await stream(house, token, '/events/1');
+    house.clock.advance(expires_in + 1);
+    await until('both are over', () => client.gone() && events.ending === 'cut');
+    expect(client.closed()).toMatchObject({ code: 1008, reason: 'access token expired' });
+  });
+
+  test('the removal of its integration, and no other reload', async () => {
+    const { house } = await setUp();
+    const { access_token: token } = await house.grant();
+    const client = await webSocket(house, token);
+    await house.reload((settings) => ({ ...settings, log: { ...settings.log, requests: false } }));
+    client.send('after a reload');
+    await until('an echo', () => client.messages.includes('echo after a reload'));
+    await house.reload((settings) => ({
+      ...settings,
+      integrations: settings.integrations?.filter(({ clientId }) => clientId !== 'report-runner') ?? [],
+    }));
+    await until('it is over', () => client.gone());
+    expect(client.closed()).toMatchObject({ code: 1008, reason: 'access token client removed' });
+  });
+
+  test('a shutdown: WebSockets are told to go elsewhere, and the drain need not wait for them', async () => {
+    const { house } = await setUp();
+    const client = await webSocket(house, '', '/open/1');
+    const at = performance.now();
+    await house.gateway.drain();
+    expect(performance.now() - at).toBeLessThan(3_000);
+    await until('it is over', () => client.gone());
+    expect(client.closed()).toMatchObject({ code: 1001 });
+  });
+});
+
+describe('tokens.endStreams', () => {
+  test('by default a download goes on, and so does what needs no token', async () => {
+    const { house } = await setUp();
+    const { access_token: token } = await house.grant();
+    const download = await stream(house, token, '/downloads/1');
+    const open = await webSocket(house, '', '/open/1');
+    const reported = await webSocket(house, token, '/try/1');
+    const judged = await webSocket(house, token);
+    await revoke(house, token);
+    await until('what needs the token is over', () => judged.gone());
+    for (const client of [open, reported]) {
+      client.send('still here');
+      await until('an echo', () => client.messages.includes('echo still here'));
+    }
+    expect(download.ending).toBeUndefined();
+  });
+
+  test('all: downloads are cut, uploads are answered with 401', async () => {
+    const { house, streams } = await setUp('all');
+    const { access_token: token } = await house.grant();
+    const download = await stream(house, token, '/downloads/1');
+    const upload = await stream(house, token, '/downloads/1', 'POST');
+    await until('the upload', () => streams.uploads.running === 1);
+    await revoke(house, token);
+    await until('both are over', () => download.ending === 'cut' && upload.status === 401);
+    await until('the upstream is let go', () => streams.open.size === 0 && streams.uploads.running === 0);
+  });
+
+  test('none: everything goes on', async () => {
+    const { house } = await setUp('none');
+    const { access_token: token } = await house.grant();
+    const client = await webSocket(house, token);
+    const events = await stream(house, token, '/events/1');
+    const at = await revoke(house, token);
+    await until('two looks later', () => performance.now() - at > 1_000);
+    client.send('still here');
+    await until('an echo', () => client.messages.includes('echo still here'));
+    expect(events.ending).toBeUndefined();
+  });
+});
+
+test('V14 with two workers, whichever of them was asked to revoke', async () => {
+  const sockets = await webSocketUpstream();
+  cleanups.push(() => sockets.close());
+  const folder = await makeServeFolder((settings) => withStreams(settings, sockets, sockets.port));
+  cleanups.push(() => folder.remove());
+  const server = await startServe(folder, { set: ['listen.workers=2'] });
+  const clients = await connectMany(folder, server, 8, folder.alice);
+  expect(byWorker(clients).size).toBe(2);
+  const [asker] = clients;
+  if (asker === undefined) throw new Error('no client');
+  const { access_token: token } = await asker.grant();
+  const open = await Promise.all(
+    Array.from({ length: 8 }, (_, index) =>
+      webSocket({ port: server.port, ca: folder.ca }, token, `/ws/${index}`),
+    ),
+  );
+  expect((await asker.revoke(token)).status).toBe(200);
+  const at = performance.now();
+  await until('all are over', () => open.every((client) => client.gone()));
+  expect(performance.now() - at).toBeLessThan(1_000);
+  expect(open.map((client) => client.closed()?.code)).toEqual(Array.from({ length: 8 }, () => 1008));
+  const lines = await until('their log lines', () => {
+    const ended = server.log.filter(({ event }) => event === 'stream_ended');
+    return ended.length === 8 && ended;
+  });
+  expect(new Set(lines.map((line) => line['worker'])).size).toBe(2);
+  for (const client of clients) client.close();
+});
