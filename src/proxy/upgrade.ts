@@ -90,6 +90,7 @@ export function openTunnels(settings: UpstreamSettings): Tunnels {
     // What it does with an error or an ordinary answer is write to the client's connection itself: that is ours to do.
     sent.removeAllListeners('error').on('error', (error) => fail(refusalFor(error), error));
     sent.removeAllListeners('response').on('response', (answer) => {
+      answer.setTimeout(timeouts.idle * 1_000, () => answer.destroy(new Error('the answer stalled')));
       if (settle()) job.declined(answer);
       else answer.destroy();
     });

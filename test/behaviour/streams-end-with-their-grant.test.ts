@@ -263,6 +263,26 @@ describe('tokens.endStreams', () => {
   });
 });
 
+test('a WebSocket counts as the connection that it is', async () => {
+  const sockets = await webSocketUpstream();
+  cleanups.push(() => sockets.close());
+  const house = await openHouse((settings) => ({
+    ...withStreams(settings, sockets, sockets.port),
+    limits: { ...settings.limits, connections: 2 },
+  }));
+  cleanups.push(() => house.close());
+  const first = await webSocket(house, '', '/open/1');
+  await webSocket(house, '', '/open/2');
+  const late = () => openWebSocket({ port: house.port, path: '/open/3', token: '', ca: house.ca.pem });
+  expect((await late()).status).toBeNaN();
+  first.destroy();
+  const client = await until('there is room again', async () => {
+    const next = await late();
+    return next.status === 101 && next;
+  });
+  client.destroy();
+});
+
 test('V14 with two workers, whichever of them was asked to revoke', async () => {
   const sockets = await webSocketUpstream();
   cleanups.push(() => sockets.close());

@@ -327,6 +327,19 @@ describe('an upstream that does not play along', () => {
     await until('the upstream is let go', () => upstream.open() === 0);
   });
 
+  test('an answer that stalls has an end', async () => {
+    const { open, upstream } = await setUp(
+      {
+        answer: (_request, socket) =>
+          void socket.write('HTTP/1.1 409 Conflict\r\nContent-Length: 400\r\n\r\nhalf'),
+      },
+      { upstreamSettings: { timeouts: { connect: 1, headers: 5, idle: 0.3 } } },
+    );
+    const client = await open();
+    await until('both are let go', () => client.gone() && upstream.open() === 0);
+    expect(client.body()).toBe('half');
+  });
+
   test('an answer that breaks off breaks off for the client', async () => {
     const { open } = await setUp(decline('HTTP/1.1 409 Conflict\r\nContent-Length: 400\r\n\r\nhalf'));
     const client = await open();
