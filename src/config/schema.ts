@@ -57,6 +57,9 @@ export function settingsSections(folder: string) {
       .union([z.int().min(1).max(256), z.literal('auto')])
       .default(1)
       .meta({ description: 'Processes sharing the port; `auto` is one per core.' }),
+    http2: z.boolean().default(true).meta({
+      description: 'Offer HTTP/2 beside HTTP/1.1 to clients that come by TLS.',
+    }),
     proxyProtocol: peers
       .prefault([])
       .meta({ description: 'Peers (address or CIDR) that speak the PROXY protocol v1 or v2.' }),
@@ -358,6 +361,10 @@ export function settingsSections(folder: string) {
       .meta({ description: 'Tokens work only with the certificate they were issued for (RFC 8705).' }),
   });
 
+  const headerName = z
+    .string()
+    .regex(/^[A-Za-z0-9][A-Za-z0-9-]{0,63}$/, 'must be a header name of letters, digits and dashes');
+
   const upstream = z
     .strictObject({
       url: z
@@ -368,7 +375,7 @@ export function settingsSections(folder: string) {
         .array(z.string())
         .min(1)
         .exactOptional()
-        .meta({ description: 'Several targets, used in turn.' }),
+        .meta({ description: 'Several targets; a request goes to the one with the least to do.' }),
       timeouts: z
         .strictObject({
           connect: duration.prefault('2s').meta({ description: 'A connection must stand within this time.' }),
@@ -380,18 +387,97 @@ export function settingsSections(folder: string) {
         })
         .prefault({}),
       connections: z.int().min(1).default(128).meta({ description: 'Most connections to each target.' }),
+      maxPending: z.int().min(0).default(512).meta({
+        description:
+          'Most requests that wait for a connection to a target; beyond it 503. One that waits longer than `timeouts.headers` is 503 as well.',
+      }),
       websockets: z
         .int()
         .min(1)
         .default(1_000)
         .meta({ description: 'Most WebSockets to each target, beside `connections`.' }),
-      ca: path.exactOptional().meta({ description: 'CA bundle for an https upstream, PEM.' }),
-      certificate: path
+      ejection: z
+        .strictObject({
+          failures: z.int().min(1).default(3).meta({
+            description: 'Connections in a row that fail (refused, too late, closed without an answer).',
+          }),
+          first: lifetime
+            .prefault('5s')
+            .meta({ description: 'How long it is left out at first; it doubles.' }),
+          longest: lifetime.prefault('5m').meta({ description: 'The longest time it is left out.' }),
+        })
+        .prefault({})
+        .meta({
+          description:
+            'When one of several targets is left out. With all of them left out the least bad is used.',
+        }),
+      health: z
+        .strictObject({
+          path: z
+            .string()
+            .regex(/^\/[\x21-\x7e]*$/, 'must be a path such as /health')
+            .meta({ description: 'Asked by GET; any 2xx or 3xx is good.' }),
+          interval: lifetime.prefault('10s').meta({ description: 'How often each target is asked.' }),
+          timeout: lifetime
+            .prefault('2s')
+            .meta({ description: 'Within this time the answer must be there.' }),
+          healthy: z
+            .int()
+            .min(1)
+            .default(2)
+            .meta({ description: 'Good answers in a row that bring it back.' }),
+          unhealthy: z.int().min(1).default(3).meta({ description: 'Bad ones in a row that leave it out.' }),
+        })
         .exactOptional()
-        .meta({ description: 'Our client certificate for an https upstream, PEM.' }),
-      key: path.exactOptional().meta({ description: 'Its private key, PEM.' }),
+        .meta({
+          description:
+            'Ask the targets whether they are well, and choose among those that are. Says nothing about whether gatehouse itself is ready.',
+        }),
+      ca: path.exactOptional().meta({
+        description:
+          'CA bundle for an https upstream, PEM, instead of the well-known ones. Reloaded when it changes.',
+      }),
+      certificate: path.exactOptional().meta({
+        description: 'Our client certificate for an https upstream, PEM. Reloaded when it changes.',
+      }),
+      key: path.exactOptional().meta({ description: 'Its private key, PEM. Reloaded with it.' }),
+      serverName: z
+        .string()
+        .regex(/^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/, 'must be a host name')
+        .exactOptional()
+        .meta({
+          description:
+            'The name an https upstream must prove, and is asked for (SNI), where it is not the one in its URL.',
+        }),
+      rewriteLocation: z.boolean().default(true).meta({
+        description:
+          'A `Location` that names the upstream’s own address is written in terms of `publicUrl`, with the prefix that `stripPrefix` took off.',
+      }),
+      assertion: z
+        .strictObject({
+          header: headerName
+            .default('X-Gatehouse-Assertion')
+            .meta({ description: 'Carries it. What clients send under this name is removed.' }),
+          audience: z
+            .string()
+            .min(1)
+            .max(256)
+            .exactOptional()
+            .meta({ description: 'Its `aud`. Default: the name of the upstream.' }),
+        })
+        .exactOptional()
+        .meta({
+          description:
+            'Tell who is calling in a JWT of 60 seconds as well, for upstreams that do not trust the network. `{}` is enough.',
+        }),
     })
     .transform((given, context) => {
+      if ((given.certificate === undefined) !== (given.key === undefined))
+        context.addIssue({
+          code: 'custom',
+          path: [given.key === undefined ? 'certificate' : 'key'],
+          message: 'certificate and key belong together; give both',
+        });
       const targets = given.urls ?? (given.url === undefined ? [] : [given.url]);
       if ((given.url === undefined) === (given.urls === undefined))
         context.addIssue({ code: 'custom', message: 'give either url or urls' });
@@ -473,6 +559,9 @@ export function settingsSections(folder: string) {
   const limits = z.strictObject({
     body: size.prefault('10MiB').meta({ description: 'Largest request body that is forwarded.' }),
     headers: size.prefault('16KiB').meta({ description: 'Largest request head.' }),
+    url: size
+      .prefault('8KiB')
+      .meta({ description: 'Longest path and query of a request; longer ones are answered 414.' }),
     headerTimeout: duration
       .prefault('10s')
       .meta({ description: 'A request head must arrive within this time.' }),
@@ -481,6 +570,12 @@ export function settingsSections(folder: string) {
       .min(1)
       .default(10_000)
       .meta({ description: 'Most open client connections per process.' }),
+    streams: z
+      .int()
+      .min(1)
+      .max(1_000)
+      .default(100)
+      .meta({ description: 'Most requests at once on one HTTP/2 connection.' }),
     rates: z
       .strictObject({
         token: rate.prefault('100/s').meta({ description: 'Authorize/Token, per client address.' }),
@@ -496,10 +591,6 @@ export function settingsSections(folder: string) {
       })
       .prefault({}),
   });
-
-  const headerName = z
-    .string()
-    .regex(/^[A-Za-z0-9][A-Za-z0-9-]{0,63}$/, 'must be a header name of letters, digits and dashes');
 
   const headers = z.strictObject({
     user: headerName

@@ -207,14 +207,14 @@ async function openPublic(
   now: () => number,
   hooks: Pick<PublicListenerOptions, 'onCall' | 'onDone' | 'trustedProxies'>,
 ): Promise<PublicListener> {
-  const { host, port, tls, proxyProtocol } = settings.listen;
+  const { host, port, tls, http2, proxyProtocol } = settings.listen;
   const material = materialOf(settings, files);
   try {
     return await openPublicListener({
       host,
       port,
       ...(material !== undefined &&
-        tls !== undefined && { tls: { ...material, askCertificate: tls.askCertificate } }),
+        tls !== undefined && { tls: { ...material, askCertificate: tls.askCertificate, http2 } }),
       limits: settings.limits,
       proxyProtocol,
       ...hooks,
@@ -273,9 +273,12 @@ function needsRestart(before: Settings, next: Settings): string[] {
     'listen.port': listen.port,
     'listen.workers': listen.workers,
     'listen.behindTls': listen.behindTls,
+    'listen.http2': listen.http2,
     'listen.tls.askCertificate': listen.tls?.askCertificate,
     'listen.proxyProtocol': listen.proxyProtocol.listed,
     'limits.headers': limits.headers,
+    'limits.url': limits.url,
+    'limits.streams': limits.streams,
     'limits.headerTimeout': limits.headerTimeout,
     'limits.connections': limits.connections,
     'admin.host': admin.host,

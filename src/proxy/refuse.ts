@@ -232,7 +232,8 @@ export function answerEarly(response: ServerResponse, { status, text, close, hea
     ...((close || unclear) && { connection: 'close' }),
   });
   const body = request.method === 'HEAD' ? '' : text;
-  if (request.complete || unclear) {
+  // Over HTTP/2 the rest is of this request alone: the listener says that it is not wanted (RFC 9113 §8.1).
+  if (request.complete || unclear || request.httpVersionMajor === 2) {
     response.end(body);
     return;
   }

@@ -34,10 +34,12 @@ const no = (refusal: ProxyRefusal): HeadReading => ({ ok: false, refusal });
 const malformed = (detail: string): HeadReading => no({ reason: 'malformed', detail });
 
 export function readHead(
-  request: Pick<IncomingMessage, 'method' | 'httpVersion' | 'rawHeaders'>,
+  request: Pick<IncomingMessage, 'method' | 'httpVersion' | 'rawHeaders' | 'complete'>,
 ): HeadReading {
   const { method = '', httpVersion, rawHeaders } = request;
-  if (httpVersion !== '1.1' && httpVersion !== '1.0') return malformed('the HTTP version is not served');
+  const multiplexed = httpVersion === '2.0';
+  if (httpVersion !== '1.1' && httpVersion !== '1.0' && !multiplexed)
+    return malformed('the HTTP version is not served');
   if (!isServed(method)) return no({ reason: 'method_not_served' });
 
   let host: string | undefined;
@@ -87,7 +89,10 @@ export function readHead(
     }
   }
 
-  if (host === undefined ? httpVersion === '1.1' : !HOST.test(host)) return malformed('no clear Host');
+  if (host === undefined ? httpVersion !== '1.0' : !HOST.test(host)) return malformed('no clear Host');
+  // RFC 9113 §8.2.2: fields about one connection make the request malformed.
+  if (multiplexed && (coding !== undefined || connection !== undefined || upgrade !== undefined))
+    return malformed('a field about the connection');
   if (coding !== undefined) {
     // RFC 9112 §6.1: both, or a coding on HTTP/1.0, is faulty framing.
     if (length !== undefined) return malformed('both Content-Length and Transfer-Encoding');
@@ -102,13 +107,15 @@ export function readHead(
     return no({ reason: 'expectation_failed' });
 
   const contentLength = length === undefined ? undefined : Number(length);
+  // RFC 9113 §8.1: a body needs no length there; it is what comes before the end of the stream.
+  const unmeasured = coding !== undefined || (multiplexed && length === undefined && !request.complete);
   return {
     ok: true,
     head: {
       host: host ?? '',
-      framing: coding !== undefined ? 'chunked' : (contentLength ?? 0) > 0 ? 'length' : 'none',
+      framing: unmeasured ? 'chunked' : (contentLength ?? 0) > 0 ? 'length' : 'none',
       contentLength,
-      expectsContinue: expect !== undefined && httpVersion === '1.1',
+      expectsContinue: expect !== undefined && httpVersion !== '1.0',
       upgrade,
       connection,
       authorization,

@@ -4,13 +4,21 @@ import {
   createServer as createHttpServer,
   type Server as HttpServer,
   type IncomingMessage,
-  type ServerOptions,
   type ServerResponse,
 } from 'node:http';
-import { createServer as createHttpsServer, Server as HttpsServer } from 'node:https';
-import type { AddressInfo, Server as NetServer, Socket } from 'node:net';
+import {
+  type AddressInfo,
+  createServer as createNetServer,
+  type Server as NetServer,
+  type Socket,
+} from 'node:net';
 import type { Duplex } from 'node:stream';
-import { type SecureContextOptions, TLSSocket } from 'node:tls';
+import {
+  createServer as createTlsServer,
+  type SecureContextOptions,
+  TLSSocket,
+  Server as TlsServer,
+} from 'node:tls';
 import type { Epoch } from '../domain/epoch.ts';
 import { sendJson } from '../http/answer.ts';
 import type { Call, CallNote } from '../http/call.ts';
@@ -20,6 +28,7 @@ import { answerClientError, destroyIn, endWith, refusePlainly } from './client-e
 import { hostName } from './client-hello.ts';
 import { createFront, type Opening } from './front.ts';
 import { answerFor, isHandshake } from './handshake-call.ts';
+import { createHttp2Server, type Http2Server } from './http2-server.ts';
 import { trackConnections } from './open-connections.ts';
 
 /** What a secure context is made of. All of it is given again at every change: Node keeps nothing of the old one. */
@@ -39,13 +48,19 @@ export interface PublicListenerOptions {
   readonly tls?: TlsMaterial & {
     /** Where a client certificate is asked for: everywhere, nowhere, or under these host names (by SNI). */
     readonly askCertificate: 'always' | 'never' | readonly string[];
+    /** Offer HTTP/2 beside HTTP/1.1 in the handshake. */
+    readonly http2?: boolean;
   };
   readonly limits: {
     /** Bytes of a request head. */
     readonly headers: number;
+    /** Characters of a request's target. */
+    readonly url?: number;
     /** Seconds for a request head. */
     readonly headerTimeout: number;
     readonly connections: number;
+    /** Requests at once on one HTTP/2 connection. */
+    readonly streams?: number;
   };
   readonly proxyProtocol: Peers;
   readonly trustedProxies: Peers;
@@ -83,6 +98,9 @@ const KEEP_ALIVE_SECONDS = 65;
 const REST_SECONDS = 5;
 /** An answer of which the other end has taken nothing for this long is not wanted any more. */
 const STALLED_SECONDS = 120;
+const MAX_FIELDS = 100;
+const URL_LENGTH = 8_192;
+const STREAMS = 100;
 
 const secureContext = (material: TlsMaterial): SecureContextOptions => ({
   cert: material.certificate,
@@ -94,6 +112,11 @@ const secureContext = (material: TlsMaterial): SecureContextOptions => ({
   ...(material.issuers.length > 0 && { ca: [...material.issuers] }),
 });
 
+/** Where a connection comes from, as a balancer in front told. */
+interface Source {
+  readonly address: string;
+}
+
 /** What was found out about a connection when it was opened. */
 interface Connection {
   readonly peer: string;
@@ -103,7 +126,10 @@ interface Connection {
   certificateRead: boolean;
 }
 
-/** Opens the door for clients: one port, HTTP/1.1 over TLS (or plain), each request handed on as a `Call`. */
+/**
+ * Opens the door for clients: one port, HTTP/1.1 and HTTP/2 over TLS (or plain HTTP/1.1), each request handed on as a
+ * `Call`. TLS, HTTP/1.1 and HTTP/2 are servers of their own: each connection is fed to the one its handshake has chosen.
+ */
 export async function openPublicListener(options: PublicListenerOptions): Promise<PublicListener> {
   const { tls, limits, log } = options;
   const askedHosts =
@@ -111,13 +137,13 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
       ? new Set(tls.askCertificate.map(hostName))
       : undefined;
   const open = trackConnections(tls !== undefined);
-  const sources = new Map<string, string>();
+  const sources = new Map<string, Source>();
   const known = new WeakMap<object, Connection>();
 
   const connectionOf = (socket: Socket, asked: boolean): Connection => {
     let connection = known.get(socket);
     if (connection === undefined) {
-      const peer = sources.get(endsOf(socket)) ?? plainAddress(socket.remoteAddress ?? '');
+      const peer = sources.get(endsOf(socket))?.address ?? plainAddress(socket.remoteAddress ?? '');
       connection = { peer, asked, certificateRead: false };
       known.set(socket, connection);
     }
@@ -146,8 +172,9 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     response: ServerResponse,
     { waits = false, upgrade }: { readonly waits?: boolean; readonly upgrade?: Call['upgrade'] } = {},
   ): void => {
+    const multiplexed = request.httpVersionMajor === 2;
     // RFC 9112 §9.6: nothing is done for what comes after an answer that says close.
-    if (open.isEnding(request.socket)) return;
+    if (!multiplexed && open.isEnding(request.socket)) return;
     let noted: CallNote = {};
     const call: Call = {
       ...callFor(request, asked),
@@ -160,9 +187,9 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
         return noted;
       },
     };
-    open.begin(request.socket, response);
+    if (!multiplexed) open.begin(request.socket, response);
     response.once('close', () => {
-      open.end(request.socket, response);
+      if (!multiplexed) open.end(request.socket, response);
       options.onDone?.(call, {
         status: response.statusCode,
         seconds: options.now() - call.arrivedAt,
@@ -170,11 +197,14 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
         aborted: response.statusCode !== 101 && !response.writableFinished,
       });
     });
-    response.once('finish', () => {
-      if (!request.complete) destroyIn(REST_SECONDS * 1_000, request.socket, request);
-    });
+    if (!multiplexed)
+      response.once('finish', () => {
+        if (!request.complete) destroyIn(REST_SECONDS * 1_000, request.socket, request);
+      });
     response.on('error', () => response.destroy());
     request.on('error', () => {});
+    if (request.rawHeaders.length > MAX_FIELDS * 2) return tooLong(call, 431);
+    if ((request.url ?? '').length > (limits.url ?? URL_LENGTH)) return tooLong(call, 414);
     if (!asked && askedHosts !== undefined && namesOneOf(request, askedHosts)) return misdirected(call);
     if (waits) continueWhenRead(request, response);
     options.onCall(call);
@@ -187,29 +217,15 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     refusePlainly(response, 417);
   };
 
-  const serve = (asked: boolean): HttpServer | HttpsServer => {
-    const http: ServerOptions = {
+  const serveHttp1 = (asked: boolean): HttpServer => {
+    const server = createHttpServer({
       maxHeaderSize: limits.headers,
       headersTimeout: limits.headerTimeout * 1_000,
       requestTimeout: 0,
       keepAliveTimeout: KEEP_ALIVE_SECONDS * 1_000,
       connectionsCheckingInterval: 1_000,
-      noDelay: true,
       shouldUpgradeCallback: isHandshake,
-    };
-    const server =
-      tls === undefined
-        ? createHttpServer(http)
-        : createHttpsServer({
-            ...http,
-            ...secureContext(tls),
-            ALPNProtocols: ['http/1.1'],
-            requestCert: asked,
-            // A certificate is judged by our own rules at each call, never by the handshake.
-            rejectUnauthorized: false,
-            handshakeTimeout: HANDSHAKE_SECONDS * 1_000,
-          });
-    server.maxHeadersCount = 100;
+    });
     server.setTimeout(STALLED_SECONDS * 1_000, (socket: Socket) => {
       // Silence while a call is worked on is judged by whoever works on it.
       if (open.callOn(socket) === undefined || socket.writableLength > 0) socket.destroy();
@@ -217,8 +233,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     server.on('request', (request, response) => receive(asked, request, response));
     server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
       // Node takes everything that ends in 100-continue for it; RFC 9110 §10.1.1 knows one value.
-      if (request.headers.expect?.toLowerCase() === '100-continue')
-        receive(asked, request, response, { waits: true });
+      if (waitsForContinue(request)) receive(asked, request, response, { waits: true });
       else unexpected(request, response);
     });
     server.on('checkExpectation', unexpected);
@@ -236,22 +251,60 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) =>
       answerClientError(error, socket, open.callOn(socket)),
     );
-    server.on('tlsClientError', (error: NodeJS.ErrnoException, socket: TLSSocket) => {
-      log.debug('handshake_failed', { code: error.code ?? error.message, peer: socket.remoteAddress });
-    });
-    server.on('connection', (socket: Socket) => {
-      open.add(socket);
-      socket.on('error', () => socket.destroy());
-    });
-    if (tls !== undefined)
-      server.on('secureConnection', (socket: TLSSocket) => {
-        open.secured(socket);
-        socket.on('error', () => socket.destroy());
-        connectionOf(socket, asked);
-      });
+    // A server that is fed by hand does not listen, and only a listening one watches its time limits.
+    server.emit('listening');
     return server;
   };
 
+  const serveHttp2 = (asked: boolean): Http2Server =>
+    createHttp2Server({
+      limits: { ...limits, streams: limits.streams ?? STREAMS },
+      idle: KEEP_ALIVE_SECONDS,
+      stalled: STALLED_SECONDS,
+      onRequest: (request, response) =>
+        receive(asked, request, response, { waits: waitsForContinue(request) }),
+      onSession: (socket, close) => open.multiplexed(socket, close),
+      onAbuse: (peer, why) => log.warn('http2_connection_ended', { peer, why: `too many ${why}` }),
+    });
+
+  /** What a connection is handed to once it is accepted; with TLS, after its handshake. */
+  const serve = (asked: boolean): NetServer => {
+    const http1 = serveHttp1(asked);
+    parsers.push(http1);
+    const greet = (socket: Socket): void => {
+      open.add(socket);
+      socket.on('error', () => socket.destroy());
+    };
+    if (tls === undefined)
+      return createNetServer({ noDelay: true }, (socket) => {
+        greet(socket);
+        http1.emit('connection', socket);
+      });
+    const http2 = tls.http2 === true ? serveHttp2(asked) : undefined;
+    const server = createTlsServer({
+      ...secureContext(tls),
+      noDelay: true,
+      ALPNProtocols: http2 === undefined ? ['http/1.1'] : ['h2', 'http/1.1'],
+      requestCert: asked,
+      // A certificate is judged by our own rules at each call, never by the handshake.
+      rejectUnauthorized: false,
+      handshakeTimeout: HANDSHAKE_SECONDS * 1_000,
+    });
+    server.on('connection', greet);
+    server.on('tlsClientError', (error: NodeJS.ErrnoException, socket: TLSSocket) => {
+      log.debug('handshake_failed', { code: error.code ?? error.message, peer: socket.remoteAddress });
+    });
+    server.on('secureConnection', (socket: TLSSocket) => {
+      socket.on('error', () => socket.destroy());
+      connectionOf(socket, asked);
+      if (http2 !== undefined && socket.alpnProtocol === 'h2') return http2.take(socket);
+      open.secured(socket);
+      http1.emit('connection', socket);
+    });
+    return server;
+  };
+
+  const parsers: HttpServer[] = [];
   const always = serve(tls?.askCertificate !== 'never');
   const silent = askedHosts === undefined ? undefined : serve(false);
   const servers = silent === undefined ? [always] : [always, silent];
@@ -273,11 +326,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
         },
       })
     : always;
-  if (fronted) {
-    door.on('connection', (socket: Socket) => open.add(socket));
-    // A server that is fed by hand does not listen, and only a listening one watches its time limits.
-    for (const server of servers) server.emit('listening');
-  }
+  if (fronted) door.on('connection', (socket: Socket) => open.add(socket));
   door.maxConnections = limits.connections;
   reportDrops(door, log, options.now);
 
@@ -290,25 +339,22 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
   await once(door, 'listening');
   door.on('error', (error) => log.error('listener_failed', { error: error.message }));
 
-  const stopListening = (): void => {
+  const finish = async (seconds: number): Promise<boolean> => {
     door.close();
-    for (const server of servers) if (server !== door) server.close();
+    const gentle = await open.drain(seconds);
+    // Only now: it would close idle connections under requests that are on their way.
+    for (const server of parsers) server.close();
+    return gentle;
   };
   return {
     port: (door.address() as AddressInfo).port,
     setSecureContext(material) {
       for (const server of servers)
-        if (server instanceof HttpsServer) server.setSecureContext(secureContext(material));
+        if (server instanceof TlsServer) server.setSecureContext(secureContext(material));
     },
     connections: () => open.count(),
-    async drain(seconds) {
-      stopListening();
-      return open.drain(seconds);
-    },
-    async close() {
-      stopListening();
-      await open.drain(0);
-    },
+    drain: (seconds) => finish(seconds),
+    close: async () => void (await finish(0)),
   };
 }
 
@@ -316,11 +362,15 @@ const endsOf = (socket: Socket): string =>
   `${socket.remoteAddress}|${socket.remotePort}|${socket.localAddress}`;
 
 /** A TLS socket does not know the plain one below it, but it has the same two ends. */
-function remember(sources: Map<string, string>, socket: Socket, { source }: Opening): void {
+function remember(sources: Map<string, Source>, socket: Socket, { source }: Opening): void {
   if (source === undefined) return;
   const ends = endsOf(socket);
-  sources.set(ends, plainAddress(source));
-  socket.once('close', () => sources.delete(ends));
+  // An object of its own: a port can be in use again before the close of the connection before it is told.
+  const told = { address: plainAddress(source) };
+  sources.set(ends, told);
+  socket.once('close', () => {
+    if (sources.get(ends) === told) sources.delete(ends);
+  });
 }
 
 /** The leaf the client proved possession of, read once per connection. */
@@ -347,6 +397,9 @@ function continueWhenRead(request: IncomingMessage, response: ServerResponse): v
   request.once('resume', () => response.writeContinue());
 }
 
+const waitsForContinue = ({ headers }: IncomingMessage): boolean =>
+  headers.expect?.toLowerCase() === '100-continue';
+
 /** Does the request speak to one of these hosts, in any of the places where a host can stand? */
 function namesOneOf(request: IncomingMessage, hosts: ReadonlySet<string>): boolean {
   const named = headerValues(request.rawHeaders, 'host');
@@ -363,6 +416,21 @@ function misdirected({ response, id }: Call): void {
     body: {
       error: 'misdirected_request',
       error_description: 'open a connection of its own for this host',
+      request_id: id,
+    },
+    headers: { connection: 'close' },
+  });
+}
+
+/** RFC 9110 §15.5.15, RFC 6585 §5: more than anybody needs. */
+function tooLong({ response, id, note }: Call, status: 414 | 431): void {
+  response.shouldKeepAlive = false;
+  note({ decision: 'refused', reason: status === 414 ? 'target_too_long' : 'too_many_fields' });
+  sendJson(response, {
+    status,
+    body: {
+      error: 'invalid_request',
+      error_description: status === 414 ? 'the target is too long' : 'too many header fields',
       request_id: id,
     },
     headers: { connection: 'close' },

@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { TLSSocket } from 'node:tls';
 
 /**
@@ -10,6 +11,8 @@ import type { TLSSocket } from 'node:tls';
 export interface OpenConnections {
   add(socket: Socket): void;
   secured(socket: TLSSocket): void;
+  /** It carries many calls at once and knows itself when they have ended; `close` says that no more are taken. */
+  multiplexed(socket: TLSSocket, close: () => void): void;
   begin(socket: Socket, response: ServerResponse): void;
   end(socket: Socket, response: ServerResponse): void;
   /** An answer on this connection has said that it is the last. */
@@ -21,6 +24,11 @@ export interface OpenConnections {
   drain(seconds: number): Promise<boolean>;
 }
 
+/**
+ * How long an idle connection stays when no more are taken: a request may be on its way on it, and would be lost. Those
+ * that come in this time are answered, with the word that it is the last.
+ */
+const GRACE_SECONDS = 1;
 const NONE: readonly ServerResponse[] = [];
 
 export function trackConnections(tls: boolean): OpenConnections {
@@ -29,7 +37,9 @@ export function trackConnections(tls: boolean): OpenConnections {
   /** What HTTP speaks over: the plain socket, or the TLS one above it. */
   const channels = new Set<Socket>();
   const calls = new Map<Duplex, Set<ServerResponse>>();
+  const sessions = new Map<TLSSocket, () => void>();
   let draining = false;
+  let graceOver = false;
   let whenEmpty: (() => void) | undefined;
 
   const forget = (socket: Socket): void => {
@@ -49,6 +59,11 @@ export function trackConnections(tls: boolean): OpenConnections {
       channels.add(socket);
       socket.once('close', () => channels.delete(socket));
     },
+    multiplexed(socket, close) {
+      sessions.set(socket, close);
+      socket.once('close', () => sessions.delete(socket));
+      if (draining) close();
+    },
     begin(socket, response) {
       if (draining) response.shouldKeepAlive = false;
       const running = calls.get(socket) ?? new Set();
@@ -60,7 +75,7 @@ export function trackConnections(tls: boolean): OpenConnections {
       running?.delete(response);
       if (running?.size !== 0) return;
       calls.delete(socket);
-      if (draining) socket.end();
+      if (draining && (graceOver || !response.shouldKeepAlive)) socket.end();
     },
     isEnding(socket) {
       for (const response of calls.get(socket) ?? NONE)
@@ -73,6 +88,7 @@ export function trackConnections(tls: boolean): OpenConnections {
       draining = true;
       for (const running of calls.values())
         for (const response of running) if (!response.headersSent) response.shouldKeepAlive = false;
+      for (const close of sessions.values()) close();
       if (seconds > 0) {
         const ended = new Promise<void>((resolve) => {
           whenEmpty = resolve;
@@ -80,11 +96,13 @@ export function trackConnections(tls: boolean): OpenConnections {
         });
         const over = AbortSignal.timeout(seconds * 1_000);
         const limit = new Promise<void>((resolve) => over.addEventListener('abort', () => resolve()));
+        await Promise.race([ended, sleep(Math.min(GRACE_SECONDS, seconds / 2) * 1_000)]);
+        graceOver = true;
         endIdle(channels, isIdle);
         await Promise.race([ended, limit]);
       }
       const gentle = sockets.size === 0;
-      for (const socket of [...channels, ...sockets]) socket.destroy();
+      for (const socket of [...channels, ...sessions.keys(), ...sockets]) socket.destroy();
       return gentle;
     },
   };
