@@ -7,6 +7,7 @@ import type { SettingPath } from './setting-path.ts';
  * when its own problems must be solved first: then nothing that depends on it is claimed.
  */
 export interface SoundSettings {
+  readonly publicUrl?: string;
   readonly listen?: {
     readonly tls?: unknown;
     readonly behindTls: boolean;
@@ -31,10 +32,15 @@ export interface SoundSettings {
     >
   >;
   readonly integrations?: readonly (Integration | undefined)[];
-  readonly upstreams?: Readonly<Record<string, unknown>>;
+  readonly upstreams?: Readonly<Record<string, { readonly assertion?: Assertion } | undefined>>;
   readonly routes?: readonly (Route | undefined)[];
   readonly service?: { readonly paths: readonly string[] };
   readonly headers?: Readonly<Record<string, string>>;
+}
+
+interface Assertion {
+  readonly header: string;
+  readonly audience?: string;
 }
 
 interface Integration {
@@ -258,14 +264,23 @@ const TAKEN: ReadonlySet<string> = new Set(
 );
 
 /** Compared as the proxy compares them: without case. */
-function checkHeaders({ headers = {} }: SoundSettings, tell: Tell): void {
+function checkHeaders({ headers = {}, upstreams, publicUrl }: SoundSettings, tell: Tell): void {
   const seen = new Set<string>();
-  for (const [setting, name] of Object.entries(headers)) {
+  const check = (path: SettingPath, name: string): void => {
     if (TAKEN.has(name.toLowerCase()))
-      tell(['headers', setting], `"${name}" has a meaning of its own; choose a name only gatehouse writes`);
-    if (seen.has(name.toLowerCase()))
-      tell(['headers', setting], `"${name}" is used twice; each needs its own`);
+      tell(path, `"${name}" has a meaning of its own; choose a name only gatehouse writes`);
+    if (seen.has(name.toLowerCase())) tell(path, `"${name}" is used twice; each needs its own`);
+  };
+  for (const [setting, name] of Object.entries(headers)) {
+    check(['headers', setting], name);
     seen.add(name.toLowerCase());
+  }
+  for (const [name, upstream] of Object.entries(upstreams ?? {})) {
+    const { header, audience } = upstream?.assertion ?? {};
+    const path = ['upstreams', name, 'assertion'];
+    if (header !== undefined) check([...path, 'header'], header);
+    if (audience !== undefined && audience === publicUrl)
+      tell([...path, 'audience'], 'is publicUrl, which is the audience of access tokens; choose another');
   }
 }
 

@@ -8,6 +8,7 @@ import { readTarget } from '../domain/request-target.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import type { Call } from '../http/call.ts';
 import { createPeople } from '../identity/people.ts';
+import { answerJwks, JWKS_PATH } from '../oauth/jwks.ts';
 import { createCheck } from '../proxy/check.ts';
 import { createProxy } from '../proxy/proxy.ts';
 import { readHead } from '../proxy/request-head.ts';
@@ -18,6 +19,7 @@ import {
 } from '../tls/certificate-files.ts';
 import { createCertificateJudge } from '../tls/certificate-judge.ts';
 import { type ForwardedHeader, forwardedCertificate } from '../tls/forwarded-certificate.ts';
+import { createAsserter } from '../tokens/assertion.ts';
 import { createMint } from '../tokens/mint.ts';
 import { createSealer } from '../tokens/sealer.ts';
 import { openKeys } from './keys.ts';
@@ -42,6 +44,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   const files = loadFiles(settings, now());
   const keyring = await openKeys(settings, store, now());
   const mint = createMint({ keyring, publicUrl: settings.publicUrl, remembered: settings.tokens.remembered });
+  const asserter = createAsserter(keyring, settings.publicUrl);
   const { issuers, crls } = files;
   const integrations = integrationsOf(settings, issuers);
   const { requireCrl, requireClientAuth, asciiNames, forwardedFrom, forwardedHeader } = settings.certificates;
@@ -96,6 +99,8 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     createProxy({
       rules: rulesOf(settings),
       upstreams: settings.upstreams,
+      ways: permanent.upstreams,
+      assert: (caller, audience) => asserter.assert(caller, audience, now()),
       publicUrl: settings.publicUrl,
       realm: 'gatehouse',
       headers,
@@ -118,7 +123,9 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     realm: 'gatehouse',
     headers,
     trusts: settings.trustedProxies.includes,
-    certificateOf: (call) => service.certificateOf(call)?.fingerprint,
+    // The connection is the gateway's, and so is its certificate: only a header it writes speaks of its client.
+    certificateOf: (call) =>
+      forwardedFrom.includes(call.peer) ? service.certificateOf(call)?.fingerprint : undefined,
     isServicePath: (path) => below(path) !== undefined,
     now,
     log,
@@ -144,6 +151,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       if (rest === undefined) return proxy.handle(call);
       if (rest === '/device' || rest.startsWith('/device/'))
         return pages.handle(call, rest.slice('/device'.length));
+      if (rest === JWKS_PATH) return answerJwks(keyring, call, now());
       return answerAuthsvc(service, call, rest);
     },
     retire() {

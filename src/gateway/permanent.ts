@@ -9,6 +9,7 @@ import { type RateLimit, rateLimit } from '../http/rate-limit.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { Store } from '../ports/store.ts';
 import { type LiveStreams, liveStreams } from '../proxy/live-streams.ts';
+import { createUpstreams, type Upstreams } from '../proxy/upstreams.ts';
 
 /** What outlives a configuration generation: a reload resets nobody's count and closes no store. */
 export interface Permanent {
@@ -21,6 +22,8 @@ export interface Permanent {
   readonly confirm: ConfirmMemory;
   /** WebSockets and other long answers, whichever configuration they began under. */
   readonly streams: LiveStreams;
+  /** Connections to upstreams, and what is known about their targets. */
+  readonly upstreams: Upstreams;
   /** The limiter of this name, made anew only when its rate has changed. */
   limiter(name: keyof Settings['limits']['rates'], rate: Rate | undefined): RateLimit;
   /** Ends what runs by itself; before the store closes. */
@@ -42,12 +45,15 @@ export function createPermanent({ settings, store, log, now, workers }: Permanen
   const limiters = new Map<string, { readonly rate: string; readonly limit: RateLimit }>();
   const revocations = denyAtOnce({ log: store.revocations, now });
   const streams = liveStreams({ revocations, now, log });
+  const upstreams = createUpstreams(log);
   const share = (count: number): number => Math.max(1, Math.floor(count / workers));
   return {
     store: { ...store, revocations },
     streams,
+    upstreams,
     async stop() {
       streams.stop();
+      await upstreams.close();
       await revocations.stop();
     },
     log,

@@ -5,21 +5,28 @@ import { allowsOrigin } from '../domain/cors.ts';
 import type { RequestTarget } from '../domain/request-target.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
-import type { Admission } from './admission.ts';
+import type { Admission, Caller } from './admission.ts';
 import { corsOf, originOf, withCors } from './cors.ts';
-import { GrantEnded, openUpstream, type Upstream, type UpstreamSettings } from './forward.ts';
+import { GrantEnded } from './exchange.ts';
 import type { HeaderRules } from './headers.ts';
 import type { LiveStreams, StreamEnd } from './live-streams.ts';
+import { type LocationTerms, originsOf } from './location.ts';
 import { type ProxyRefusal, reasonOf } from './refuse.ts';
 import { BodyFault } from './request-body.ts';
 import type { RequestHead } from './request-head.ts';
-import { openTunnels, type Tunnels } from './upgrade.ts';
+import type { UpstreamSettings } from './upstream-settings.ts';
+import type { Upstreams, Way } from './upstreams.ts';
 
 /** What ends with the token it began with. */
 export type EndStreams = 'all' | 'upgrades-and-events' | 'none';
 
 export interface CarrierDeps {
   readonly upstreams: Readonly<Record<string, UpstreamSettings>>;
+  readonly ways: Upstreams;
+  /** `{base_url}`. */
+  readonly publicUrl: string;
+  /** A signed statement for one upstream about who is calling. */
+  readonly assert?: ((caller: Caller, audience: string) => string) | undefined;
   readonly headers: HeaderRules;
   readonly maxBodyBytes: number;
   readonly trusts: (peer: string) => boolean;
@@ -31,11 +38,6 @@ export interface CarrierDeps {
 
 type Admitted = Admission & { readonly kind: 'admitted' };
 
-interface Way {
-  readonly upstream: Upstream;
-  readonly tunnels: Tunnels;
-}
-
 export interface Carrier {
   carry(call: Call, head: RequestHead, admitted: Admitted): void;
   close(withinSeconds: number): Promise<void>;
@@ -44,12 +46,25 @@ export interface Carrier {
 /** Sends on what was admitted, and keeps an eye on what takes long. */
 export function createCarrier(deps: CarrierDeps): Carrier {
   const { headers, maxBodyBytes, streams, endStreams, log } = deps;
-  const ways = new Map<string, Way>(
-    Object.entries(deps.upstreams).map(([name, settings]) => [
-      name,
-      { upstream: openUpstream(settings), tunnels: openTunnels(settings) },
-    ]),
+  const lease = deps.ways.lease(deps.upstreams);
+  const ownOrigins = new Map(
+    Object.entries(deps.upstreams).map(([name, { targets }]) => [name, originsOf(targets)]),
   );
+
+  /** How redirects of this upstream are written for this client; undefined when they are left alone. */
+  const locationFor = ({ rule, target }: Admitted, host: string): LocationTerms | undefined => {
+    const own = ownOrigins.get(rule.upstream);
+    if (own === undefined || deps.upstreams[rule.upstream]?.rewriteLocation === false) return undefined;
+    // A rule with a host of its own is not reached under the host of `publicUrl`.
+    const origin = rule.host === undefined ? deps.publicUrl : `${new URL(deps.publicUrl).protocol}//${host}`;
+    return { own, origin, prefix: strippedPrefix(rule, target) };
+  };
+
+  const assertion = ({ rule, caller }: Admitted): string[] => {
+    const wanted = deps.upstreams[rule.upstream]?.assertion;
+    if (wanted === undefined || caller === undefined || deps.assert === undefined) return [];
+    return [wanted.header, deps.assert(caller, wanted.audience ?? rule.upstream)];
+  };
 
   const reporter =
     (call: Call, rule: AccessRule) =>
@@ -72,6 +87,7 @@ export function createCarrier(deps: CarrierDeps): Carrier {
     const bearer = endStreams === 'none' ? undefined : bearerOf(admitted);
     const cors = corsOf(rule, request.rawHeaders);
     const report = reporter(call, rule);
+    const location = locationFor(admitted, target.authority ?? head.host);
     const hasBody = head.framing !== 'none';
     if (head.expectsContinue && hasBody) response.writeContinue();
     const watch = (): void => {
@@ -89,13 +105,14 @@ export function createCarrier(deps: CarrierDeps): Carrier {
       maxBodyBytes,
       answerHeaders(raw, status) {
         if (bearer !== undefined && endStreams !== 'all' && isEventStream(raw)) watch();
-        const given = headers.forClient(raw, status, call.id);
+        const given = headers.forClient(raw, status, call.id, location);
         return cors === undefined ? given : withCors(given, cors);
       },
       failed(refusal, cause) {
         if (refusal.reason.startsWith('upstream')) report('upstream_failed', cause);
         deps.turnAway(call, refusal, rule);
       },
+      repeated: (cause) => report('upstream_asked_again', cause),
       broken(cause) {
         if (cause instanceof GrantEnded) return ended(call, admitted, cause.why);
         const clientLeft = cause instanceof BodyFault;
@@ -106,9 +123,16 @@ export function createCarrier(deps: CarrierDeps): Carrier {
     if (endStreams === 'all') watch();
   };
 
-  const openWebSocket = (call: Call, admitted: Admitted, { tunnels }: Way, list: string[]): void => {
+  const openWebSocket = (
+    call: Call,
+    head: RequestHead,
+    admitted: Admitted,
+    { tunnels }: Way,
+    list: string[],
+  ): void => {
     const { request, response, upgrade } = call;
     const { rule, target } = admitted;
+    const location = locationFor(admitted, target.authority ?? head.host);
     const report = reporter(call, rule);
     if (upgrade === undefined) return;
     tunnels.carry({
@@ -128,7 +152,7 @@ export function createCarrier(deps: CarrierDeps): Carrier {
       },
       declined(answer: IncomingMessage) {
         const status = answer.statusCode ?? 502;
-        const given = headers.forClient(answer.rawHeaders, status, call.id);
+        const given = headers.forClient(answer.rawHeaders, status, call.id, location);
         const cors = corsOf(rule, request.rawHeaders);
         call.note({ reason: 'upgrade_declined' });
         response.writeHead(status, cors === undefined ? given : withCors(given, cors));
@@ -159,7 +183,7 @@ export function createCarrier(deps: CarrierDeps): Carrier {
       if (rule.cors !== undefined && origin !== undefined && !allowsOrigin(rule.cors, origin))
         return turnAway({ reason: 'origin_not_allowed' });
       if ((head.contentLength ?? 0) > maxBodyBytes) return turnAway({ reason: 'body_too_large' });
-      const way = ways.get(rule.upstream);
+      const way = lease.get(rule.upstream);
       if (way === undefined) return turnAway({ reason: 'upstream_failed' });
       const list = headers.forUpstream(request.rawHeaders, head, {
         requestId: call.id,
@@ -170,18 +194,16 @@ export function createCarrier(deps: CarrierDeps): Carrier {
         forwardAuthorization: rule.forwardAuthorization,
         caller,
       });
+      list.push(...assertion(admitted));
       call.note(
         wouldRefuse === undefined
           ? { decision: 'forwarded' }
           : { decision: 'would_refuse', reason: reasonOf(wouldRefuse) },
       );
       if (upgrade === undefined) forward(call, head, admitted, way, list);
-      else openWebSocket(call, admitted, way, list);
+      else openWebSocket(call, head, admitted, way, list);
     },
-    async close(withinSeconds) {
-      for (const { tunnels } of ways.values()) tunnels.close();
-      await Promise.all([...ways.values()].map(({ upstream }) => upstream.close(withinSeconds)));
-    },
+    close: (withinSeconds) => lease.release(withinSeconds),
   };
 }
 
@@ -199,11 +221,17 @@ function isEventStream(rawHeaders: readonly string[]): boolean {
   return false;
 }
 
-/** The matched path, less the segments of the prefix its rule takes off, and the query to the letter. */
-function wirePath({ stripPrefix }: AccessRule, { path, query }: RequestTarget): string {
-  if (stripPrefix === undefined) return path + query;
+/** What the rule takes off the path: as many segments as its prefix has, since those of the prefix match. */
+function strippedPrefix({ stripPrefix }: AccessRule, { path }: RequestTarget): string {
+  if (stripPrefix === undefined) return '';
   let at = 0;
   for (let segments = stripPrefix.split('/').length - 1; segments > 0 && at >= 0; segments -= 1)
     at = path.indexOf('/', at + 1);
-  return (at < 0 ? '/' : path.slice(at)) + query;
+  return at < 0 ? path : path.slice(0, at);
+}
+
+/** The matched path, less what its rule takes off, and the query to the letter. */
+function wirePath(rule: AccessRule, target: RequestTarget): string {
+  const path = target.path.slice(strippedPrefix(rule, target).length);
+  return (path === '' ? '/' : path) + target.query;
 }

@@ -2,6 +2,7 @@ import { randomFillSync } from 'node:crypto';
 import { writeScope } from '../domain/scope.ts';
 import { CERTIFICATE_HEADERS } from '../tls/forwarded-certificate.ts';
 import type { Caller } from './admission.ts';
+import { type LocationTerms, rewriteLocation } from './location.ts';
 import type { RequestHead } from './request-head.ts';
 
 /**
@@ -15,11 +16,13 @@ export interface HeaderPolicy {
   readonly scope: string;
   /** The name of our own session cookie: it concerns no upstream. */
   readonly cookie: string;
+  /** Other names that only we write. */
+  readonly reserved?: readonly string[];
 }
 
 /** `dropped`: ends here, or is written anew by us or by the HTTP client. */
 type RequestName = 'plain' | 'dropped' | 'authorization' | 'cookie' | 'trace' | 'forwarded';
-type AnswerName = 'plain' | 'dropped' | 'set-cookie' | 'server-timing';
+type AnswerName = 'plain' | 'dropped' | 'set-cookie' | 'server-timing' | 'location';
 
 /** RFC 9110 §7.6.1, and the framing, which is never copied but made from what was read. */
 const HOP_BY_HOP = new Set([
@@ -79,11 +82,16 @@ export interface ForwardFacts {
 
 export interface HeaderRules {
   forUpstream(rawHeaders: readonly string[], head: RequestHead, facts: ForwardFacts): string[];
-  forClient(rawHeaders: readonly string[], status: number, requestId: string): string[];
+  forClient(
+    rawHeaders: readonly string[],
+    status: number,
+    requestId: string,
+    location?: LocationTerms,
+  ): string[];
 }
 
 export function headerRules(policy: HeaderPolicy): HeaderRules {
-  const identityNames = [policy.user, policy.clientId, policy.scope];
+  const identityNames = [policy.user, policy.clientId, policy.scope, ...(policy.reserved ?? [])];
   const ours = new Set(identityNames.map(folded));
   const isReserved = (name: string): boolean =>
     RESERVED.has(name) || ours.has(name) || RESERVED_PREFIXES.some((prefix) => name.startsWith(prefix));
@@ -98,7 +106,7 @@ export function headerRules(policy: HeaderPolicy): HeaderRules {
   });
   const classifyAnswer = remembering<AnswerName>((name) => {
     const plain = folded(name);
-    if (plain === 'set-cookie' || plain === 'server-timing') return plain;
+    if (plain === 'set-cookie' || plain === 'server-timing' || plain === 'location') return plain;
     const isOurs = ours.has(plain) || plain === 'x-request-id' || plain.startsWith('x-gatehouse-');
     return HOP_BY_HOP.has(plain) || isOurs ? 'dropped' : 'plain';
   });
@@ -142,7 +150,7 @@ export function headerRules(policy: HeaderPolicy): HeaderRules {
       return list;
     },
 
-    forClient(rawHeaders, status, requestId) {
+    forClient(rawHeaders, status, requestId, location) {
       const list: string[] = ['X-Request-Id', requestId];
       let named: Set<string> | undefined;
       for (let at = 0; at < rawHeaders.length; at += 2) {
@@ -160,7 +168,10 @@ export function headerRules(policy: HeaderPolicy): HeaderRules {
         if (kind === 'server-timing' && LOOKS_LIKE_TOKEN.test(value)) continue;
         // RFC 9110 §8.6: no Content-Length in a 204.
         if (status === 204 && name.toLowerCase() === 'content-length') continue;
-        list.push(name, value);
+        list.push(
+          name,
+          kind === 'location' && location !== undefined ? rewriteLocation(value, location) : value,
+        );
       }
       return list;
     },

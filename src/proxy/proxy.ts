@@ -6,18 +6,23 @@ import { compileRules, hostName } from '../domain/rule-matcher.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
-import { type Admission, type AdmissionDesk, admit } from './admission.ts';
+import { type Admission, type AdmissionDesk, admit, type Caller } from './admission.ts';
 import { createCarrier, type EndStreams } from './carry.ts';
 import { corsOf, type Preflight, readPreflight } from './cors.ts';
-import type { UpstreamSettings } from './forward.ts';
 import { type HeaderPolicy, headerRules } from './headers.ts';
 import { type LiveStreams, liveStreams } from './live-streams.ts';
 import { answerEarly, type ProxyRefusal, reasonOf, refuse } from './refuse.ts';
 import { type RequestHead, readHead } from './request-head.ts';
+import type { UpstreamSettings } from './upstream-settings.ts';
+import { createUpstreams, type Upstreams } from './upstreams.ts';
 
 export interface ProxyDeps extends Pick<AdmissionDesk, 'readAccess' | 'revocations' | 'integrationOf'> {
   readonly rules: readonly AccessRule[];
   readonly upstreams: Readonly<Record<string, UpstreamSettings>>;
+  /** Where connections to upstreams are kept; shared by all configurations. Left out: a place of its own. */
+  readonly ways?: Upstreams;
+  /** A signed statement for one upstream about who is calling. */
+  readonly assert?: (caller: Caller, audience: string) => string;
   /** `{base_url}`: its host is ours. */
   readonly publicUrl: string;
   readonly realm: string;
@@ -67,7 +72,13 @@ export function createProxy(deps: ProxyDeps): Proxy {
   };
   const carrier = createCarrier({
     upstreams: deps.upstreams,
-    headers: headerRules(deps.headers),
+    ways: deps.ways ?? createUpstreams(log),
+    publicUrl: deps.publicUrl,
+    assert: deps.assert,
+    headers: headerRules({
+      ...deps.headers,
+      reserved: Object.values(deps.upstreams).flatMap(({ assertion }) => assertion?.header ?? []),
+    }),
     maxBodyBytes: deps.maxBodyBytes,
     trusts: deps.trusts,
     streams: deps.streams ?? liveStreams({ revocations: deps.revocations, now, log }),

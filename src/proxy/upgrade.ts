@@ -1,11 +1,13 @@
-import { readFileSync } from 'node:fs';
 import { type ClientRequest, IncomingMessage } from 'node:http';
+import { Agent } from 'node:https';
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { ProxyServer } from 'http-proxy-3';
-import type { UpstreamSettings } from './forward.ts';
 import type { ProxyRefusal } from './refuse.ts';
+import type { Target, Targets } from './targets.ts';
 import { openTunnel, type Tunnel } from './tunnel.ts';
+import type { UpstreamMaterial } from './upstream-files.ts';
+import type { UpstreamSettings } from './upstream-settings.ts';
 import { acceptFor } from './websocket-frames.ts';
 
 /**
@@ -40,9 +42,15 @@ export interface Tunnels {
 const WEBSOCKETS = 1_000;
 const SILENCE_SECONDS = 300;
 
-export function openTunnels(settings: UpstreamSettings): Tunnels {
-  const { timeouts, websockets = WEBSOCKETS } = settings;
-  const targets = settings.targets.map((target) => ({ ...targetOf(target, settings), running: 0 }));
+export function openTunnels(
+  settings: UpstreamSettings,
+  targets: Targets,
+  material: UpstreamMaterial,
+): Tunnels {
+  const { timeouts, websockets = WEBSOCKETS, serverName } = settings;
+  const ends = targets.all.map((target) => ({ target, address: addressOf(target, material), running: 0 }));
+  // The package has no setting for the name to be proved; an agent has.
+  const agent = serverName === undefined ? undefined : new Agent({ servername: serverName });
   const open = new Set<Tunnel>();
   const proxy = new ProxyServer({
     connectTimeout: timeouts.connect * 1_000,
@@ -51,15 +59,14 @@ export function openTunnels(settings: UpstreamSettings): Tunnels {
   });
   // Without a listener of its own it throws. What it tells is told to each job as well.
   proxy.on('error', () => {});
-  let turn = 0;
 
   const carry = (job: UpgradeJob): void => {
     const { socket } = job;
     const key = onlyField(job.headers, 'sec-websocket-key');
     const unfit = misfit(key, onlyField(job.headers, 'sec-websocket-version'));
     if (unfit !== undefined) return job.failed(unfit, undefined);
-    const target = targets[turn++ % targets.length];
-    if (target === undefined || target.running >= websockets)
+    const end = ends[targets.choose().place];
+    if (end === undefined || end.running >= websockets)
       return job.failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
 
     let settled = false;
@@ -73,9 +80,11 @@ export function openTunnels(settings: UpstreamSettings): Tunnels {
       if (settle()) job.failed(refusal, cause);
       else job.broken(cause);
     };
-    target.running += 1;
+    end.running += 1;
+    end.target.pending += 1;
     socket.once('close', () => {
-      target.running -= 1;
+      end.running -= 1;
+      end.target.pending -= 1;
       if (settle()) sent?.destroy();
     });
     let sent: ClientRequest | undefined;
@@ -84,12 +93,16 @@ export function openTunnels(settings: UpstreamSettings): Tunnels {
       sent?.destroy();
     }, timeouts.headers * 1_000);
 
-    const theirs = begin(job, target, (error) => fail(refusalFor(error), error));
+    const theirs = begin(job, end.address, (error) => fail(refusalFor(error), error));
     if (theirs instanceof Error) return fail(refusalFor(theirs), theirs);
     sent = theirs;
     // What it does with an error or an ordinary answer is write to the client's connection itself: that is ours to do.
-    sent.removeAllListeners('error').on('error', (error) => fail(refusalFor(error), error));
+    sent.removeAllListeners('error').on('error', (error) => {
+      if (!settled) targets.failed(end.target);
+      fail(refusalFor(error), error);
+    });
     sent.removeAllListeners('response').on('response', (answer) => {
+      targets.answered(end.target);
       answer.setTimeout(timeouts.idle * 1_000, () => answer.destroy(new Error('the answer stalled')));
       if (settle()) job.declined(answer);
       else answer.destroy();
@@ -100,6 +113,7 @@ export function openTunnels(settings: UpstreamSettings): Tunnels {
         far.destroy();
         return fail({ reason: 'upstream_failed' }, new Error('not an answer to this handshake'));
       }
+      targets.answered(end.target);
       if (!settle() || socket.destroyed) return void far.destroy();
       answer.headers = fieldsOf([
         ...job.answerHeaders(answer.rawHeaders, 101),
@@ -122,7 +136,7 @@ export function openTunnels(settings: UpstreamSettings): Tunnels {
   /** Everything up to the first byte, which is sent later: nothing can have come back when this returns. */
   const begin = (
     job: UpgradeJob,
-    { running: _running, ...target }: (typeof targets)[number],
+    target: ReturnType<typeof addressOf>,
     onError: (error: Error) => void,
   ): ClientRequest | Error => {
     const request = new IncomingMessage(new Socket());
@@ -140,7 +154,7 @@ export function openTunnels(settings: UpstreamSettings): Tunnels {
     };
     proxy.once('proxyReqWs', note);
     try {
-      proxy.ws(request, job.socket, job.head, { target }, onError);
+      proxy.ws(request, job.socket, job.head, { target, ...(agent !== undefined && { agent }) }, onError);
       return sent ?? new Error('no request was made');
     } catch (error) {
       return error as Error;
@@ -155,24 +169,24 @@ export function openTunnels(settings: UpstreamSettings): Tunnels {
   };
 }
 
-function targetOf(target: string, { ca, certificate, key }: UpstreamSettings) {
-  if (target.startsWith('unix:'))
+function addressOf({ url }: Target, { ca, certificate, key }: UpstreamMaterial) {
+  if (url.startsWith('unix:'))
     return {
       protocol: 'http:',
       host: 'localhost',
       hostname: 'localhost',
       port: 80,
-      socketPath: target.slice(5),
+      socketPath: url.slice(5),
     };
-  const { protocol, hostname, port } = new URL(target);
+  const { protocol, hostname, port } = new URL(url);
   return {
     protocol,
     host: hostname,
     hostname,
     port: port === '' ? (protocol === 'https:' ? 443 : 80) : Number(port),
-    ...(ca !== undefined && { ca: readFileSync(ca, 'utf8') }),
-    ...(certificate !== undefined && { cert: readFileSync(certificate, 'utf8') }),
-    ...(key !== undefined && { key: readFileSync(key, 'utf8') }),
+    ...(ca !== undefined && { ca }),
+    ...(certificate !== undefined && { cert: certificate }),
+    ...(key !== undefined && { key }),
   };
 }
 

@@ -20,7 +20,7 @@ const MAX_LENGTH = 8_192;
 export function signAccessToken(key: SigningKey, issuer: string, grant: Grant): string {
   const scope = parseScope(grant.scope, { spaces: true });
   if (!scope.ok) throw new Error(`grant ${grant.id} has a scope that cannot be read`);
-  const claims = JSON.stringify({
+  return signCompact(key, key.header, {
     iss: issuer,
     aud: issuer,
     sub: grant.identity,
@@ -33,7 +33,15 @@ export function signAccessToken(key: SigningKey, issuer: string, grant: Grant): 
     exp: grant.accessExpires,
     cnf: grant.boundTo === undefined ? undefined : { 'x5t#S256': grant.boundTo },
   });
-  const signed = `${key.header}.${Buffer.from(claims).toString('base64url')}`;
+}
+
+/** RFC 7515 §3.1. `header` is the protected header as it stands in the token; it names the kind of token this is. */
+export function signCompact(
+  key: SigningKey,
+  header: string,
+  claims: Readonly<Record<string, unknown>>,
+): string {
+  const signed = `${header}.${Buffer.from(JSON.stringify(claims)).toString('base64url')}`;
   return `${signed}.${SIGNERS[key.alg](key.privateKey, Buffer.from(signed)).toString('base64url')}`;
 }
 

@@ -7,8 +7,8 @@ import type { Integration } from '../../src/domain/integration.ts';
 import { parseScope, type Scope } from '../../src/domain/scope.ts';
 import type { Call, CallNote } from '../../src/http/call.ts';
 import { createLogger } from '../../src/observability/logger.ts';
-import type { UpstreamSettings } from '../../src/proxy/forward.ts';
 import { createProxy, type ProxyDeps } from '../../src/proxy/proxy.ts';
+import type { UpstreamSettings } from '../../src/proxy/upstream-settings.ts';
 import { answerFor, isHandshake } from '../../src/tls/handshake-call.ts';
 
 export function scope(text: string): Scope {

@@ -1,0 +1,336 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Dispatcher } from 'undici';
+import type { StreamEnd } from './live-streams.ts';
+import { discardRest, type ProxyRefusal } from './refuse.ts';
+import { BodyFault, RequestBody } from './request-body.ts';
+import type { Target, Targets } from './targets.ts';
+import { type Pool, wasUsedBefore } from './upstream-pool.ts';
+import { MAX_PENDING, type UpstreamSettings } from './upstream-settings.ts';
+
+export interface ForwardJob {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly method: string;
+  /** Path and query, as they go on the wire. */
+  readonly path: string;
+  readonly headers: string[];
+  readonly hasBody: boolean;
+  readonly maxBodyBytes: number;
+  readonly answerHeaders: (rawHeaders: readonly string[], status: number) => string[];
+  /** The upstream gave no answer: tell the client, and the log. Called at most once, before anything was sent. */
+  readonly failed: (refusal: ProxyRefusal, cause: unknown) => void;
+  /** The exchange broke after its answer had begun. */
+  readonly broken: (cause: unknown) => void;
+  /** It is asked once more, since nothing of it had been answered. */
+  readonly repeated?: (cause: unknown) => void;
+}
+
+/** A request under way. */
+export interface Carried {
+  /** Ends it for both sides, in a way that neither can take for the proper end. */
+  cut(why: StreamEnd): void;
+}
+
+/** The connections to one target. */
+export interface Line {
+  readonly target: Target;
+  /** Requests given to the pool, with those that wait in it. */
+  running: number;
+  readonly pool: Pool;
+  /** Connections that are used once: what is asked again must not meet another one that has been closed meanwhile. */
+  readonly fresh: () => Pool;
+}
+
+export interface Lines {
+  readonly settings: UpstreamSettings;
+  readonly targets: Targets;
+  readonly lineOf: (target: Target) => Line;
+}
+
+/** Steps on the way to an answer (1xx) that are put up with. */
+const MOST_STEPS = 20;
+/** RFC 9110 §9.2.2, without those that come with a body: a body is read once. */
+const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']);
+
+/** One request and its answer: what happens to either side is told to the other. */
+export class Exchange implements Dispatcher.DispatchHandler, Carried {
+  readonly #lines: Lines;
+  readonly #job: ForwardJob;
+  readonly #timeouts: UpstreamSettings['timeouts'];
+  #line: Line;
+  #controller: Dispatcher.DispatchController | undefined;
+  #body: RequestBody | undefined;
+  #patience: NodeJS.Timeout | undefined;
+  /** The HTTP client has not begun with it: it waits for a connection, and has a place in the queue until its turn. */
+  #queued = true;
+  #repeated = false;
+  /** Something of the answer has come, if only its first byte. */
+  #heard = false;
+  #steps = 0;
+  #answering = false;
+  #over = false;
+
+  constructor(lines: Lines, job: ForwardJob) {
+    this.#lines = lines;
+    this.#job = job;
+    this.#timeouts = lines.settings.timeouts;
+    this.#line = lines.lineOf(lines.targets.choose());
+  }
+
+  /** False when it was refused at once. */
+  start(): boolean {
+    const { request, response, hasBody, maxBodyBytes, failed } = this.#job;
+    if (this.#isFull()) {
+      failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
+      return false;
+    }
+    response.on('close', this.#clientLeft).on('drain', this.#clientReads);
+    if (hasBody) this.#body = new RequestBody(request, maxBodyBytes);
+    this.#dispatch(this.#line.pool);
+    return true;
+  }
+
+  cut(why: StreamEnd): void {
+    if (this.#over) return;
+    const ended = new GrantEnded(why);
+    if (this.#controller !== undefined) {
+      this.#controller.abort(ended);
+      return;
+    }
+    this.#finish();
+    this.#job.failed(refusalFor(ended), ended);
+  }
+
+  #isFull(): boolean {
+    const { connections, maxPending = MAX_PENDING } = this.#lines.settings;
+    return this.#line.running >= connections + maxPending;
+  }
+
+  #dispatch(pool: Pool): void {
+    const { method, path, headers } = this.#job;
+    this.#line.running += 1;
+    this.#line.target.pending += 1;
+    pool.dispatch({ method, path, headers, body: this.#body ?? null }, this);
+    if (this.#queued && !this.#over) this.#wait(this.#timeouts.headers, this.#turnLate);
+  }
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    this.#controller = controller;
+    this.#leaveQueue();
+    // It may have waited for a connection longer than its client did.
+    if (this.#over) controller.abort(new BodyFault('client_gone'));
+    else if (this.#body !== undefined) this.#wait(this.#timeouts.idle, this.#bodyStalled);
+    else clearTimeout(this.#patience);
+  }
+
+  onBodySent(): void {
+    if (this.#body !== undefined && !this.#answering) this.#patience?.refresh();
+  }
+
+  onRequestSent(): void {
+    // undici's own timer may have run out unheard while the body was being sent.
+    if (this.#body !== undefined && !this.#answering) this.#wait(this.#timeouts.headers, this.#headersLate);
+  }
+
+  onResponseStarted(): void {
+    this.#heard = true;
+  }
+
+  onResponseStart(controller: Dispatcher.DispatchController, status: number): void {
+    if (this.#over) return;
+    // 100 to 199 are steps on the way and end here.
+    if (status < 200) {
+      this.#steps += 1;
+      if (this.#steps > MOST_STEPS) controller.abort(new Error('too many steps before an answer'));
+      return;
+    }
+    this.#answering = true;
+    this.#lines.targets.answered(this.#line.target);
+    clearTimeout(this.#patience);
+    const { response, answerHeaders } = this.#job;
+    response.writeHead(status, answerHeaders(textOf(controller.rawHeaders), status));
+    // What came together is sent together; a head whose body is still to come does not wait for it.
+    process.nextTick(flushHead, response);
+  }
+
+  onResponseData(controller: Dispatcher.DispatchController, part: Buffer): void {
+    if (this.#over || this.#job.response.write(part)) return;
+    controller.pause();
+    // A client that takes nothing keeps a connection from everybody else.
+    this.#wait(this.#timeouts.idle, this.#clientStalled);
+  }
+
+  onResponseEnd(): void {
+    if (this.#over) return;
+    this.#finish();
+    const { request, response } = this.#job;
+    response.end();
+    // The upstream answered without hearing the client out.
+    if (!request.complete)
+      discardRest(request, (arrived) => {
+        if (!arrived) request.destroy();
+      });
+  }
+
+  onResponseError(_controller: Dispatcher.DispatchController | null, error: Error): void {
+    // Before its turn nothing was sent: there was no connection to send it on.
+    const neverBegan = this.#queued;
+    this.#leaveQueue();
+    if (this.#over) return;
+    const { request, response, failed, broken } = this.#job;
+    if (!this.#answering) {
+      const isIdleClose = !this.#heard && !neverBegan && isLost(error) && wasUsedBefore(error);
+      if (!isIdleClose && isTargetFault(error)) this.#lines.targets.failed(this.#line.target);
+      if (this.#mayRepeat(isIdleClose, neverBegan && isTargetFault(error))) return this.#repeat(error);
+    }
+    this.#finish();
+    if (!this.#answering) {
+      failed(refusalFor(error), error);
+      return;
+    }
+    broken(error);
+    // Never a clean end: where only the close marks the end of the answer, a reset tells that it is not the end.
+    const { socket } = request;
+    if (request.httpVersion === '1.0' && !('encrypted' in socket)) socket.resetAndDestroy();
+    response.destroy();
+  }
+
+  readonly #clientLeft = (): void => {
+    if (this.#over) return;
+    this.#finish();
+    this.#controller?.abort(new BodyFault('client_gone'));
+    this.#job.broken(new BodyFault('client_gone'));
+  };
+
+  readonly #clientReads = (): void => {
+    clearTimeout(this.#patience);
+    this.#controller?.resume();
+  };
+
+  readonly #clientStalled = (): void => {
+    this.#job.response.destroy();
+  };
+
+  readonly #turnLate = (): void => {
+    this.#finish();
+    this.#job.failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
+  };
+
+  readonly #bodyStalled = (): void => {
+    const kind = this.#body?.waitsForClient === true ? 'client_too_slow' : 'upstream_too_slow';
+    this.#controller?.abort(new BodyFault(kind));
+  };
+
+  readonly #headersLate = (): void => this.#controller?.abort(new BodyFault('upstream_too_slow'));
+
+  #wait(seconds: number, late: () => void): void {
+    clearTimeout(this.#patience);
+    this.#patience = setTimeout(late, seconds * 1_000);
+  }
+
+  /** RFC 9110 §9.2.2, RFC 9112 §9.3.1: a connection may be closed for being idle just when we use it again. */
+  #mayRepeat(isIdleClose: boolean, unreached: boolean): boolean {
+    const { method, hasBody } = this.#job;
+    if (this.#repeated || hasBody || !REPEATABLE.has(method)) return false;
+    return isIdleClose || (unreached && this.#lines.targets.hasOther(this.#line.target));
+  }
+
+  #repeat(cause: Error): void {
+    const { targets, lineOf } = this.#lines;
+    this.#leaveLine();
+    clearTimeout(this.#patience);
+    this.#repeated = true;
+    this.#queued = true;
+    this.#controller = undefined;
+    const before = this.#line;
+    this.#line = lineOf(targets.hasOther(before.target) ? targets.choose(before.target) : before.target);
+    if (this.#isFull()) this.#line = before;
+    this.#job.repeated?.(cause);
+    this.#dispatch(this.#line.fresh());
+  }
+
+  #leaveLine(): void {
+    this.#line.running -= 1;
+    this.#line.target.pending -= 1;
+  }
+
+  /** Whoever left while waiting still fills the queue; only now is there room for another. */
+  #leaveQueue(): void {
+    if (!this.#queued) return;
+    this.#queued = false;
+    if (this.#over) this.#leaveLine();
+  }
+
+  #finish(): void {
+    this.#over = true;
+    if (!this.#queued) this.#leaveLine();
+    clearTimeout(this.#patience);
+    this.#job.response.off('close', this.#clientLeft).off('drain', this.#clientReads);
+    this.#body?.destroy();
+  }
+}
+
+function flushHead(response: ServerResponse): void {
+  if (!response.writableEnded && !response.destroyed) response.flushHeaders();
+}
+
+function textOf(raw: Dispatcher.DispatchController['rawHeaders']): string[] {
+  if (!Array.isArray(raw)) return [];
+  return raw.map((part) => (typeof part === 'string' ? part : part.toString('latin1')));
+}
+
+const LATE = new Set(['UND_ERR_CONNECT_TIMEOUT', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT']);
+
+const BODY_FAULTS = {
+  too_large: { reason: 'body_too_large' },
+  client_gone: { reason: 'malformed', detail: 'the body broke off' },
+  client_too_slow: { reason: 'client_too_slow' },
+  upstream_too_slow: { reason: 'upstream_too_slow' },
+} as const satisfies Record<BodyFault['kind'], ProxyRefusal>;
+
+const LOST = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
+
+const codeOf = (error: Error): string => {
+  const { code } = error as { readonly code?: unknown };
+  return typeof code === 'string' ? code : '';
+};
+
+/** The connection ended, and not by our doing. */
+const isLost = (error: Error): boolean => LOST.has(codeOf(error));
+
+/** Something that makes one think less of the target. A slow answer does not: one slow path is no sick target. */
+const isTargetFault = (error: Error): boolean =>
+  !(error instanceof BodyFault || error instanceof GrantEnded) && !NOT_ITS_FAULT.has(codeOf(error));
+
+const NOT_ITS_FAULT = new Set([
+  'UND_ERR_HEADERS_TIMEOUT',
+  'UND_ERR_BODY_TIMEOUT',
+  'UND_ERR_INVALID_ARG',
+  'UND_ERR_DESTROYED',
+  'UND_ERR_CLOSED',
+]);
+
+/** The token a request began with no longer counts. */
+export class GrantEnded extends Error {
+  readonly why: StreamEnd;
+
+  constructor(why: StreamEnd) {
+    super(`token_${why}`);
+    this.why = why;
+  }
+}
+
+function refusalFor(error: Error): ProxyRefusal {
+  if (error instanceof GrantEnded) {
+    const { why } = error;
+    return why === 'unknown' || why === 'going_away'
+      ? { reason: 'unavailable', retryAfter: 1 }
+      : { reason: 'token_invalid', why };
+  }
+  if (error instanceof BodyFault) return BODY_FAULTS[error.kind];
+  const code = codeOf(error);
+  if (LATE.has(code)) return { reason: 'upstream_too_slow' };
+  // The client library looks at header values once more and is stricter than node's parser about DEL.
+  if (code === 'UND_ERR_INVALID_ARG') return { reason: 'malformed', detail: 'a header field' };
+  return { reason: 'upstream_failed' };
+}
