@@ -18,7 +18,7 @@ function mintOf(alg: SigningAlgorithm) {
 }
 
 for (const alg of ['EdDSA', 'ES256'] as const)
-  test(`T01 another library verifies our ${alg} tokens, and we read them`, async () => {
+  test(`another library verifies our ${alg} tokens, and we read them`, async () => {
     const { key, entry, mint, grant } = mintOf(alg);
     const { accessToken } = await mint.pair(grant, NOW);
     const { protectedHeader, payload } = await compactVerify(accessToken, createPublicKey(key), {

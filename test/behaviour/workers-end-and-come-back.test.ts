@@ -24,13 +24,13 @@ afterEach(async () => {
   await folder?.remove();
 });
 
-async function start(workers: number, drain: string): Promise<ServeProcess> {
+async function start(workers: number, drain: string, preStop = '0s'): Promise<ServeProcess> {
   held = [];
   folder = await makeServeFolder(
     (settings) => ({
       ...settings,
       listen: { ...settings.listen, workers },
-      shutdown: { preStop: '0s', drain },
+      shutdown: { preStop, drain },
       log: { level: 'info' },
     }),
     (request, response) => {
@@ -123,7 +123,30 @@ for (const workers of [1, 2]) {
     expect(server.errors()).toBe('');
   });
 
-  test(`O03 a second signal with ${who} ends everything at once, with a code that is not 0`, async () => {
+  test(`O03 SIGTERM with ${who} in the middle of refreshes: every one that was sent is answered`, async () => {
+    const server = await start(workers, '10s', '1s');
+    const refreshers = Array.from({ length: 24 }, () => connect(folder, server.port, folder.alice));
+    opened.push(...refreshers);
+    const grants = await Promise.all(refreshers.map((client) => client.grant()));
+    let answered = 0;
+    const ends = refreshers.map(async (client, index) => {
+      let token = grants[index]?.refresh_token ?? '';
+      for (;;) {
+        const reply = await client.refresh(token);
+        if (reply.status !== 200) return reply.text;
+        answered += 1;
+        token = String(reply.json['refresh_token']);
+        // A server that is about to leave says so, and the client goes elsewhere.
+        if (reply.headers.connection === 'close') return 'sent elsewhere';
+      }
+    });
+    await until('refreshes are under way', () => answered > 100);
+    server.signal('SIGTERM');
+    expect(new Set(await Promise.all(ends))).toEqual(new Set(['sent elsewhere']));
+    expect(await server.ended).toEqual({ code: 0, signal: null });
+  });
+
+  test(`O02 a second signal with ${who} ends everything at once, with a code that is not 0`, async () => {
     const server = await start(workers, '30s');
     const client = connect(folder, server.port, folder.alice);
     opened.push(client);

@@ -106,7 +106,7 @@ const withIntegration =
 const grantFor = (client: PlacedClient, clientId: string) =>
   client.post('/Authorize/Certificate', { client_id: clientId, scope: 'files:read' });
 
-test('a new integration appears in both workers when the configuration file changes', async () => {
+test('O06 a new integration appears in both workers when the configuration file changes', async () => {
   expect((await grantFor(here, 'by-file')).json).toMatchObject({ Error: 'invalid_grant' });
   await andBothSay('reloaded', () => folder.configure(withIntegration('by-file')));
   for (const client of [here, there]) expect((await grantFor(client, 'by-file')).status).toBe(200);
@@ -117,7 +117,7 @@ test('SIGHUP to the program reaches both workers', async () => {
   for (const client of [here, there]) expect((await grantFor(client, 'by-file')).status).toBe(200);
 });
 
-test('O06 a bad configuration is refused by both workers with its problems, and the old one stays', async () => {
+test('O05 a bad configuration is refused by both workers with its problems, and the old one stays', async () => {
   const { access_token: token } = await here.grant();
   const from = server.log.length;
   let good: SettingsInput | undefined;
@@ -136,7 +136,7 @@ test('O06 a bad configuration is refused by both workers with its problems, and 
   await andBothSay('reloaded', () => folder.configure((settings) => good ?? settings));
 });
 
-test('O05 the server certificate is swapped behind a link, twice; new connections get it, old ones go on', async () => {
+test('O07 the server certificate is swapped behind a link, twice; new connections get it, old ones go on', async () => {
   for (const round of [1, 2]) {
     const next = await issueServer(folder.ca);
     const from = server.log.length;
@@ -147,7 +147,7 @@ test('O05 the server certificate is swapped behind a link, twice; new connection
   }
 });
 
-test('O05 a certificate whose key has not been written yet is not served, and is once the key is there', async () => {
+test('O07 a certificate whose key has not been written yet is not served, and is once the key is there', async () => {
   const before = [...(await shown()).values()];
   const next = await issueServer(folder.ca);
   await andBothSay('reload_refused', () => folder.write('tls/server.pem', next.pem));
@@ -156,7 +156,7 @@ test('O05 a certificate whose key has not been written yet is not served, and is
   expect([...(await shown()).values()]).toEqual([fingerprint(next), fingerprint(next)]);
 });
 
-test('C07 a revocation list that comes at run time counts on connections that are open already', async () => {
+test('C07 O09 a revocation list that comes at run time counts on connections that are open already', async () => {
   const leaver = await issue(folder.ca, { commonName: 'alice' });
   const kept = await pair(leaver);
   for (const client of kept) expect((await grantFor(client, 'by-file')).status).toBe(200);
@@ -184,7 +184,7 @@ test('C07 a revocation list that comes at run time counts on connections that ar
   for (const client of [one, two]) expect((await grantFor(client, 'by-file')).status).toBe(401);
 });
 
-test('T16 keys rotated on the command line are published first and sign later, and no token is lost over it', async () => {
+test('O08 keys rotated on the command line are published first and sign later, and no token is lost over it', async () => {
   const old = await here.grant();
   const kidOf = (token: string): string =>
     (JSON.parse(Buffer.from(token.split('.')[0] ?? '', 'base64url').toString()) as { kid: string }).kid;
