@@ -1,5 +1,5 @@
 import { parseScope } from '../domain/scope.ts';
-import type { Explanation } from '../proxy/explain.ts';
+import type { ExplainDesk, Explanation, Verdict } from '../proxy/explain.ts';
 import { CONFIG_OPTIONS, type Command, type Context, EXIT, UsageError, writeJson } from './command.ts';
 import { settingsFor } from './settings.ts';
 
@@ -32,7 +32,9 @@ export const command: Command = {
     const { settings } = loaded;
     const { compileRules } = await import('../domain/rule-matcher.ts');
     const { integrationsOf, rulesOf } = await import('../gateway/registry.ts');
+    const { checkMatcher, servicePaths } = await import('../gateway/service-paths.ts');
     const { explain } = await import('../proxy/explain.ts');
+    const { ownAuthorities } = await import('../proxy/own-authority.ts');
 
     const scope = scopeOf(context);
     const client = context.option('client');
@@ -40,7 +42,16 @@ export const command: Command = {
     if (client !== undefined && integration === undefined)
       throw new UsageError(`gatehouse explain: there is no integration "${client}"`);
     const host = context.option('host') ?? new URL(settings.publicUrl).host;
-    const answer = explain(compileRules(rulesOf(settings)), {
+    const rules = compileRules(rulesOf(settings));
+    const below = servicePaths(settings);
+    const afterCheck = checkMatcher(settings);
+    const desk: ExplainDesk = {
+      rules,
+      isOwnAuthority: ownAuthorities(settings.publicUrl, rules),
+      isServicePath: (one) => below(one) !== undefined,
+      isCheck: (url) => afterCheck(url) !== undefined,
+    };
+    const answer = explain(desk, {
       method,
       path,
       host,
@@ -71,13 +82,16 @@ export const command: Command = {
 };
 
 const VERDICTS = {
+  answered_here: 'answered by gatehouse itself',
+  method_not_served: 'refused (405)',
+  misdirected: 'refused (421)',
   bad_path: 'refused (400)',
   public: 'forwarded without a token',
   passes: 'forwarded',
   needs_token: 'needs a token (401 without)',
   insufficient: 'refused (403)',
   no_rule: 'denied (404)',
-} as const;
+} as const satisfies Record<Verdict, string>;
 
 /** What else the rule says, where it matters for this request. */
 const asidesOf = ({ websocket, corsOrigins, preflightsFor }: Explanation): string[] => [

@@ -25,6 +25,7 @@ import { createSealer } from '../tokens/sealer.ts';
 import { openKeys } from './keys.ts';
 import type { Permanent } from './permanent.ts';
 import { certificateFilesOf, integrationsOf, policyOf, rulesOf } from './registry.ts';
+import { checkMatcher, servicePaths } from './service-paths.ts';
 import { StartError } from './start-error.ts';
 
 /** One configuration, built whole: a request sees exactly one of them from its beginning to its end. */
@@ -178,29 +179,6 @@ function loadFiles(settings: Settings, now: number): CertificateFiles {
     if (error instanceof CertificateFilesError) throw new StartError(error.problems);
     throw error;
   }
-}
-
-/** What stands below the service path, in lower case; undefined for a path that is not the token service's. */
-function servicePaths(settings: Settings): (path: string) => string | undefined {
-  const prefixes = settings.service.paths.map((path) => path.toLowerCase());
-  return (given) => {
-    const path = given.toLowerCase();
-    for (const prefix of prefixes)
-      if (path === prefix || path.startsWith(`${prefix}/`)) return path.slice(prefix.length);
-    return undefined;
-  };
-}
-
-/**
- * What stands after `/check`, as it was sent: for some gateways it is the path they ask about, which is to be judged
- * and neither refused nor repaired before.
- */
-function checkMatcher(settings: Settings): (url: string) => string | undefined {
-  const prefix = new RegExp(`^(?:${settings.service.paths.join('|')})/check(?=[/?]|$)`, 'i');
-  return (url) => {
-    const [found] = prefix.exec(url) ?? [];
-    return found === undefined ? undefined : url.slice(found.length);
-  };
 }
 
 /**

@@ -1,9 +1,20 @@
+import { METHODS as KNOWN_METHODS } from 'node:http';
 import type { AccessRule } from '../domain/access-rule.ts';
 import type { Integration } from '../domain/integration.ts';
 import { type RequestTarget, readTarget } from '../domain/request-target.ts';
 import type { CompiledRules, Misfit } from '../domain/rule-matcher.ts';
 import { excessOf, meet, type Scope, writeScope } from '../domain/scope.ts';
+import { type AdmissionDesk, namesAccessToken } from './admission.ts';
 import { unmetDemand } from './demand.ts';
+import { isServed } from './request-head.ts';
+
+/** By which requests are judged, as far as it does not depend on tokens. */
+export interface ExplainDesk extends Pick<AdmissionDesk, 'rules' | 'isOwnAuthority'> {
+  /** Does the token service answer this path? */
+  readonly isServicePath: (path: string) => boolean;
+  /** Is this target, as sent, a question of another gateway? */
+  readonly isCheck: (url: string) => boolean;
+}
 
 export interface ExplainQuestion {
   readonly method: string;
@@ -16,9 +27,21 @@ export interface ExplainQuestion {
   readonly integration?: Integration;
 }
 
+export type Verdict =
+  /** The gateway has the answer itself: the token service, or `OPTIONS *`. */
+  | 'answered_here'
+  | 'bad_path'
+  | 'method_not_served'
+  | 'misdirected'
+  | 'public'
+  | 'passes'
+  | 'needs_token'
+  | 'insufficient'
+  | 'no_rule';
+
 export interface Explanation {
-  /** What the gateway would do: refuse the path, forward without a token, forward, refuse, find no rule. */
-  readonly verdict: 'bad_path' | 'public' | 'passes' | 'needs_token' | 'insufficient' | 'no_rule';
+  /** What the gateway would do. */
+  readonly verdict: Verdict;
   readonly why: string;
   /** The path as rules see it and the upstream gets it. */
   readonly path?: string;
@@ -36,16 +59,27 @@ export interface Explanation {
   readonly tried: readonly { readonly rule: string; readonly misfit: Misfit | undefined }[];
 }
 
-/** Answers with the live matcher and the live check: what is said here is what happens. */
-export function explain(rules: CompiledRules, question: ExplainQuestion): Explanation {
+/** Answers with the live matcher and the live checks, in their order: what is said here is what happens. */
+export function explain(desk: ExplainDesk, question: ExplainQuestion): Explanation {
+  const { rules } = desk;
   const { method, path, host } = question;
-  const reading = readTarget(path, { method, isOwn: () => true, encodedSlash: rules.encodedSlash });
-  if (reading.kind !== 'target')
-    return {
-      verdict: 'bad_path',
-      why: reading.kind === 'malformed' ? reading.detail : 'the gateway answers this itself',
-      tried: [],
-    };
+  const early = (verdict: Verdict, why: string): Explanation => ({ verdict, why, tried: [] });
+  if (!KNOWN_METHODS.includes(method)) return early('bad_path', `${method} is not a method of HTTP`);
+  // The HTTP parser stands before everything.
+  if (/[^\x21-\x7e]/.test(path))
+    return early('bad_path', 'the target holds a character that must be encoded');
+  if (method === 'CONNECT') return early('method_not_served', 'this is no tunnel');
+  if (desk.isCheck(path)) return early('answered_here', 'forward-auth answers it');
+  if (!isServed(method)) return early('method_not_served', `${method} is not served`);
+  const terms = { method, isOwn: desk.isOwnAuthority };
+  const lenient = readTarget(path, { ...terms, encodedSlash: true });
+  if (lenient.kind === 'target' && desk.isServicePath(lenient.target.path))
+    return early('answered_here', 'the token service answers it, and never forwards it');
+  if (namesAccessToken(path)) return early('bad_path', 'a token in the query');
+  const reading = readTarget(path, { ...terms, encodedSlash: rules.encodedSlash });
+  if (reading.kind === 'asterisk') return early('answered_here', 'it is a question to the gateway itself');
+  if (reading.kind === 'misdirected') return early('misdirected', `${reading.authority} is not served here`);
+  if (reading.kind === 'malformed') return early('bad_path', reading.detail);
   const { target } = reading;
   const asked = { host: target.authority ?? host, target };
   const preflightsFor =

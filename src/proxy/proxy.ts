@@ -1,8 +1,7 @@
 import { hash } from 'node:crypto';
 import type { AccessRule } from '../domain/access-rule.ts';
 import type { Epoch } from '../domain/epoch.ts';
-import { normalAuthority } from '../domain/request-target.ts';
-import { compileRules, hostName } from '../domain/rule-matcher.ts';
+import { compileRules } from '../domain/rule-matcher.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
@@ -11,6 +10,7 @@ import { createCarrier, type EndStreams } from './carry.ts';
 import { corsOf, type Preflight, readPreflight } from './cors.ts';
 import { type HeaderPolicy, headerRules } from './headers.ts';
 import { type LiveStreams, liveStreams } from './live-streams.ts';
+import { ownAuthorities } from './own-authority.ts';
 import { answerEarly, type ProxyRefusal, reasonOf, refuse } from './refuse.ts';
 import { type RequestHead, readHead } from './request-head.ts';
 import type { UpstreamSettings } from './upstream-settings.ts';
@@ -51,15 +51,13 @@ export interface Proxy {
 export function createProxy(deps: ProxyDeps): Proxy {
   const { realm, log, now } = deps;
   const certificateOf = deps.certificateOf ?? ((call: Call) => fingerprintOf(call.certificate()));
-  const { host, protocol } = new URL(deps.publicUrl);
-  const ownAuthority = normalAuthority(host, protocol.slice(0, -1));
   const rules = compileRules(deps.rules);
   const desk: AdmissionDesk = {
     rules,
     readAccess: deps.readAccess,
     revocations: deps.revocations,
     integrationOf: deps.integrationOf,
-    isOwnAuthority: (authority) => authority === ownAuthority || rules.hosts.has(hostName(authority)),
+    isOwnAuthority: ownAuthorities(deps.publicUrl, rules),
   };
 
   const turnAway = (call: Call, refusal: ProxyRefusal, rule?: AccessRule, why = reasonOf(refusal)): void => {

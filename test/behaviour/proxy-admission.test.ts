@@ -186,7 +186,10 @@ describe('over the wire', () => {
 
 describe('explain tells what the gateway does', () => {
   const told = (path: string, options: Partial<Parameters<typeof explain>[1]> = {}) =>
-    explain(rules, { method: 'GET', path, host: 'gate.test', ...options });
+    explain(
+      { rules, isOwnAuthority: () => true, isServicePath: () => false, isCheck: () => false },
+      { method: 'GET', path, host: 'gate.test', ...options },
+    );
 
   test('which rule matches, what it asks, whether a scope passes, and why', () => {
     expect(told('/public/x')).toMatchObject({ verdict: 'public', asks: 'public' });
