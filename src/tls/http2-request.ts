@@ -9,6 +9,8 @@ import type { Socket } from 'node:net';
  */
 export class Http2Request extends IncomingMessage {
   readonly #stream: ServerHttp2Stream;
+  /** As RFC 9113 §6.5.2 counts: names, values, and 32 for each. */
+  readonly headSize: number;
   #reading = false;
 
   constructor(
@@ -26,6 +28,7 @@ export class Http2Request extends IncomingMessage {
     this.method = head.method;
     this.url = head.path;
     this.rawHeaders = head.fields;
+    this.headSize = head.size;
     if (headers.host === undefined && head.authority !== undefined) headers.host = head.authority;
     this.headers = headers;
     this.complete = stream.endAfterHeaders;
@@ -56,11 +59,21 @@ export class Http2Request extends IncomingMessage {
 
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
     const stream = this.#stream;
-    if (!this.complete && !stream.closed)
-      // RFC 9113 §8.1: after a whole answer the rest of the request is not an error, only not wanted.
-      stream.close(stream.writableEnded ? constants.NGHTTP2_NO_ERROR : constants.NGHTTP2_INTERNAL_ERROR);
+    // RFC 9113 §8.1: after a whole answer the rest of the request is not an error, only not wanted.
+    if (!this.complete && stream.writableEnded && !stream.closed) stream.close(constants.NGHTTP2_NO_ERROR);
+    else if (!this.complete) breakOff(stream);
     process.nextTick(callback, error);
   }
+}
+
+const CUT = new Error('cut off');
+
+/**
+ * Resets a stream. `close` with an error code would not do: node ends the stream first, and the client sees a whole
+ * answer where it was cut off.
+ */
+export function breakOff(stream: ServerHttp2Stream): void {
+  if (!stream.closed) stream.destroy(CUT);
 }
 
 interface Fields {
@@ -68,15 +81,17 @@ interface Fields {
   path: string;
   authority: string | undefined;
   fields: string[];
+  size: number;
 }
 
 function readFields(rawHeaders: readonly string[]): Fields {
-  const read: Fields = { method: '', path: '', authority: undefined, fields: [] };
+  const read: Fields = { method: '', path: '', authority: undefined, fields: [], size: 0 };
   const { fields } = read;
   let cookieAt = -1;
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] ?? '';
     const value = rawHeaders[at + 1] ?? '';
+    read.size += name.length + value.length + 32;
     switch (name) {
       case ':method':
         read.method = value;
@@ -105,3 +120,13 @@ function readFields(rawHeaders: readonly string[]): Fields {
   }
   return read;
 }
+
+// An accessor of node's own class, which counts on its parser.
+Object.defineProperty(Http2Request.prototype, 'headersDistinct', {
+  get(this: Http2Request): NodeJS.Dict<string[]> {
+    const distinct = Object.create(null) as Record<string, string[]>;
+    for (let at = 0; at + 1 < this.rawHeaders.length; at += 2)
+      (distinct[this.rawHeaders[at] ?? ''] ??= []).push(this.rawHeaders[at + 1] ?? '');
+    return distinct;
+  },
+});

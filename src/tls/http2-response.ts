@@ -1,6 +1,6 @@
 import { type OutgoingHttpHeader, type OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { constants, type ServerHttp2Stream } from 'node:http2';
-import type { Http2Request } from './http2-request.ts';
+import { breakOff, type Http2Request } from './http2-request.ts';
 
 type Fields = OutgoingHttpHeaders | OutgoingHttpHeader[];
 type Done = (error?: Error | null) => void;
@@ -98,7 +98,7 @@ export class Http2Response extends ServerResponse<Http2Request> {
     if (this.destroyed) return this;
     this.destroyed = true;
     this.#cut = true;
-    if (!this.#stream.closed) this.#stream.close(constants.NGHTTP2_INTERNAL_ERROR);
+    breakOff(this.#stream);
     return this;
   }
 

@@ -28,6 +28,7 @@ import { answerClientError, destroyIn, endWith, refusePlainly } from './client-e
 import { hostName } from './client-hello.ts';
 import { createFront, type Opening } from './front.ts';
 import { answerFor, isHandshake } from './handshake-call.ts';
+import { Http2Request } from './http2-request.ts';
 import { createHttp2Server, type Http2Server } from './http2-server.ts';
 import { trackConnections } from './open-connections.ts';
 
@@ -203,7 +204,8 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
       });
     response.on('error', () => response.destroy());
     request.on('error', () => {});
-    if (request.rawHeaders.length > MAX_FIELDS * 2) return tooLong(call, 431);
+    const head = request instanceof Http2Request ? request.headSize : 0;
+    if (request.rawHeaders.length > MAX_FIELDS * 2 || head > limits.headers) return tooLong(call, 431);
     if ((request.url ?? '').length > (limits.url ?? URL_LENGTH)) return tooLong(call, 414);
     if (!asked && askedHosts !== undefined && namesOneOf(request, askedHosts)) return misdirected(call);
     if (waits) continueWhenRead(request, response);
@@ -225,6 +227,9 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
       keepAliveTimeout: KEEP_ALIVE_SECONDS * 1_000,
       connectionsCheckingInterval: 1_000,
       shouldUpgradeCallback: isHandshake,
+      // Node would answer a request without Host by itself, say close, and still run what is pipelined behind it. We
+      // refuse it where two Hosts are refused.
+      requireHostHeader: false,
     });
     server.setTimeout(STALLED_SECONDS * 1_000, (socket: Socket) => {
       // Silence while a call is worked on is judged by whoever works on it.
@@ -425,12 +430,13 @@ function misdirected({ response, id }: Call): void {
 /** RFC 9110 §15.5.15, RFC 6585 §5: more than anybody needs. */
 function tooLong({ response, id, note }: Call, status: 414 | 431): void {
   response.shouldKeepAlive = false;
-  note({ decision: 'refused', reason: status === 414 ? 'target_too_long' : 'too_many_fields' });
+  note({ decision: 'refused', reason: status === 414 ? 'target_too_long' : 'head_too_large' });
   sendJson(response, {
     status,
     body: {
       error: 'invalid_request',
-      error_description: status === 414 ? 'the target is too long' : 'too many header fields',
+      error_description:
+        status === 414 ? 'the target is too long' : 'the header fields are too many or too large',
       request_id: id,
     },
     headers: { connection: 'close' },

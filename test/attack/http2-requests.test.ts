@@ -1,0 +1,366 @@
+import { afterEach, describe, expect, test } from 'vitest';
+import { attackHouse } from '../support/attack-house.ts';
+import {
+  type Field,
+  FLAG,
+  FRAME,
+  type FrameClient,
+  frame,
+  frameClient,
+  requestFields,
+} from '../support/h2-frames.ts';
+import { ALICE } from '../support/house.ts';
+import { ok, valuesOf } from '../support/recording-upstream.ts';
+
+/** Rows H27 and H28, and what an HTTP/2 client may rely on: written frame by frame, through to the upstream's bytes. */
+const attack = attackHouse((settings) => ({
+  ...settings,
+  publicUrl: 'https://localhost:8443',
+  limits: { ...settings.limits, headers: '8KiB', body: '1MiB', url: '2KiB' },
+}));
+
+const opened: FrameClient[] = [];
+afterEach(() => {
+  for (const client of opened.splice(0)) client.destroy();
+});
+
+async function client(settings?: readonly (readonly [number, number])[]): Promise<FrameClient> {
+  const { house } = attack;
+  const made = await frameClient(house.port, { ca: house.ca.pem, ...(settings && { settings }) });
+  opened.push(made);
+  return made;
+}
+
+const withToken = (fields: readonly Field[]): Field[] => [
+  ...fields,
+  ['authorization', `Bearer ${attack.token}`],
+];
+
+/** One request on a connection of its own. Undefined: neither an answer nor a reset, but the end of the connection. */
+async function ask(fields: readonly Field[], body?: string) {
+  attack.upstream.reset();
+  const one = await client();
+  const stream = one.request(fields, { end: body === undefined });
+  if (body !== undefined) one.send(frame(FRAME.data, FLAG.endStream, stream, Buffer.from(body, 'latin1')));
+  await one.until(() => one.outcome(stream)?.reset !== undefined || one.endedCleanly(stream) || one.isOver());
+  return { ...one.outcome(stream), body: one.body(stream), over: one.isOver() };
+}
+
+const GOOD = () => withToken(requestFields('/files/1'));
+
+describe('H27 what is not a proper HTTP/2 request never becomes one of HTTP/1.1', () => {
+  const without = (name: string): Field[] => requestFields('/files/1').filter(([given]) => given !== name);
+  const cases: Readonly<Record<string, () => readonly Field[]>> = {
+    'a connection field': () => [...GOOD(), ['connection', 'close']],
+    'a keep-alive field': () => [...GOOD(), ['keep-alive', 'timeout=5']],
+    'a proxy-connection field': () => [...GOOD(), ['proxy-connection', 'keep-alive']],
+    'an upgrade field': () => [...GOOD(), ['upgrade', 'websocket']],
+    'a transfer coding': () => [...GOOD(), ['transfer-encoding', 'chunked']],
+    'te other than trailers': () => [...GOOD(), ['te', 'gzip']],
+    'a name in capitals': () => [...GOOD(), ['X-Upper', '1']],
+    'two paths': () => [...GOOD().slice(0, 4), [':path', '/admin/1'], ...GOOD().slice(4)],
+    'two authorities': () => [...GOOD().slice(0, 4), [':authority', 'evil.test'], ...GOOD().slice(4)],
+    'a pseudo field after others': () => [...GOOD().slice(1), GOOD()[0] as Field],
+    'an unknown pseudo field': () => [[':evil', '1'], ...GOOD()],
+    'no path': () => withToken(without(':path')),
+    'no authority and no host': () => withToken(without(':authority')),
+    'an empty path': () => withToken(requestFields('')),
+    'a path without a slash': () => withToken(requestFields('files/1')),
+    'a space in the path': () => withToken(requestFields('/files/1 HTTP/1.1')),
+    'a line break in the path': () => withToken(requestFields('/files/1\r\nx: y')),
+    'a fragment in the path': () => withToken(requestFields('/files/1#x')),
+    'another method than there are': () => withToken(requestFields('/files/1', 'GET /admin HTTP/1.1\r\n')),
+    CONNECT: () =>
+      withToken([
+        [':method', 'CONNECT'],
+        [':authority', 'evil.test:443'],
+      ]),
+    'extended CONNECT, which is not offered': () => [
+      [':protocol', 'websocket'],
+      ...withToken(requestFields('/socket', 'CONNECT')),
+    ],
+    'a host that is not the authority': () => [...GOOD(), ['host', 'evil.test']],
+    'the authority and two hosts': () => [...GOOD(), ['host', 'localhost:8443'], ['host', 'evil.test']],
+    'an authority with a user': () => withToken(requestFields('/files/1', 'GET', 'a@localhost:8443')),
+    'an authority with a path': () => withToken(requestFields('/files/1', 'GET', 'localhost:8443/x')),
+    'two lengths': () => [...GOOD(), ['content-length', '1'], ['content-length', '2']],
+    'a length that is a list': () => [...GOOD(), ['content-length', '1, 1']],
+    'a length below nothing': () => [...GOOD(), ['content-length', '-1']],
+  };
+  for (const [name, fields] of Object.entries(cases))
+    test(`H27 ${name}`, async () => {
+      const { status, reset, over } = await ask(fields());
+      expect({
+        refused: status === undefined ? reset !== undefined || over : status >= 400 && status < 500,
+        status,
+      }).toEqual({ refused: true, status });
+      expect(attack.upstream.bytes()).toBe('');
+      await attack.stands();
+    });
+
+  test('H27 a field whose value holds CR, LF or NUL is refused or gone, and never a line of its own', async () => {
+    for (const value of ['a\r\nx-forwarded-user: root', 'a\nx-evil: 1', 'a\rb', 'a\0b']) {
+      await ask([...GOOD(), ['x-note', value]]);
+      const bytes = attack.upstream.bytes();
+      expect([value, /evil|root|\0/.test(bytes), attack.upstream.requests.length <= 1]).toEqual([
+        value,
+        false,
+        true,
+      ]);
+      for (const request of attack.upstream.requests) expect(valuesOf(request, 'x-note')).toEqual([]);
+      await attack.stands();
+    }
+  });
+
+  test('H27 a field whose name holds a colon, a space or a line break is refused or gone', async () => {
+    for (const name of ['x-forwarded-user: root', 'x evil', 'x-evil\r\ny', '']) {
+      await ask([...GOOD(), [name, 'evil']]);
+      expect([name, attack.upstream.bytes().includes('evil')]).toEqual([name, false]);
+      await attack.stands();
+    }
+  });
+
+  test('H27 a body that is longer or shorter than its length never reaches the upstream as a whole request', async () => {
+    for (const [length, body] of [
+      ['3', 'longer'],
+      ['30', 'shorter'],
+      ['0', 'some'],
+    ] as const) {
+      const { status, over, reset } = await ask(
+        [...withToken(requestFields('/files/1', 'POST')), ['content-length', length]],
+        body,
+      );
+      expect([length, status === 200, reset !== undefined || over || (status ?? 0) >= 400]).toEqual([
+        length,
+        false,
+        true,
+      ]);
+      expect([length, attack.upstream.requests.length]).toEqual([length, 0]);
+      await attack.stands();
+    }
+  });
+});
+
+describe('what comes by HTTP/2 goes on as HTTP/1.1', () => {
+  test('H28 bytes from 0x80 to 0xff in a value arrive as they are, or the request is refused', async () => {
+    const value = Array.from({ length: 128 }, (_, index) => String.fromCharCode(128 + index)).join('');
+    const { status } = await ask([...GOOD(), ['x-note', value]]);
+    if (status === 200) expect(valuesOf(attack.upstream.requests[0], 'x-note')).toEqual([value]);
+    else expect(status).toBe(400);
+    await attack.stands();
+  });
+
+  test('H28 the authority becomes the host, a host that says the same is no second one', async () => {
+    const { status } = await ask([...GOOD(), ['host', 'localhost:8443']]);
+    expect(status).toBe(200);
+    const [request] = attack.upstream.requests;
+    expect(valuesOf(request, 'x-forwarded-host')).toEqual(['localhost:8443']);
+    expect(valuesOf(request, 'host')).toEqual([attack.upstream.url.slice('http://'.length)]);
+    expect(request?.headers.filter(([name]) => name.startsWith(':'))).toEqual([]);
+  });
+
+  test('H28 without an authority the host field counts', async () => {
+    const fields = GOOD().filter(([name]) => name !== ':authority');
+    expect((await ask([...fields, ['host', 'localhost:8443']])).status).toBe(200);
+    expect(valuesOf(attack.upstream.requests[0], 'x-forwarded-host')).toEqual(['localhost:8443']);
+  });
+
+  test('H28 cookies that came in several fields go on as one, without ours', async () => {
+    const cookies: Field[] = [
+      ['cookie', 'a=1'],
+      ['cookie', '__Host-gatehouse=secret'],
+      ['cookie', 'b=2'],
+    ];
+    expect((await ask([...GOOD(), ...cookies])).status).toBe(200);
+    expect(valuesOf(attack.upstream.requests[0], 'cookie')).toEqual(['a=1; b=2']);
+  });
+
+  for (const method of ['GET', 'HEAD', 'DELETE', 'OPTIONS', 'POST', 'PATCH'])
+    test(`H31 a ${method} with a body and no length is one request, framed anew`, async () => {
+      const smuggled = 'GET /admin/x HTTP/1.1\r\nHost: a\r\n\r\n';
+      const { status } = await ask(withToken(requestFields('/files/1', method)), smuggled);
+      expect(status).toBe(200);
+      expect(attack.upstream.requests.map(({ method: got, target, body }) => [got, target, body])).toEqual([
+        [method, '/files/1', smuggled],
+      ]);
+      expect(valuesOf(attack.upstream.requests[0], 'transfer-encoding')).toEqual(['chunked']);
+      await attack.stands();
+    });
+
+  test('H31 a body with a length keeps it', async () => {
+    const fields = [...withToken(requestFields('/files/1', 'PUT')), ['content-length', '5'] as const];
+    expect((await ask(fields, 'hello')).status).toBe(200);
+    expect(attack.upstream.requests[0]?.body).toBe('hello');
+    expect(valuesOf(attack.upstream.requests[0], 'content-length')).toEqual(['5']);
+  });
+
+  test('I01 identity headers are ours, whatever the client sends', async () => {
+    const forged: Field[] = [
+      ['x-forwarded-user', 'root'],
+      ['x_forwarded_user', 'root'],
+      ['x-gatehouse-identity', 'root'],
+      ['x-forwarded-for', '6.6.6.6'],
+    ];
+    expect((await ask([...GOOD(), ...forged])).status).toBe(200);
+    expect(attack.upstream.bytes()).not.toContain('root');
+    expect(valuesOf(attack.upstream.requests[0], 'x-forwarded-user')).toEqual([ALICE]);
+    expect(valuesOf(attack.upstream.requests[0], 'x-forwarded-for')).toEqual(['127.0.0.1']);
+    expect(valuesOf(attack.upstream.requests[0], 'x-forwarded-proto')).toEqual(['https']);
+  });
+
+  test('H20 100 Continue comes after the token was looked at, and not when it is bad', async () => {
+    attack.upstream.reset();
+    const waits: Field = ['expect', '100-continue'];
+    const good = await client();
+    const stream = good.request([...withToken(requestFields('/files/1', 'POST')), waits], { end: false });
+    await good.until(() =>
+      good.frames.some(({ type, stream: on }) => type === FRAME.headers && on === stream),
+    );
+    expect(good.outcome(stream)).toBeUndefined();
+    good.send(frame(FRAME.data, FLAG.endStream, stream, Buffer.from('hello')));
+    await good.until(() => good.endedCleanly(stream));
+    expect(good.outcome(stream)).toEqual({ status: 200 });
+    expect(attack.upstream.requests[0]?.body).toBe('hello');
+
+    const bad = await client();
+    const refused = bad.request([...requestFields('/files/1', 'POST'), waits], { end: false });
+    await bad.until(() => bad.endedCleanly(refused));
+    const heads = bad.frames.filter(({ type, stream: on }) => type === FRAME.headers && on === refused);
+    expect([heads.length, bad.outcome(refused)]).toEqual([1, { status: 401 }]);
+    // The body is not wanted, which is no error; the connection goes on.
+    await bad.until(() => bad.frames.some(({ type, stream: on }) => type === FRAME.reset && on === refused));
+    const again = bad.request(GOOD());
+    await bad.until(() => bad.endedCleanly(again));
+    expect(bad.outcome(again)).toEqual({ status: 200 });
+  });
+
+  test('H21 another expectation is refused', async () => {
+    expect((await ask([...GOOD(), ['expect', 'y 100-continue']])).status).toBe(417);
+    expect(attack.upstream.bytes()).toBe('');
+  });
+
+  test('X06 a target that is too long is answered 414, too many fields or too large a head are refused', async () => {
+    expect((await ask(withToken(requestFields(`/files/${'a'.repeat(2_100)}`)))).status).toBe(414);
+    const many = Array.from({ length: 101 }, (_, index): Field => [`x-${index}`, '1']);
+    expect((await ask([...requestFields('/files/1'), ...many])).status).toBe(431);
+    const large = await ask([...GOOD(), ['x-large', 'a'.repeat(9_000)]]);
+    expect(large.status).toBe(431);
+    expect(attack.upstream.bytes()).toBe('');
+    await attack.stands();
+  });
+});
+
+describe('answers over HTTP/2', () => {
+  test('U15 HEAD, 204 and 304 end with their head; nothing about the upstream’s connection comes through', async () => {
+    for (const [method, status, head] of [
+      ['HEAD', 200, 'Content-Length: 5'],
+      ['GET', 204, 'X-A: b'],
+      ['GET', 304, 'ETag: "x"'],
+    ] as const) {
+      attack.upstream.reset();
+      attack.upstream.reply((socket) =>
+        socket.write(
+          `HTTP/1.1 ${status} Whatever\r\n${head}\r\nConnection: x-hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=9\r\nUpgrade: h2c\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nContent-Type: a/b\r\nContent-Type: a/c\r\n\r\n`,
+        ),
+      );
+      const one = await client();
+      const stream = one.request(withToken(requestFields('/files/1', method)));
+      await one.until(() => one.endedCleanly(stream));
+      expect([method, one.outcome(stream), one.body(stream)]).toEqual([method, { status }, '']);
+      const again = one.request(withToken(requestFields('/public/2')));
+      attack.upstream.reply(ok);
+      await one.until(() => one.endedCleanly(again));
+      expect(one.outcome(again)).toEqual({ status: 200 });
+    }
+  });
+
+  const breaks: Readonly<Record<string, string>> = {
+    'U02 within a length': 'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf',
+    'U03 between chunks': 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n',
+    'U04 in a broken chunk': 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalfXX5\r\n',
+  };
+  for (const [name, bytes] of Object.entries(breaks))
+    test(`${name} an answer that breaks off is reset, never ended, and others on the connection go on`, async () => {
+      attack.upstream.reset();
+      attack.upstream.reply((socket, request) => {
+        if (request.target === '/files/breaks') socket.end(bytes);
+        else ok(socket, request);
+      });
+      const one = await client();
+      const broken = one.request(withToken(requestFields('/files/breaks')));
+      const whole = one.request(withToken(requestFields('/files/whole')));
+      await one.until(() => one.frames.some(({ type, stream }) => type === FRAME.reset && stream === broken));
+      await one.until(() => one.endedCleanly(whole));
+      expect([one.endedCleanly(broken), one.endedCleanly(whole), one.isOver()]).toEqual([false, true, false]);
+      await attack.stands();
+    });
+
+  test('X12 a stream that its client resets ends the request to the upstream', async () => {
+    attack.upstream.reset();
+    attack.upstream.reply((socket) =>
+      socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n'),
+    );
+    const one = await client();
+    const streams = Array.from({ length: 20 }, () => one.request(GOOD()));
+    await one.until(() => streams.every((stream) => one.body(stream) === 'half'));
+    expect(attack.upstream.open()).toBeGreaterThanOrEqual(20);
+    for (const stream of streams) one.send(frame(FRAME.reset, 0, stream, Buffer.from([0, 0, 0, 8])));
+    await expect.poll(() => attack.upstream.open(), { timeout: 5_000 }).toBe(0);
+    await attack.stands();
+  });
+
+  test('X03 a client that opens no window gets no more than the window, and the upstream waits', async () => {
+    attack.upstream.reset();
+    let written = 0;
+    let waits = false;
+    attack.upstream.reply((socket) => {
+      const part = Buffer.alloc(65_536, 'x');
+      socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${part.length * 4_096}\r\n\r\n`);
+      const more = (): void => {
+        while (written < part.length * 4_096) {
+          written += part.length;
+          if (!socket.write(part)) {
+            waits = true;
+            socket.once('drain', more);
+            return;
+          }
+          waits = false;
+        }
+      };
+      more();
+    });
+    const before = process.memoryUsage().rss;
+    const one = await client();
+    const stream = one.request(GOOD());
+    await one.until(() => one.body(stream).length >= 65_535);
+    let last = -1;
+    await expect
+      .poll(
+        () => {
+          const still = waits && written === last;
+          last = written;
+          return still;
+        },
+        { timeout: 10_000, interval: 300 },
+      )
+      .toBe(true);
+    expect(one.body(stream).length).toBe(65_535);
+    // What the two systems' socket buffers take, and little of ours.
+    expect(written).toBeLessThan(64 * 1_048_576);
+    expect(process.memoryUsage().rss - before).toBeLessThan(100 * 1_048_576);
+    one.destroy();
+    await expect.poll(() => attack.upstream.open(), { timeout: 5_000 }).toBe(0);
+    await attack.stands();
+  });
+
+  test('the token service answers over HTTP/2 as over HTTP/1.1', async () => {
+    const { status, body } = await ask(
+      [...requestFields('/authsvc/Authorize/Token', 'POST'), ['content-type', 'application/json']],
+      '{"client_id":"report-runner","refresh_token":"gh_rt_x"}',
+    );
+    expect([status, JSON.parse(body)]).toEqual([400, expect.objectContaining({ Error: 'invalid_grant' })]);
+    expect((await ask(requestFields('/authsvc/device'))).status).toBe(200);
+    const verified = await ask(withToken(requestFields('/authsvc/Authorize/Verify')));
+    expect(verified.status).toBe(200);
+  });
+});
