@@ -3,6 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { stringify } from 'yaml';
+import type { SettingsInput } from '../../src/config/schema.ts';
 import { keepGrantUntil } from '../../src/domain/grant.ts';
 import { firstGeneration, randomGrantId } from '../../src/grants/issue.ts';
 import { createLogger } from '../../src/observability/logger.ts';
@@ -19,7 +20,9 @@ export interface BenchFolder {
 
 const DAY = 86_400;
 
-export async function makeBenchFolder(): Promise<BenchFolder> {
+export async function makeBenchFolder(
+  change: (settings: SettingsInput) => SettingsInput = (settings) => settings,
+): Promise<BenchFolder> {
   const path = mkdtempSync(join(tmpdir(), 'gatehouse-bench-'));
   const ca = await makeCa();
   const [server, alice] = await Promise.all([issueServer(ca), issue(ca, { commonName: 'alice' })]);
@@ -30,7 +33,7 @@ export async function makeBenchFolder(): Promise<BenchFolder> {
   write('server-key.pem', server.keyPem);
   write('alice.pem', alice.pem);
   write('alice-key.pem', alice.keyPem);
-  write('gatehouse.yaml', stringify({ ...baseSettings(9), log: { level: 'info' } }));
+  write('gatehouse.yaml', stringify(change({ ...baseSettings(9), log: { level: 'info' } })));
   mkdirSync(file('data'), { mode: 0o700 });
   const main = join(import.meta.dirname, '../../src/main.ts');
   execFileSync(process.execPath, [main, 'keys', 'new', file('data/keys.json')], { stdio: 'ignore' });

@@ -19,20 +19,25 @@ const running = new Set<ChildProcess>();
 process.once('exit', () => running.forEach((child) => child.kill('SIGKILL')));
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1));
 
-const pinned = (core: number | undefined, words: readonly string[]): string[] =>
+const pinned = (core: number | string | undefined, words: readonly string[]): string[] =>
   core === undefined ? [...words] : ['taskset', '-c', String(core), ...words];
 
-function launch(core: number | undefined, words: readonly string[], output: string): ChildProcess {
+export function launch(
+  core: number | string | undefined,
+  words: readonly string[],
+  output: string,
+  errors: 'told' | 'in the output' = 'told',
+): ChildProcess {
   const [program = '', ...rest] = pinned(core, words);
   const out = openSync(output, 'w');
-  const child = spawn(program, rest, { stdio: ['ignore', out, 'inherit'] });
+  const child = spawn(program, rest, { stdio: ['ignore', out, errors === 'told' ? 'inherit' : out] });
   closeSync(out);
   running.add(child);
   child.once('exit', () => running.delete(child));
   return child;
 }
 
-async function untilReady(child: ChildProcess, output: string): Promise<Program> {
+export async function untilReady(child: ChildProcess, output: string): Promise<Program> {
   const started = performance.now();
   for (;;) {
     const line = readFileSync(output, 'utf8')
@@ -54,7 +59,7 @@ async function untilReady(child: ChildProcess, output: string): Promise<Program>
   }
 }
 
-async function end(child: ChildProcess): Promise<void> {
+export async function end(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const ended = new Promise((resolve) => child.once('exit', resolve));
   child.kill('SIGTERM');
@@ -67,7 +72,8 @@ export interface ServeOptions {
   readonly folder: string;
   /** `src/main.ts` or `dist/main.js`. */
   readonly entry: string;
-  readonly core?: number;
+  /** A core, or several as `taskset` writes them. */
+  readonly core?: number | string;
   readonly nodeOptions?: readonly string[];
 }
 

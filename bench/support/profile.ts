@@ -1,0 +1,69 @@
+import { readFileSync } from 'node:fs';
+import { relative } from 'node:path';
+
+/** What a `.cpuprofile` tells: where the time went, by function and by the part of the program it belongs to. */
+interface Profile {
+  readonly nodes: readonly {
+    readonly id: number;
+    readonly callFrame: {
+      readonly functionName: string;
+      readonly url: string;
+      readonly lineNumber: number;
+    };
+  }[];
+  readonly samples: readonly number[];
+  readonly timeDeltas: readonly number[];
+}
+
+export interface Cost {
+  readonly what: string;
+  /** Of the time the process was not idle. */
+  readonly share: number;
+}
+
+const TOP = 40;
+
+export function costsOf(
+  file: string,
+  root: string,
+): { readonly functions: readonly Cost[]; readonly parts: readonly Cost[] } {
+  const { nodes, samples, timeDeltas } = JSON.parse(readFileSync(file, 'utf8')) as Profile;
+  const byId = new Map(nodes.map((node) => [node.id, node.callFrame]));
+  const functions = new Map<string, number>();
+  const parts = new Map<string, number>();
+  let all = 0;
+  samples.forEach((id, index) => {
+    const frame = byId.get(id);
+    if (frame === undefined || frame.functionName === '(idle)') return;
+    const time = timeDeltas[index] ?? 0;
+    const place = placeOf(frame.url, root);
+    all += time;
+    add(functions, `${frame.functionName || '(anonymous)'} ${place}:${frame.lineNumber + 1}`, time);
+    add(parts, place === '' ? frame.functionName : partOf(place), time);
+  });
+  const sorted = (costs: ReadonlyMap<string, number>): Cost[] =>
+    [...costs]
+      .map(([what, time]) => ({ what, share: time / all }))
+      .toSorted((a, b) => b.share - a.share)
+      .slice(0, TOP);
+  return { functions: sorted(functions), parts: sorted(parts) };
+}
+
+const add = (costs: Map<string, number>, name: string, time: number): void =>
+  void costs.set(name, (costs.get(name) ?? 0) + time);
+
+const placeOf = (url: string, root: string): string =>
+  url.startsWith('file://')
+    ? relative(root, new URL(url).pathname)
+    : url.startsWith('/')
+      ? relative(root, url)
+      : url;
+
+/** A package, a folder of ours, or a module of Node. */
+const partOf = (place: string): string =>
+  /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(place)?.[1] ??
+  /^(node:[^/]+)/.exec(place)?.[1] ??
+  place.split('/').slice(0, -1).join('/');
+
+export const writeCosts = (costs: readonly Cost[]): string =>
+  costs.map(({ what, share }) => `${(share * 100).toFixed(1).padStart(5)} %  ${what}`).join('\n');
