@@ -78,6 +78,8 @@ export interface ProxyHarness {
 export interface HarnessOptions extends Partial<Omit<ProxyDeps, 'upstreams'>> {
   readonly upstream: string | readonly string[];
   readonly upstreamSettings?: Partial<UpstreamSettings>;
+  /** Upstreams beside `default`. */
+  readonly more?: Readonly<Record<string, UpstreamSettings>>;
   /** Access tokens and what they say. */
   readonly tokens?: Readonly<Record<string, Bearer>>;
   readonly certificate?: () => Buffer | undefined;
@@ -91,7 +93,7 @@ export const RULES: readonly AccessRule[] = [
 
 /** The proxy behind a real HTTP server, as the listener would call it; token reading and revocations from a table. */
 export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarness> {
-  const { upstream, upstreamSettings, tokens = { A: bearer() }, certificate, ...deps } = options;
+  const { upstream, upstreamSettings, more, tokens = { A: bearer() }, certificate, ...deps } = options;
   const notes: CallNote[] = [];
   const log: string[] = [];
   const server = createServer({
@@ -115,6 +117,7 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
         connections: 8,
         ...upstreamSettings,
       },
+      ...more,
     },
     publicUrl: `http://127.0.0.1:${port}`,
     realm: 'gatehouse',
