@@ -1,8 +1,9 @@
 import { type ClientRequest, IncomingMessage } from 'node:http';
 import { Agent } from 'node:https';
+import { createRequire } from 'node:module';
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { ProxyServer } from 'http-proxy-3';
+import type { ProxyServer } from 'http-proxy-3';
 import type { ProxyRefusal } from './refuse.ts';
 import type { Target, Targets } from './targets.ts';
 import { openTunnel, type Tunnel } from './tunnel.ts';
@@ -52,13 +53,7 @@ export function openTunnels(
   // The package has no setting for the name to be proved; an agent has.
   const agent = serverName === undefined ? undefined : new Agent({ servername: serverName });
   const open = new Set<Tunnel>();
-  const proxy = new ProxyServer({
-    connectTimeout: timeouts.connect * 1_000,
-    prependPath: false,
-    ignorePath: true,
-  });
-  // Without a listener of its own it throws. What it tells is told to each job as well.
-  proxy.on('error', () => {});
+  let made: ProxyServer | undefined;
 
   const carry = (job: UpgradeJob): void => {
     const { socket } = job;
@@ -152,6 +147,7 @@ export function openTunnels(
       made.path = job.path;
       sent = made;
     };
+    const proxy = (made ??= loadProxy(timeouts.connect));
     proxy.once('proxyReqWs', note);
     try {
       proxy.ws(request, job.socket, job.head, { target, ...(agent !== undefined && { agent }) }, onError);
@@ -167,6 +163,17 @@ export function openTunnels(
     carry,
     close: () => open.forEach((tunnel) => tunnel.end(1001, 'going away')),
   };
+}
+
+/** Loaded with the first WebSocket: it costs 20 ms and 3 MB, and most houses carry none. */
+function loadProxy(connectSeconds: number): ProxyServer {
+  const { ProxyServer: Proxy } = createRequire(import.meta.url)('http-proxy-3') as {
+    readonly ProxyServer: typeof ProxyServer;
+  };
+  const proxy = new Proxy({ connectTimeout: connectSeconds * 1_000, prependPath: false, ignorePath: true });
+  // Without a listener of its own it throws. What it tells is told to each job as well.
+  proxy.on('error', () => {});
+  return proxy;
 }
 
 function addressOf({ url }: Target, { ca, certificate, key }: UpstreamMaterial) {

@@ -1,4 +1,5 @@
 import { createServer, type ServerResponse } from 'node:http';
+import { connect as connectHttp2, constants } from 'node:http2';
 import { request as httpsRequest } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -183,6 +184,28 @@ describe('V14 what is being carried for a revoked grant ends within a second', (
     expect(performance.now() - at).toBeLessThan(1_000);
     expect(events).toMatchObject({ status: 200, ending: 'cut' });
   });
+});
+
+test('V14 an event stream over HTTP/2 is reset, and its connection lives', async () => {
+  const { house, streams } = await setUp();
+  const [{ access_token: token }, { access_token: other }] = [await house.grant(), await house.grant()];
+  const session = connectHttp2(`https://localhost:${house.port}`, { ca: house.ca.pem });
+  session.on('error', () => {});
+  cleanups.push(() => session.destroy());
+  const ask = (bearer: string) => {
+    const sent = session.request({ ':path': '/events/1', authorization: `Bearer ${bearer}` });
+    const state = { text: '', code: undefined as number | undefined };
+    sent.on('data', (part: Buffer) => (state.text += part.toString())).on('error', () => {});
+    sent.on('close', () => (state.code = sent.rstCode));
+    return state;
+  };
+  const [events, bystander] = [ask(token), ask(other)];
+  await until('both run', () => events.text !== '' && bystander.text !== '');
+  const at = await revoke(house, token);
+  await until('it is over', () => events.code !== undefined && streams.open.size === 1);
+  expect(performance.now() - at).toBeLessThan(1_000);
+  expect(events.code).not.toBe(constants.NGHTTP2_NO_ERROR);
+  expect(bystander.code).toBeUndefined();
 });
 
 describe('what else ends a stream', () => {

@@ -507,6 +507,16 @@ describe('limits', () => {
     expect(await heard(ws)).toMatch(/^HTTP\/1\.1 101 .*127\.0\.0\.1$/s);
   });
 
+  test('a WebSocket asked for behind a call that is still being answered ends the connection', async () => {
+    const paths: (string | undefined)[] = [];
+    const { port } = await listen({ plain: true, onCall: ({ request }) => void paths.push(request.url) });
+    const socket = await plainSocket(port);
+    socket.write('GET /slow HTTP/1.1\r\nHost: a\r\n\r\n');
+    socket.write('GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n');
+    expect(await heard(socket)).toBe('');
+    expect(paths).toEqual(['/slow']);
+  });
+
   test('100 Continue is said when the body is read, and not before an answer without reading it', async () => {
     let reads = true;
     const { port } = await listen({
