@@ -7,7 +7,8 @@ const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
 
 let house: House;
 beforeAll(async () => {
-  house = await openHouse();
+  // More codes than one address is let in with by default.
+  house = await openHouse((settings) => ({ ...settings, device: { maxPendingPerClient: 100_000 } }));
 });
 afterAll(() => house.close());
 
@@ -184,7 +185,7 @@ describe('D07: browser-based authentication switched off', () => {
     await confirmFor(codes);
     const { refresh_token: token } = (await exchange(codes.device_code)).json;
     const waiting = await begin();
-    await house.reload((settings) => ({ ...settings, device: { enabled: false } }));
+    await house.reload((settings) => ({ ...settings, device: { ...settings.device, enabled: false } }));
     try {
       expect(await ask()).toMatchObject({ status: 400, json: { Error: 'invalid_client' } });
       expect(await exchange(waiting.device_code)).toMatchObject({
@@ -193,7 +194,7 @@ describe('D07: browser-based authentication switched off', () => {
       });
       expect((await house.refresh(String(token))).status).toBe(200);
     } finally {
-      await house.reload((settings) => ({ ...settings, device: {} }));
+      await house.reload((settings) => ({ ...settings, device: { ...settings.device, enabled: true } }));
     }
   });
 

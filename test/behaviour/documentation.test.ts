@@ -112,19 +112,18 @@ describe('the documentation holds together', () => {
   });
 
   test.each(PAGES)('%s: links lead somewhere', (page) => {
-    const broken = [...textOf(page).matchAll(/\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)/g)].flatMap(
-      ([, to = '']) => {
-        try {
-          const at = resolve(ROOT, dirname(page), to);
-          readdirSync(dirname(at));
-          if (/\.\w+$/.test(to)) readFileSync(at);
-          else readdirSync(at);
-          return [];
-        } catch {
-          return [to];
-        }
-      },
-    );
+    const prose = textOf(page).replace(/^```[\s\S]*?^```/gm, '');
+    const broken = [...prose.matchAll(/\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)/g)].flatMap(([, to = '']) => {
+      try {
+        const at = resolve(ROOT, dirname(page), to);
+        readdirSync(dirname(at));
+        if (/\.\w+$/.test(to)) readFileSync(at);
+        else readdirSync(at);
+        return [];
+      } catch {
+        return [to];
+      }
+    });
     expect(broken).toEqual([]);
   });
 });

@@ -92,7 +92,8 @@ test('S16 on a full disk writes say so, nothing acknowledged is lost, reads go o
     async () => (await codeOf(store.grants.create('after', aGrant(), LATER))) === 'fine',
   );
   await until('the probe sees that', async () => (await codeOf(store.probe())) === 'fine');
-  expect(store.recoveredAt()).toBe(NOW + 60);
+  // Only new records had failed: no refresh was kept from its answer, so no retry window opens again.
+  expect(store.recoveredAt()).toBe(0);
   await store.close();
 
   const again = await openOwner(path);
