@@ -18,6 +18,8 @@ export function answerClientError(
   socket: Duplex,
   running: ServerResponse | undefined,
 ): void {
+  // RFC 9112 §9.6: what follows a request that said close is not looked at, but that request is still owed its answer.
+  if (error.code === 'HPE_CLOSED_CONNECTION' && running !== undefined) return;
   const silent = error.code === 'ECONNRESET' || !socket.writable;
   if (silent || (running !== undefined && (running.headersSent || running.req.complete))) {
     socket.destroy();

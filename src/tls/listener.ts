@@ -212,12 +212,16 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     options.onCall(call);
   };
 
-  const unexpected = (request: IncomingMessage, response: ServerResponse): void => {
-    if (open.isEnding(request.socket)) return;
-    open.begin(request.socket, response);
-    response.once('close', () => open.end(request.socket, response));
-    refusePlainly(response, 417);
-  };
+  const refuseWith =
+    (status: number) =>
+    (request: IncomingMessage, response: ServerResponse): void => {
+      if (open.isEnding(request.socket)) return;
+      open.begin(request.socket, response);
+      response.once('close', () => open.end(request.socket, response));
+      refusePlainly(response, status);
+    };
+  const unexpected = refuseWith(417);
+  const otherVersion = refuseWith(505);
 
   const serveHttp1 = (asked: boolean): HttpServer => {
     const server = createHttpServer({
@@ -235,7 +239,11 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
       // Silence while a call is worked on is judged by whoever works on it.
       if (open.callOn(socket) === undefined || socket.writableLength > 0) socket.destroy();
     });
-    server.on('request', (request, response) => receive(asked, request, response));
+    server.on('request', (request, response) => {
+      // A request line may say HTTP/2.0 in the hands of this parser too; nobody may take it for what it says.
+      if (request.httpVersionMajor === 1) receive(asked, request, response);
+      else otherVersion(request, response);
+    });
     server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
       // Node takes everything that ends in 100-continue for it; RFC 9110 §10.1.1 knows one value.
       if (waitsForContinue(request)) receive(asked, request, response, { waits: true });
@@ -428,9 +436,10 @@ function misdirected({ response, id }: Call): void {
 }
 
 /** RFC 9110 §15.5.15, RFC 6585 §5: more than anybody needs. */
-function tooLong({ response, id, note }: Call, status: 414 | 431): void {
+function tooLong(call: Call, status: 414 | 431): void {
+  const { response, id } = call;
   response.shouldKeepAlive = false;
-  note({ decision: 'refused', reason: status === 414 ? 'target_too_long' : 'head_too_large' });
+  call.note({ decision: 'refused', reason: status === 414 ? 'target_too_long' : 'head_too_large' });
   sendJson(response, {
     status,
     body: {
