@@ -1,0 +1,241 @@
+import { createHash } from 'node:crypto';
+import { describe, expect, test } from 'vitest';
+import { attackHouse } from '../support/attack-house.ts';
+import {
+  BODIED_METHODS,
+  BROKEN_CHUNKS,
+  CHUNKED,
+  chunk,
+  END,
+  type Message,
+  REFUSED_HEADS,
+  SMUGGLED,
+} from '../support/framing-cases.ts';
+import { ALICE } from '../support/house.ts';
+import { type RawClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
+import { ok, valuesOf } from '../support/recording-upstream.ts';
+import { until } from '../support/serve-process.ts';
+
+/** Rows H01–H26 and H30–H32, through TLS, listener, admission and forwarder. H27, H28: HTTP/2. H33: upstreams. */
+const attack = attackHouse();
+
+const POST: Message = { line: 'POST /files/1 HTTP/1.1' };
+const GET: Message = { line: 'GET /files/1 HTTP/1.1' };
+const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n';
+
+async function onConnection<T>(run: (client: RawClient) => Promise<T>): Promise<T> {
+  const client = await attack.client();
+  try {
+    return await run(client);
+  } finally {
+    client.destroy();
+  }
+}
+
+describe('a head that could be read in two ways is refused', () => {
+  for (const [name, { statuses, inputs }] of Object.entries(REFUSED_HEADS))
+    test(name, async () => {
+      for (const input of inputs(attack.token)) await attack.refused(statuses, input);
+    });
+
+  test('H22 CONNECT opens no tunnel', () =>
+    attack.refused([405], attack.write({ line: 'CONNECT a:443 HTTP/1.1' })));
+});
+
+describe('a chunked body that breaks off', () => {
+  for (const [what, body] of Object.entries(BROKEN_CHUNKS))
+    test(`H14 ${what}: refused, and the upstream’s connection is not used again`, async () => {
+      const head = attack.write({ ...POST, headers: [CHUNKED] });
+      // Together with its head; and when the upstream has the head already.
+      for (const together of [true, false])
+        await onConnection(async (client) => {
+          attack.upstream.reset();
+          client.send(head + chunk('good') + (together ? body + END : ''));
+          if (!together) {
+            await until('the upstream has the beginning', () => attack.upstream.bytes().includes('good'));
+            client.send(body + END);
+          }
+          const text = await client.closed();
+          expect([together, readAnswer(text).status]).toEqual([together, 400]);
+          expect(attack.upstream.requests).toEqual([]);
+          // On a connection with half a chunk on it, the next request would be read as the rest of the chunk.
+          await attack.stands();
+        });
+    });
+
+  test('H15 a chunk extension is legal, and ends here', async () => {
+    const body = `2;a=b\r\nab\r\n0;c="d"\r\n\r\n`;
+    attack.upstream.reset();
+    expect((await attack.ask({ ...POST, headers: [CHUNKED], body })).status).toBe(200);
+    expect(attack.upstream.requests.map(({ body: got }) => got)).toEqual(['ab']);
+    expect(attack.upstream.bytes()).not.toMatch(/a=b|c="d"/);
+    await attack.stands();
+  });
+
+  test('H16 a chunk extension of 20 KB', async () => {
+    attack.upstream.reset();
+    const body = `2;${'a'.repeat(20_000)}\r\nab\r\n${END}`;
+    const { status } = await attack.send(attack.write({ ...POST, headers: [CHUNKED], body }), {
+      untilClosed: true,
+    });
+    expect([400, 413]).toContain(status);
+    expect(attack.upstream.requests).toEqual([]);
+    await attack.stands();
+  });
+
+  test('H17 a trailer does not reach the upstream', async () => {
+    attack.upstream.reset();
+    const trailers = 'X-Gatehouse-Identity: evil\r\nX-Forwarded-User: evil\r\n';
+    const headers = [CHUNKED, 'Trailer: X-Gatehouse-Identity'];
+    const body = `${chunk('abc')}0\r\n${trailers}\r\n`;
+    expect((await attack.ask({ ...POST, headers, body })).status).toBe(200);
+    const [seen] = attack.upstream.requests;
+    expect([seen?.body, seen?.trailers, valuesOf(seen, 'x-forwarded-user')]).toEqual(['abc', [], [ALICE]]);
+    expect(attack.upstream.bytes()).not.toMatch(/evil|trailer/i);
+    await attack.stands();
+  });
+});
+
+describe('several requests on one connection', () => {
+  const statuses = (text: string): string[] => text.match(/HTTP\/1\.1 \d+/g) ?? [];
+
+  test('H18 a request without a token gains nothing by coming behind one that has it', async () => {
+    attack.upstream.reset();
+    await onConnection(async (client) => {
+      client.send(attack.write(GET) + attack.write({ line: 'GET /files/2 HTTP/1.1', token: null }));
+      const text = await client.until((all) => all.includes('"request_id"'));
+      expect(statuses(text)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 401']);
+    });
+    expect(attack.upstream.requests.map(({ target }) => target)).toEqual(['/files/1']);
+    await attack.stands();
+  });
+
+  test('H19 behind a request that is refused as malformed nothing is run', async () => {
+    const good = attack.write({ line: 'GET /files/2 HTTP/1.1' });
+    const malformed = Object.values(REFUSED_HEADS)
+      .flatMap(({ inputs }) => inputs(attack.token))
+      .concat(attack.write({ line: 'GET /a/../b HTTP/1.1' }));
+    for (const first of malformed) {
+      attack.upstream.reset();
+      const { head, body } = await attack.send(first + good, { untilClosed: true });
+      expect([first, statuses(head + body).length]).toEqual([first, 1]);
+      expect([first, attack.upstream.bytes()]).toEqual([first, '']);
+    }
+    await attack.stands();
+  });
+
+  test('H26 a GET with a body is framed right, and so is the request after it', async () => {
+    attack.upstream.reset();
+    await onConnection(async (client) => {
+      client.send(attack.write({ ...GET, headers: ['Content-Length: 3'], body: 'abc' }));
+      const first = await client.until((text) => wholeAnswer(text));
+      client.send(attack.write({ line: 'GET /files/2 HTTP/1.1' }));
+      await client.until((text) => wholeAnswer(text.slice(first.length)));
+    });
+    expect(attack.upstream.requests.map(({ target, body }) => [target, body])).toEqual([
+      ['/files/1', 'abc'],
+      ['/files/2', ''],
+    ]);
+    await attack.stands();
+  });
+});
+
+describe('expectations and upgrades', () => {
+  test('H20 100 Continue is said only after authorisation', async () => {
+    attack.upstream.reset();
+    const waiting = { ...POST, headers: ['Expect: 100-continue', 'Content-Length: 5'] };
+    await onConnection(async (client) => {
+      client.send(attack.write(waiting));
+      expect(await client.until((text) => text.includes('\r\n\r\n'))).toBe(CONTINUE);
+      client.send('hello');
+      const text = await client.until((all) => wholeAnswer(all.slice(CONTINUE.length)));
+      expect(readAnswer(text.slice(CONTINUE.length)).status).toBe(200);
+    });
+    expect(attack.upstream.requests.map(({ body }) => body)).toEqual(['hello']);
+    await attack.stands();
+    for (const token of ['forged', null]) await attack.refused([401], attack.write({ ...waiting, token }));
+  });
+
+  test('H32 an expectation changes nothing about who is calling', async () => {
+    attack.upstream.reset();
+    const spoofed = ['X-Gatehouse-Identity: evil', 'X-Forwarded-User: evil', 'X_Forwarded_User: evil'];
+    const headers = ['Expect: 100-continue', 'Content-Length: 2', ...spoofed];
+    await onConnection(async (client) => {
+      client.send(attack.write({ ...POST, headers, body: 'ok' }));
+      await client.until((text) => wholeAnswer(text.slice(CONTINUE.length)));
+    });
+    expect(valuesOf(attack.upstream.requests[0], 'x-forwarded-user')).toEqual([ALICE]);
+    expect(attack.upstream.bytes()).not.toMatch(/evil|expect/i);
+    await attack.stands();
+  });
+
+  test('H23 an upgrade to h2c is not passed on', async () => {
+    attack.upstream.reset();
+    const headers = ['Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: AAMAAABk'];
+    expect((await attack.ask({ ...GET, headers })).status).toBe(200);
+    expect(attack.upstream.requests).toHaveLength(1);
+    expect(attack.upstream.bytes()).not.toMatch(/upgrade|h2c|http2-settings/i);
+    await attack.stands();
+  });
+
+  const KEY = 'dGhlIHNhbXBsZSBub25jZQ==';
+  const handshake: Message = {
+    line: 'GET /socket HTTP/1.1',
+    headers: [
+      'Connection: Upgrade',
+      'Upgrade: websocket',
+      `Sec-WebSocket-Key: ${KEY}`,
+      'Sec-WebSocket-Version: 13',
+    ],
+  };
+
+  test('H24 a handshake where no WebSocket is allowed, or without a token, is refused', async () => {
+    await attack.refused([403], attack.write({ ...handshake, line: 'GET /files/1 HTTP/1.1' }));
+    await attack.refused([401], attack.write({ ...handshake, token: null }));
+  });
+
+  test('H25 what comes right after a handshake reaches the upstream only after its 101', async () => {
+    attack.upstream.reset();
+    attack.upstream.reply(() => {});
+    await onConnection(async (client) => {
+      client.send(`${attack.write(handshake)}EARLY${SMUGGLED}`);
+      await until('the handshake is upstream', () => attack.upstream.requests.length === 1);
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      expect(attack.upstream.bytes()).not.toMatch(/EARLY|admin/);
+      const accept = createHash('sha1').update(`${KEY}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64');
+      attack.upstream.answer(
+        `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ${accept}\r\n\r\n`,
+      );
+      await until('the bytes are upstream', () => attack.upstream.bytes().includes(`EARLY${SMUGGLED}`));
+    });
+    await attack.stands();
+  });
+
+  test('H25 where the upstream declines, what came after the handshake reaches nobody', async () => {
+    attack.upstream.reset();
+    attack.upstream.reply(ok);
+    const { status } = await attack.send(attack.write(handshake) + SMUGGLED, { untilClosed: true });
+    expect(status).toBe(200);
+    expect(attack.upstream.requests.map(({ target }) => target)).toEqual(['/socket']);
+    expect(attack.upstream.bytes()).not.toContain('/admin');
+    await attack.stands();
+  });
+});
+
+describe('a request with a request in its body is one request', () => {
+  for (const [id, method] of BODIED_METHODS)
+    test(`${id} ${method}`, async () => {
+      for (const { headers, body } of [
+        { headers: [CHUNKED], body: `${chunk(SMUGGLED)}${END}` },
+        { headers: [`Content-Length: ${SMUGGLED.length}`], body: SMUGGLED },
+      ]) {
+        attack.upstream.reset();
+        const { status } = await attack.ask({ line: `${method} /files/1 HTTP/1.1`, headers, body });
+        expect(status).toBe(200);
+        expect(attack.upstream.requests.map(({ target, body: got }) => [target, got])).toEqual([
+          ['/files/1', SMUGGLED],
+        ]);
+        await attack.stands();
+      }
+    });
+});
