@@ -28,6 +28,11 @@ export async function answerAuthsvc(service: Service, call: Call, rest: string):
     const allow = operation.head ? `${operation.method}, HEAD` : operation.method;
     return send(call, problem(405, 'invalid_request', `Use ${operation.method}.`, { allow }));
   }
+  // What ends a grant is always worth its time.
+  if (operation.name !== 'revoke' && service.isPressed?.() === true) {
+    call.note({ decision: 'failed', reason: 'overloaded' });
+    return send(call, temporary(operation, PRESSED_SECONDS));
+  }
   try {
     send(call, await perform(operation, service, call));
   } catch (error) {
@@ -95,16 +100,18 @@ function failed(operation: Operation, service: Service, call: Call, error: unkno
     ...errorFields(error),
   });
   call.note({ decision: 'failed', reason: known ? error.code : 'unexpected_error' });
-  const { status, code } = operation.fault;
-  return problem(
+  return temporary(operation, known ? error.retryAfter : 1);
+}
+
+const PRESSED_SECONDS = 2;
+
+const temporary = ({ fault: { status, code } }: Operation, retryAfter: number): Answer =>
+  problem(
     status,
     code,
     'The service has a temporary problem of its own. Nothing is wrong with your credentials; retry.',
-    {
-      'retry-after': String(known ? error.retryAfter : 1),
-    },
+    { 'retry-after': String(retryAfter) },
   );
-}
 
 const problem = (
   status: number,

@@ -17,6 +17,8 @@ export interface Service {
   readonly rates: Rates;
   /** The client certificate of this call: from its TLS connection, or from a front proxy that is believed. */
   readonly certificateOf: (call: Call) => CallCertificate | undefined;
+  /** This process does not keep up: what can wait is told to come again. Left out: it always does. */
+  readonly isPressed?: () => boolean;
 }
 
 export interface CallCertificate {

@@ -1,11 +1,12 @@
 import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
-import { loadSettings } from '../config/load.ts';
-import type { Settings } from '../config/schema.ts';
-import { openGateway } from '../gateway/gateway.ts';
+import { type Loaded, loadSettings } from '../config/load.ts';
+import { type DrainTerms, openGateway } from '../gateway/gateway.ts';
+import { guardLoop, type LoopGuard } from '../gateway/loop-guard.ts';
 import { createReloader } from '../gateway/reloader.ts';
 import { StartError } from '../gateway/start-error.ts';
-import { type FromWorker, openSupervisor, type ToWorker } from '../gateway/supervisor.ts';
+import { openSupervisor } from '../gateway/supervisor.ts';
+import type { FromWorker, ToWorker } from '../gateway/workers.ts';
 import { createLogger, errorFields, type Logger, stdoutSink } from '../observability/logger.ts';
 import { CONFIG_OPTIONS, type Command, type Context, EXIT } from './command.ts';
 import { selfCheck, thisRuntime } from './self-check.ts';
@@ -19,14 +20,15 @@ export const command: Command = {
   notes: [
     'SIGHUP reads the configuration and every file it names again; changed files are noticed without it.',
     'SIGTERM drains and ends; a second one ends at once.',
+    'SIGUSR2 replaces the workers one by one (listen.workers above 1); no request is lost over it.',
   ],
   async run(context) {
     const problems = selfCheck(thisRuntime(context.env, context.execArgv));
     if (problems.length > 0) return refuse(context, problems);
     try {
-      const loaded = await settingsFor(context);
+      const loaded = (cluster.isWorker && (await lastGood(context))) || (await settingsFor(context));
       if (typeof loaded === 'number') return loaded;
-      return await serve(context, loaded.settings, loaded.files);
+      return await serve(context, loaded);
     } finally {
       // A worker that could not start must end, so that the supervisor tries again: the line to it would keep it alive.
       if (cluster.isWorker) process.channel?.unref();
@@ -34,8 +36,29 @@ export const command: Command = {
   },
 };
 
+/** A worker that finds the file broken begins with what it said when it was sound, and follows it from there. */
+async function lastGood(context: Context): Promise<Loaded | undefined> {
+  const load = reloadable(context);
+  const onDisk = load();
+  if (onDisk.ok) return onDisk;
+  const text = await new Promise<string | undefined>((resolve) => {
+    const timer = setTimeout(() => resolve(undefined), ANSWER_MS);
+    process.once('message', (message: ToWorker) => {
+      clearTimeout(timer);
+      resolve(message.kind === 'settings' ? message.text : undefined);
+    });
+    tell({ kind: 'settings_wanted' });
+  });
+  const before = text === undefined ? undefined : load(text);
+  return before?.ok === true ? before : undefined;
+}
+
+const ANSWER_MS = 5_000;
+const tell = (message: FromWorker): void => void process.send?.(message);
+
 /** Runs until a signal ends it; tells the exit code. */
-export async function serve(context: Context, settings: Settings, files: readonly string[]): Promise<number> {
+export async function serve(context: Context, loaded: Loaded): Promise<number> {
+  const { settings } = loaded;
   outliveOutput();
   const sink = stdoutSink(process.stdout, (writes) => log.error('log_lines_lost', { writes }));
   const log = createLogger({
@@ -47,16 +70,17 @@ export async function serve(context: Context, settings: Settings, files: readonl
   const count = settings.listen.workers === 'auto' ? availableParallelism() : settings.listen.workers;
   // Node opens its debugger on this signal unless somebody listens: keys and tokens would lie open.
   process.on('SIGUSR1', () => log.warn('debugger_refused'));
-  endOnSurprise(log, () => sink.flush());
+  const surprise = endOnSurprise(log, () => sink.flush());
   try {
-    if (cluster.isWorker) await runWorker(context, settings, files, log, count, ended.resolve);
-    else if (count === 1) await runAlone(context, settings, files, log, ended.resolve);
-    else await runSupervisor(settings, log, count, ended.resolve);
+    const run = { context, loaded, log, surprise, end: ended.resolve };
+    if (cluster.isWorker) await runWorker(run, count);
+    else if (count === 1) await runAlone(run);
+    else await runSupervisor(run, count);
   } catch (error) {
     sink.flush();
     if (!(error instanceof StartError)) throw error;
     if (cluster.isWorker) {
-      process.send?.({ kind: 'cannot_start', problems: error.problems } satisfies FromWorker);
+      tell({ kind: 'cannot_start', problems: error.problems });
       return EXIT.configuration;
     }
     return refuse(context, error.problems);
@@ -74,28 +98,44 @@ function refuse(context: Context, problems: readonly string[]): number {
   return EXIT.configuration;
 }
 
-type End = (code: number) => void;
+interface Run {
+  readonly context: Context;
+  readonly loaded: Loaded;
+  readonly log: Logger;
+  readonly surprise: Surprise;
+  readonly end: (code: number) => void;
+}
 
 const reloadable = (context: Context) => {
   const file = context.option('config');
-  return () =>
+  return (text?: string) =>
     loadSettings({
       ...(file !== undefined && { file }),
+      ...(text !== undefined && { text }),
       env: context.env,
       overrides: context.options('set'),
       cwd: context.cwd,
     });
 };
 
-async function runAlone(
-  context: Context,
-  settings: Settings,
-  files: readonly string[],
-  log: Logger,
-  end: End,
-): Promise<void> {
-  const opening = openGateway({ settings, log });
-  const reloader = createReloader({ load: reloadable(context), gateway: opening, settings, files, log });
+const watchedLoop = (log: Logger, onChange?: (pressed: boolean) => void): LoopGuard =>
+  guardLoop({
+    onChange(pressed, delayMs) {
+      log.warn(pressed ? 'overloaded' : 'keeps_up_again', { delayMs });
+      onChange?.(pressed);
+    },
+  });
+
+async function runAlone({ context, loaded, log, surprise, end }: Run): Promise<void> {
+  const { settings, files } = loaded;
+  const opening = openGateway({ settings, log, loop: watchedLoop(log) });
+  const reloader = createReloader({
+    load: () => reloadable(context)(),
+    gateway: opening,
+    settings,
+    files,
+    log,
+  });
   const gateway = await opening;
   log.info('ready', {
     url: settings.publicUrl,
@@ -103,21 +143,24 @@ async function runAlone(
     adminPort: gateway.adminPort,
     pid: process.pid,
   });
-  process.on('SIGHUP', () => void reloader.reload('SIGHUP'));
-  onEnd(log, async () => {
+  const stop = async (terms?: DrainTerms): Promise<void> => {
     reloader.close();
-    await gateway.drain();
+    await gateway.drain(terms);
+  };
+  surprise.stopBy(stop);
+  process.on('SIGHUP', () => void reloader.reload('SIGHUP'));
+  process.on('SIGUSR2', () =>
+    log.warn('restart_refused', { note: 'there is one process and no workers; set listen.workers above 1' }),
+  );
+  onEnd(log, async () => {
+    await stop();
     end(EXIT.ok);
   });
 }
 
-async function runSupervisor(settings: Settings, log: Logger, workers: number, end: End): Promise<void> {
-  const supervisor = await openSupervisor({
-    settings,
-    workers,
-    log,
-    onHopeless: (problems) => log.error('worker_cannot_start', { problems }),
-  });
+async function runSupervisor({ loaded, log, surprise, end }: Run, workers: number): Promise<void> {
+  const { settings, text } = loaded;
+  const supervisor = await openSupervisor({ settings, text, workers, log });
   log.info('ready', {
     url: settings.publicUrl,
     port: supervisor.port,
@@ -125,40 +168,47 @@ async function runSupervisor(settings: Settings, log: Logger, workers: number, e
     pid: process.pid,
     workers: supervisor.pids().map(String),
   });
+  surprise.stopBy((terms) => supervisor.drain(terms));
   process.on('SIGHUP', () => supervisor.reload());
+  process.on('SIGUSR2', () => void supervisor.restartWorkers('SIGUSR2'));
   onEnd(log, async () => {
     await supervisor.drain();
     end(EXIT.ok);
   });
 }
 
-async function runWorker(
-  context: Context,
-  settings: Settings,
-  files: readonly string[],
-  log: Logger,
-  workers: number,
-  end: End,
-): Promise<void> {
+async function runWorker({ context, loaded, log, surprise, end }: Run, workers: number): Promise<void> {
+  const { settings, files } = loaded;
   // The supervisor says when to stop; a terminal sends its signals to the workers as well.
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
-  const opening = openGateway({ settings, log, role: 'worker', workers });
-  const reloader = createReloader({ load: reloadable(context), gateway: opening, settings, files, log });
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'] as const) process.on(signal, () => {});
+  const loop = watchedLoop(log, (pressed) => tell({ kind: 'pressed', pressed }));
+  const opening = openGateway({ settings, log, role: 'worker', workers, loop });
+  const reloader = createReloader({
+    load: () => reloadable(context)(),
+    gateway: opening,
+    settings,
+    files,
+    log,
+    onGood: ({ text }, needRestart) => tell({ kind: 'reloaded', text, needRestart }),
+  });
   const gateway = await opening;
-  const drain = async (): Promise<void> => {
+  const stop = async (terms?: DrainTerms): Promise<void> => {
     reloader.close();
-    await gateway.drain();
-    // Nothing more is expected from the supervisor, so the line to it no longer keeps this process alive.
-    process.channel?.unref();
-    end(EXIT.ok);
+    await gateway.drain(terms);
   };
+  surprise.stopBy(stop);
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'reload') void reloader.reload('SIGHUP');
-    else void drain();
+    if (message.kind !== 'drain') return;
+    void stop(message).then(() => {
+      // Nothing more is expected from the supervisor, so the line to it no longer keeps this process alive.
+      process.channel?.unref();
+      end(EXIT.ok);
+    });
   });
   // Without a supervisor nobody holds the store's lock.
   process.on('disconnect', () => process.exit(EXIT.internal));
-  process.send?.({ kind: 'ready', port: gateway.port } satisfies FromWorker);
+  tell({ kind: 'ready', port: gateway.port });
 }
 
 function onEnd(log: Logger, stop: () => Promise<void>): void {
@@ -180,13 +230,42 @@ function outliveOutput(): void {
     stream.removeAllListeners('error').on('error', () => {});
 }
 
-/** An error nobody expected: said, and ended. A process in an unknown state answers nobody; a supervisor starts it again. */
-function endOnSurprise(log: Logger, flush: () => void): void {
-  const end = (event: string) => (error: unknown) => {
-    log.error(event, errorFields(error));
+/** What to do when an error comes that nobody expected. */
+interface Surprise {
+  stopBy(stop: (terms: DrainTerms) => Promise<void>): void;
+}
+
+const LAST_SECONDS = 2;
+
+/**
+ * An error nobody expected: said, counted, and ended. A process in an unknown state takes nothing new; what runs may end
+ * within a moment, and a supervisor starts it again.
+ */
+function endOnSurprise(log: Logger, flush: () => void): Surprise {
+  let stop = async (_terms: DrainTerms): Promise<void> => {};
+  let count = 0;
+  const exit = (): void => {
     flush();
     process.exit(1);
   };
+  const leave = async (): Promise<void> => {
+    setTimeout(exit, (LAST_SECONDS + 1) * 1_000);
+    try {
+      await stop({ preStop: 0, drain: LAST_SECONDS });
+    } finally {
+      exit();
+    }
+  };
+  const end = (event: string) => (error: unknown) => {
+    count += 1;
+    log.error(event, { ...errorFields(error), count });
+    if (count === 1) void leave();
+  };
   process.on('uncaughtException', end('uncaught_exception'));
   process.on('unhandledRejection', end('unhandled_rejection'));
+  return {
+    stopBy: (how) => {
+      stop = how;
+    },
+  };
 }

@@ -21,6 +21,8 @@ export interface LoadRequest {
   /** `path=value`, stronger than everything else. */
   readonly overrides?: readonly string[];
   readonly cwd?: string;
+  /** What the file said when it was sound: read instead of what it says now. */
+  readonly text?: string;
 }
 
 interface Read {
@@ -32,6 +34,8 @@ interface Read {
 
 export interface Loaded extends Read {
   readonly ok: true;
+  /** The file as it was read; undefined when the configuration came in a variable. */
+  readonly text: string | undefined;
   readonly settings: Settings;
 }
 
@@ -75,7 +79,13 @@ export function loadSettings(request: LoadRequest): Loaded | Problems {
 
   const parsed = settingsSchema(source.folder).safeParse(draft.tree);
   if (parsed.success && draft.findings.length === 0)
-    return { ok: true, name: source.name, files: [...files, ...secretFiles], settings: parsed.data };
+    return {
+      ok: true,
+      name: source.name,
+      text: source.text,
+      files: [...files, ...secretFiles],
+      settings: parsed.data,
+    };
   if (parsed.success) return fail([], secretFiles);
 
   const { sound, unchecked } = salvage(source.folder, draft.tree);
@@ -86,7 +96,7 @@ export function loadSettings(request: LoadRequest): Loaded | Problems {
 }
 
 type Source =
-  | ({ readonly ok: true; readonly folder: string } & SourceName &
+  | ({ readonly ok: true; readonly folder: string; readonly text: string | undefined } & SourceName &
       Extract<ReturnType<typeof readYaml>, { ok: true }>)
   | ({ readonly ok: false; readonly problems: readonly Omit<Finding, 'path'>[] } & SourceName);
 
@@ -95,7 +105,7 @@ interface SourceName {
   readonly file?: string;
 }
 
-function readSource({ file, env, cwd = process.cwd() }: LoadRequest): Source {
+function readSource({ file, env, cwd = process.cwd(), text }: LoadRequest): Source {
   const { GATEHOUSE_CONFIG: fromEnv, GATEHOUSE_CONFIG_YAML: inEnv } = env;
   if (file === undefined && inEnv !== undefined) {
     const name = 'GATEHOUSE_CONFIG_YAML';
@@ -106,14 +116,14 @@ function readSource({ file, env, cwd = process.cwd() }: LoadRequest): Source {
         problems: [{ message: 'GATEHOUSE_CONFIG and GATEHOUSE_CONFIG_YAML are both set; unset one of them' }],
       };
     const yaml = readYaml(inEnv);
-    return yaml.ok ? { ...yaml, name, folder: cwd } : { ...yaml, name };
+    return yaml.ok ? { ...yaml, name, folder: cwd, text: undefined } : { ...yaml, name };
   }
   const path = resolve(cwd, file ?? (fromEnv || DEFAULT_FILE));
-  const read = readText(path);
+  const read = text === undefined ? readText(path) : { text };
   if ('problem' in read) return { ok: false, name: path, file: path, problems: [{ message: read.problem }] };
   const yaml = readYaml(read.text);
   return yaml.ok
-    ? { ...yaml, name: path, file: path, folder: dirname(path) }
+    ? { ...yaml, name: path, file: path, folder: dirname(path), text: read.text }
     : { ...yaml, name: path, file: path };
 }
 

@@ -14,6 +14,7 @@ import {
 import { ensureAdminToken } from './admin-token.ts';
 import { buildGeneration, type Generation } from './generation.ts';
 import { ensureKeyFile, keyWarnings } from './keys.ts';
+import type { LoopGuard } from './loop-guard.ts';
 import { createPermanent } from './permanent.ts';
 import { requestLog } from './request-log.ts';
 import { StartError } from './start-error.ts';
@@ -28,6 +29,14 @@ export interface GatewayOptions {
    */
   readonly role?: 'alone' | 'worker';
   readonly workers?: number;
+  /** Whether this process keeps up; left out, it is taken to. */
+  readonly loop?: Pick<LoopGuard, 'isPressed'>;
+}
+
+/** Seconds; what is left out is as configured. */
+export interface DrainTerms {
+  readonly preStop?: number | undefined;
+  readonly drain?: number | undefined;
 }
 
 /** A running gatehouse: opened, reloaded, drained, closed. */
@@ -36,10 +45,13 @@ export interface Gateway {
   readonly adminPort: number | undefined;
   readonly store: EmbeddedStore;
   readonly settings: () => Settings;
-  /** Moves to new settings; throws a `StartError` and stays as it was when they cannot be used. */
-  reload(settings: Settings): Promise<void>;
+  /**
+   * Moves to new settings; throws a `StartError` and stays as it was when they cannot be used. Tells which of the changed
+   * settings count only after a restart.
+   */
+  reload(settings: Settings): Promise<readonly string[]>;
   /** Says "not ready", goes on serving for the pre-stop time, lets running requests end, closes. */
-  drain(): Promise<void>;
+  drain(terms?: DrainTerms): Promise<void>;
   /** Closes at once. */
   close(): Promise<void>;
 }
@@ -47,7 +59,7 @@ export interface Gateway {
 const systemClock = (): number => Date.now() / 1_000;
 
 export async function openGateway(options: GatewayOptions): Promise<Gateway> {
-  const { settings, log, now = systemClock, role = 'alone', workers = 1 } = options;
+  const { settings, log, now = systemClock, role = 'alone', workers = 1, loop } = options;
   const store = await openStore(settings, log, now, role === 'alone' ? 'owner' : 'worker');
   const closing: (() => Promise<void>)[] = [() => store.close()];
   try {
@@ -55,7 +67,14 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       await ensureKeyFile(settings, store);
       ensureAdminToken(settings.admin.tokenFile);
     }
-    const permanent = createPermanent({ settings, store, log, now, workers });
+    const permanent = createPermanent({
+      settings,
+      store,
+      log,
+      now,
+      workers,
+      isPressed: () => loop?.isPressed() === true,
+    });
     closing.push(() => permanent.stop());
     let current = await buildGeneration(settings, permanent);
     const judgeStreams = (): void => {
@@ -86,7 +105,10 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       onDone: (call, end) => void (current.settings.log.requests && logRequest(call, end)),
     });
     closing.push(() => listener.close());
-    const admin = role === 'alone' ? await openAdminFor(settings, store, () => !ready) : undefined;
+    const admin =
+      role === 'alone'
+        ? await openAdminFor(settings, store, () => !ready, [keepsUp(() => loop?.isPressed() === true)])
+        : undefined;
     if (admin !== undefined) closing.push(() => admin.close());
     tellWarnings(current, log);
 
@@ -111,17 +133,20 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         current = built;
         before.retire();
         judgeStreams();
-        for (const setting of needsRestart(before.settings, next))
+        const waiting = needsRestart(before.settings, next);
+        for (const setting of waiting)
           log.warn('restart_needed', {
             setting,
             note: 'this setting is read at start; the old value stays in force',
           });
         tellWarnings(built, log);
         log.audit('configuration_changed', {});
+        return waiting;
       },
-      async drain() {
+      async drain(terms = {}) {
         ready = false;
-        const { preStop, drain } = current.settings.shutdown;
+        const { shutdown } = current.settings;
+        const { preStop = shutdown.preStop, drain = shutdown.drain } = terms;
         log.info('draining', { preStopSeconds: preStop, drainSeconds: drain });
         await new Promise((resolve) => setTimeout(resolve, preStop * 1_000));
         draining = true;
@@ -251,6 +276,14 @@ export async function openAdminFor(
     throw portProblem('admin', host, port, error);
   }
 }
+
+/** Row "event loop lag" of the failure policy: whoever balances the load should send it elsewhere for a moment. */
+export const keepsUp = (isPressed: () => boolean) => ({
+  name: 'event loop',
+  check: async () => {
+    if (isPressed()) throw new Error('does not keep up');
+  },
+});
 
 /** What the operating system says about a port, and the setting that changes it. */
 const PORT_PROBLEMS: Readonly<Record<string, (setting: string, address: string) => string>> = {

@@ -80,6 +80,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       verify: permanent.limiter('verify', rates.verify),
     },
     certificateOf: (call) => certificateOf(call, forwardedFrom.includes, forwardedHeader),
+    isPressed: permanent.isPressed,
   };
   const pages = createConfirmPages({
     desk,

@@ -20,6 +20,8 @@ export interface Permanent {
   readonly pace: PollPace;
   readonly waiting: WaitingRoom;
   readonly confirm: ConfirmMemory;
+  /** Does this process not keep up, so that new work of its own should wait? */
+  readonly isPressed: () => boolean;
   /** WebSockets and other long answers, whichever configuration they began under. */
   readonly streams: LiveStreams;
   /** Connections to upstreams, and what is known about their targets. */
@@ -37,11 +39,19 @@ export interface PermanentOptions {
   readonly now: () => Epoch;
   /** How many processes share the work: a limit on all of them is divided among them. */
   readonly workers: number;
+  readonly isPressed: () => boolean;
 }
 
 const GLOBAL_LIMITS: ReadonlySet<string> = new Set(['allCodeGuesses']);
 
-export function createPermanent({ settings, store, log, now, workers }: PermanentOptions): Permanent {
+export function createPermanent({
+  settings,
+  store,
+  log,
+  now,
+  workers,
+  isPressed,
+}: PermanentOptions): Permanent {
   const limiters = new Map<string, { readonly rate: string; readonly limit: RateLimit }>();
   const revocations = denyAtOnce({ log: store.revocations, now });
   const streams = liveStreams({ revocations, now, log });
@@ -59,6 +69,7 @@ export function createPermanent({ settings, store, log, now, workers }: Permanen
     log,
     now,
     startedAt: now(),
+    isPressed,
     pace: pollPace(),
     confirm: confirmMemory(now),
     waiting: waitingRoom({

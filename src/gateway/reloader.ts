@@ -13,6 +13,8 @@ export interface ReloaderOptions {
   readonly settings: Settings;
   readonly files: readonly string[];
   readonly log: Logger;
+  /** Another configuration is in force; these of its settings count only after a restart. */
+  readonly onGood?: (loaded: Loaded, needRestart: readonly string[]) => void;
 }
 
 export interface Reloader {
@@ -22,7 +24,7 @@ export interface Reloader {
 }
 
 /** Follows the configuration and every file it names. One reload at a time; asked for again meanwhile, one more follows. */
-export function createReloader({ load, gateway, settings, files, log }: ReloaderOptions): Reloader {
+export function createReloader({ load, gateway, settings, files, log, onGood }: ReloaderOptions): Reloader {
   let running: Promise<void> | undefined;
   let again = false;
 
@@ -36,8 +38,9 @@ export function createReloader({ load, gateway, settings, files, log }: Reloader
     // Also when it cannot be used: the file it lacks may be the next to change.
     watch.update(watchedFiles(loaded.settings, loaded.files));
     try {
-      await (await gateway).reload(loaded.settings);
+      const needRestart = await (await gateway).reload(loaded.settings);
       log.info('reloaded', { cause });
+      onGood?.(loaded, needRestart);
     } catch (error) {
       if (error instanceof StartError)
         log.error('reload_refused', {
