@@ -1,0 +1,126 @@
+import { type ClientHttp2Session, connect as connectHttp2, constants } from 'node:http2';
+import { Agent, request } from 'node:https';
+
+/**
+ * Clients that never stop asking, over HTTP/1.1 and HTTP/2, and take note of every request that was not answered well. They
+ * do what RFC 9113 §6.8 asks of a client (what was surely not begun is asked again elsewhere) and nothing beyond.
+ */
+export interface SteadyLoad {
+  readonly failures: readonly string[];
+  answered(): number;
+  /** Waits until so many more were answered. */
+  more(count: number, seconds?: number): Promise<void>;
+  stop(): Promise<void>;
+}
+
+export interface LoadOptions {
+  readonly port: number;
+  readonly ca: string;
+  readonly path: string;
+  readonly token?: string;
+  readonly http1?: number;
+  readonly http2?: number;
+  /** A new connection for each request of the HTTP/1.1 clients. */
+  readonly fresh?: boolean;
+  /** What is wrong with an answer; undefined when nothing is. */
+  readonly judge?: (answer: { readonly status: number; readonly body: string }) => string | undefined;
+}
+
+const isOk: NonNullable<LoadOptions['judge']> = ({ status, body }) =>
+  status === 200 ? undefined : `status ${status}: ${body.slice(0, 200)}`;
+
+export function steadyLoad(options: LoadOptions): SteadyLoad {
+  const { port, ca, path, token, http1 = 6, http2 = 2, fresh = false, judge = isOk } = options;
+  const failures: string[] = [];
+  let answered = 0;
+  let stopped = false;
+  const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
+  const note = (answer: { status: number; body: string }): void => {
+    answered += 1;
+    const wrong = judge(answer);
+    if (wrong !== undefined) failures.push(wrong);
+  };
+
+  const http1Client = async (): Promise<void> => {
+    const agent = new Agent({ keepAlive: !fresh, maxSockets: 1, ca });
+    while (!stopped)
+      await new Promise<void>((resolve) => {
+        const fail = (error: Error): void => {
+          failures.push(`HTTP/1.1: ${error.message}`);
+          resolve();
+        };
+        request({ host: '127.0.0.1', servername: 'localhost', port, path, agent, headers }, (response) => {
+          let body = '';
+          response.setEncoding('utf8').on('data', (part: string) => {
+            body += part;
+          });
+          response.on('error', fail).on('end', () => {
+            note({ status: response.statusCode ?? 0, body });
+            resolve();
+          });
+        })
+          .on('error', fail)
+          .end();
+      });
+    agent.destroy();
+  };
+
+  const http2Client = async (): Promise<void> => {
+    let session: ClientHttp2Session | undefined;
+    const open = (): ClientHttp2Session => {
+      if (session !== undefined && !session.closed && !session.destroyed) return session;
+      const made = connectHttp2(`https://localhost:${port}`, { ca });
+      made.on('error', (error) => failures.push(`HTTP/2 connection: ${error.message}`));
+      made.on('goaway', () => made.close());
+      session = made;
+      return made;
+    };
+    while (!stopped)
+      await new Promise<void>((resolve) => {
+        const stream = open().request({ ':path': path, ...headers });
+        let body = '';
+        let status = 0;
+        stream.setEncoding('utf8');
+        stream.on('response', (fields) => {
+          status = Number(fields[':status']);
+        });
+        stream.on('data', (part: string) => {
+          body += part;
+        });
+        stream.on('error', (error) => {
+          const notBegun =
+            status === 0 &&
+            (stream.rstCode === constants.NGHTTP2_REFUSED_STREAM || /GOAWAY/.test(error.message));
+          if (!notBegun) failures.push(`HTTP/2: ${error.message} (${stream.rstCode})`);
+        });
+        stream.on('close', () => {
+          if (stream.rstCode === 0 && status !== 0) note({ status, body });
+          resolve();
+        });
+        stream.end();
+      });
+    session?.close();
+  };
+
+  const running = [
+    ...Array.from({ length: http1 }, http1Client),
+    ...Array.from({ length: http2 }, http2Client),
+  ];
+  return {
+    failures,
+    answered: () => answered,
+    async more(count, seconds = 30) {
+      const wanted = answered + count;
+      const end = performance.now() + seconds * 1_000;
+      while (answered < wanted) {
+        if (performance.now() > end)
+          throw new Error(`only ${answered} of ${wanted} answers in ${seconds} s; ${failures.slice(0, 3)}`);
+        await new Promise((resolve) => setTimeout(resolve, 10));
+      }
+    },
+    async stop() {
+      stopped = true;
+      await Promise.all(running);
+    },
+  };
+}
