@@ -1,6 +1,6 @@
 /**
  * What gatehouse is compared with: node:https with http-proxy-3 behind it and a keep-alive agent to the upstream.
- * No tokens, no rules, no log.
+ * No tokens, no rules, no forwarded headers, no log.
  *
  *   node http-proxy-peer.ts <folder> <upstream port>      prints its port
  */
@@ -15,7 +15,6 @@ const [folder = '', upstreamPort = ''] = process.argv.slice(2);
 const proxy = new ProxyServer({
   target: `http://127.0.0.1:${upstreamPort}`,
   agent: new Agent({ keepAlive: true, maxSockets: 128 }),
-  xfwd: true,
 });
 proxy.on('error', (_error, _request, response) => void response?.destroy());
 

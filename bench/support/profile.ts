@@ -61,7 +61,7 @@ const placeOf = (url: string, root: string): string =>
 
 /** A package, a folder of ours, or a module of Node. */
 const partOf = (place: string): string =>
-  /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(place)?.[1] ??
+  /(?:^|\/)node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(place)?.[1] ??
   /^(node:[^/]+)/.exec(place)?.[1] ??
   place.split('/').slice(0, -1).join('/');
 
