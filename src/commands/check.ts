@@ -58,7 +58,7 @@ const checkUpstreamFiles: Check = async ({ upstreams }) => {
 };
 
 /** Things that work and that somebody would want to know. */
-const checkIntentions: Check = async ({ integrations, routes, upstreams, tokens }) => {
+const checkIntentions: Check = async ({ certificates, integrations, routes, upstreams, tokens }) => {
   const used = new Set(routes.map(({ upstream }) => upstream));
   const warnings = [
     ...integrations.flatMap(({ access }, index) =>
@@ -71,6 +71,11 @@ const checkIntentions: Check = async ({ integrations, routes, upstreams, tokens 
         ? [`routes[${index}].reportOnly: ${path} refuses nobody; those it would refuse pass and are logged`]
         : [],
     ),
+    ...(certificates.forwardedFrom.some && certificates.forwardedHeader === undefined
+      ? [
+          'certificates.forwardedHeader: is not set, so any known certificate header of the peers in certificates.forwardedFrom is believed; name the one they write',
+        ]
+      : []),
     ...(routes.length === 0 ? ['routes: there are none, so every request is denied'] : []),
     ...Object.keys(upstreams).flatMap((name) =>
       used.has(name) ? [] : [`upstreams.${name}: no route forwards to it`],

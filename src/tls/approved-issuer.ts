@@ -41,6 +41,8 @@ export function approveIssuer({ certificate, ...rest }: IssuerDescription): Appr
   if (facts.keyUsage !== undefined && !facts.keyUsage.has(KEY_USAGE.keyCertSign))
     throw new Error('may not sign certificates (key usage)');
   if (weakness !== undefined) throw new Error(`has ${weakness}`);
+  // Nobody holds the names against them here, so such an issuer would be believed more than it was meant to be.
+  if (facts.constrainsNames) throw new Error('carries name constraints, which are not applied here');
   const unknown = facts.unknownCritical.filter((oid) => !HARMLESS.has(oid));
   if (unknown.length > 0)
     throw new Error(`carries critical extensions that are not understood: ${unknown.join(', ')}`);

@@ -43,6 +43,8 @@ export interface CertificateFacts {
   readonly pathLength: number | undefined;
   /** Critical extensions beyond those read here. */
   readonly unknownCritical: readonly string[];
+  /** Limits the names it may write (RFC 5280 §4.2.1.10). */
+  readonly constrainsNames: boolean;
 }
 
 export const KEY_USAGE = { digitalSignature: 0, keyCertSign: 5, crlSign: 6 } as const;
@@ -57,6 +59,7 @@ const EXTENSION = {
   basicConstraints: '2.5.29.19',
   extendedKeyUsage: '2.5.29.37',
 } as const;
+const NAME_CONSTRAINTS = '2.5.29.30';
 const READ_HERE: ReadonlySet<string> = new Set(Object.values(EXTENSION));
 const MAX_CERTIFICATE_BYTES = 65_536;
 
@@ -110,6 +113,7 @@ export function readCertificate(bytes: Uint8Array): CertificateFacts {
     unknownCritical: [...extensions]
       .filter(([oid, { critical }]) => critical && !READ_HERE.has(oid))
       .map(([oid]) => oid),
+    constrainsNames: extensions.has(NAME_CONSTRAINTS),
   };
 }
 

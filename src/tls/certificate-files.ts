@@ -63,6 +63,7 @@ export function loadCertificateFiles(names: CertificateFileNames, now: Epoch): C
   const issuers = names.issuers.flatMap(
     (issuer) => attempt(issuer.file, () => loadIssuers(issuer, now)) ?? [],
   );
+  problems.push(...sameKeyTwice(issuers));
   const lists = names.crls.flatMap(
     (file) => attempt(file, () => readRevocationFile(file, readWhole(file), issuers)) ?? [],
   );
@@ -79,6 +80,20 @@ export function loadCertificateFiles(names: CertificateFileNames, now: Epoch): C
     ...crls.warnings(now),
   ];
   return { ...(server !== undefined && { server }), issuers, crls, warnings };
+}
+
+/** By its key alone nobody could tell which of the two entries a certificate belongs to. */
+function sameKeyTwice(issuers: readonly ApprovedIssuer[]): string[] {
+  const known = new Map<string, ApprovedIssuer>();
+  return issuers.flatMap((issuer) => {
+    const other = known.get(issuer.keyFingerprint) ?? issuer;
+    known.set(issuer.keyFingerprint, other);
+    return other.directory === issuer.directory && other.identityFrom === issuer.identityFrom
+      ? []
+      : [
+          `certificates.issuers: "${other.name}" and "${issuer.name}" have the same key and look names up in different ways`,
+        ];
+  });
 }
 
 const nearEnd = (file: string, notAfter: Epoch, now: Epoch): string[] =>

@@ -107,3 +107,28 @@ test('what ends within 30 days, and a list that has run out, are warnings', () =
     expect.stringMatching(/stale\.crl: the revocation list of ca\.pem ran out on /),
   ]);
 });
+
+test('an issuer whose names are constrained is refused, also when the extension is not critical', async () => {
+  // permittedSubtrees: dNSName example.test
+  const value = Buffer.from('3012a010300e820c6578616d706c652e74657374', 'hex');
+  for (const critical of [true, false]) {
+    const limited = await makeCa({ extensions: [{ oid: '2.5.29.30', critical, value }] });
+    const written = writePki(folder, { 'limited.pem': limited.pem });
+    paths = { ...paths, ...written };
+    expect(problems({ issuers: ['limited.pem'] })).toEqual([
+      `${path('limited.pem')}: carries name constraints, which are not applied here`,
+    ]);
+  }
+});
+
+test('one key under two entries that look names up in different ways is a problem', () => {
+  const entries = (second: object) => ({
+    issuers: [issuer('ca.pem', 'one'), { ...issuer('ca.der', 'two'), ...second }],
+    crls: [],
+  });
+  for (const second of [{ directory: 'workloads' }, { identityFrom: 'email' as const }])
+    expect(() => loadCertificateFiles(entries(second), nowSeconds())).toThrow(
+      'certificates.issuers: "one" and "two" have the same key and look names up in different ways',
+    );
+  expect(loadCertificateFiles(entries({}), nowSeconds()).issuers).toHaveLength(2);
+});

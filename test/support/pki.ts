@@ -49,6 +49,7 @@ export interface CaOptions {
   /** False leaves the CA bit out. */
   readonly ca?: boolean;
   readonly keyUsage?: number;
+  readonly extensions?: readonly RawExtension[];
 }
 
 export interface LeafOptions {
@@ -189,6 +190,9 @@ export async function makeCa(options: CaOptions = {}): Promise<Certified> {
         true,
       ),
       await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
+      ...(options.extensions ?? []).map(
+        ({ oid, critical = false, value }) => new x509.Extension(oid, critical, new Uint8Array(value)),
+      ),
     ],
   });
   return certified(certificate, keys);
