@@ -143,19 +143,16 @@ async function runAlone({ context, loaded, log, surprise, end }: Run): Promise<v
     adminPort: gateway.adminPort,
     pid: process.pid,
   });
-  const stop = async (terms?: DrainTerms): Promise<void> => {
+  const stop = (terms?: DrainTerms): Promise<boolean> => {
     reloader.close();
-    await gateway.drain(terms);
+    return gateway.drain(terms);
   };
   surprise.stopBy(stop);
   process.on('SIGHUP', () => void reloader.reload('SIGHUP'));
   process.on('SIGUSR2', () =>
     log.warn('restart_refused', { note: 'there is one process and no workers; set listen.workers above 1' }),
   );
-  onEnd(log, async () => {
-    await stop();
-    end(EXIT.ok);
-  });
+  onEnd(log, async () => end(codeFor(await stop())));
 }
 
 async function runSupervisor({ loaded, log, surprise, end }: Run, workers: number): Promise<void> {
@@ -171,10 +168,7 @@ async function runSupervisor({ loaded, log, surprise, end }: Run, workers: numbe
   surprise.stopBy((terms) => supervisor.drain(terms));
   process.on('SIGHUP', () => supervisor.reload());
   process.on('SIGUSR2', () => void supervisor.restartWorkers('SIGUSR2'));
-  onEnd(log, async () => {
-    await supervisor.drain();
-    end(EXIT.ok);
-  });
+  onEnd(log, async () => end(codeFor(await supervisor.drain())));
 }
 
 async function runWorker({ context, loaded, log, surprise, end }: Run, workers: number): Promise<void> {
@@ -192,18 +186,18 @@ async function runWorker({ context, loaded, log, surprise, end }: Run, workers: 
     onGood: ({ text }, needRestart) => tell({ kind: 'reloaded', text, needRestart }),
   });
   const gateway = await opening;
-  const stop = async (terms?: DrainTerms): Promise<void> => {
+  const stop = (terms?: DrainTerms): Promise<boolean> => {
     reloader.close();
-    await gateway.drain(terms);
+    return gateway.drain(terms);
   };
   surprise.stopBy(stop);
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'reload') void reloader.reload('SIGHUP');
     if (message.kind !== 'drain') return;
-    void stop(message).then(() => {
+    void stop(message).then((gentle) => {
       // Nothing more is expected from the supervisor, so the line to it no longer keeps this process alive.
       process.channel?.unref();
-      end(EXIT.ok);
+      end(codeFor(gentle));
     });
   });
   // Without a supervisor nobody holds the store's lock.
@@ -211,11 +205,15 @@ async function runWorker({ context, loaded, log, surprise, end }: Run, workers: 
   tell({ kind: 'ready', port: gateway.port });
 }
 
+/** Requests that were cut off are worth a code that somebody notices. */
+const codeFor = (gentle: boolean): number => (gentle ? EXIT.ok : CUT_OFF);
+const CUT_OFF = 1;
+
 function onEnd(log: Logger, stop: () => Promise<void>): void {
   let ending = false;
   for (const signal of ['SIGTERM', 'SIGINT'] as const)
     process.on(signal, () => {
-      if (ending) process.exit(1);
+      if (ending) process.exit(CUT_OFF);
       ending = true;
       stop().catch((error: unknown) => {
         log.error('stop_failed', errorFields(error));
@@ -232,7 +230,7 @@ function outliveOutput(): void {
 
 /** What to do when an error comes that nobody expected. */
 interface Surprise {
-  stopBy(stop: (terms: DrainTerms) => Promise<void>): void;
+  stopBy(stop: (terms: DrainTerms) => Promise<unknown>): void;
 }
 
 const LAST_SECONDS = 2;
@@ -242,7 +240,7 @@ const LAST_SECONDS = 2;
  * within a moment, and a supervisor starts it again.
  */
 function endOnSurprise(log: Logger, flush: () => void): Surprise {
-  let stop = async (_terms: DrainTerms): Promise<void> => {};
+  let stop = async (_terms: DrainTerms): Promise<unknown> => undefined;
   let count = 0;
   const exit = (): void => {
     flush();

@@ -50,8 +50,11 @@ export interface Gateway {
    * settings count only after a restart.
    */
   reload(settings: Settings): Promise<readonly string[]>;
-  /** Says "not ready", goes on serving for the pre-stop time, lets running requests end, closes. */
-  drain(terms?: DrainTerms): Promise<void>;
+  /**
+   * Says "not ready", goes on serving for the pre-stop time, lets running requests end, closes. True: all ended by
+   * themselves, and none was cut off.
+   */
+  drain(terms?: DrainTerms): Promise<boolean>;
   /** Closes at once. */
   close(): Promise<void>;
 }
@@ -151,8 +154,9 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         await new Promise((resolve) => setTimeout(resolve, preStop * 1_000));
         draining = true;
         permanent.streams.goAway();
-        await listener.drain(drain);
+        const gentle = await listener.drain(drain);
         await close();
+        return gentle;
       },
       close,
     };

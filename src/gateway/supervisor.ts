@@ -16,8 +16,8 @@ export interface Supervisor {
   reload(): void;
   /** Replaces the workers one by one, each by one that serves already. */
   restartWorkers(cause: string): Promise<void>;
-  /** Ends the workers gently, then the store. */
-  drain(terms?: DrainTerms): Promise<void>;
+  /** Ends the workers gently, then the store. True: all ended by themselves. */
+  drain(terms?: DrainTerms): Promise<boolean>;
 }
 
 export interface SupervisorOptions {
@@ -79,9 +79,10 @@ async function openWithStore(
     async drain(terms = {}) {
       draining = true;
       const { preStop = settings.shutdown.preStop, drain = settings.shutdown.drain } = terms;
-      await crew.end({ preStop, drain }, preStop + drain + MARGIN_SECONDS);
+      const gentle = await crew.end({ preStop, drain }, preStop + drain + MARGIN_SECONDS);
       await admin.close();
       await store.close();
+      return gentle;
     },
   };
 }

@@ -37,8 +37,8 @@ export interface Crew {
   tellAll(message: ToWorker): void;
   /** One by one, each by one that serves already. One that cannot be replaced stays, and so do those after it. */
   replaceAll(cause: string): Promise<void>;
-  /** All of them; what has not ended within this time is killed. */
-  end(terms: DrainTerms, withinSeconds: number): Promise<void>;
+  /** All of them; what has not ended within this time is killed. True: each ended well. */
+  end(terms: DrainTerms, withinSeconds: number): Promise<boolean>;
   kill(): void;
 }
 
@@ -209,12 +209,13 @@ export function manCrew({ fork, count, text, shutdown, log }: CrewOptions): Crew
     async end(terms, withinSeconds) {
       ending = true;
       const ends = [...workers].map(
-        (worker) => new Promise<void>((resolve) => worker.once('exit', () => resolve())),
+        (worker) => new Promise<boolean>((resolve) => worker.once('exit', (code) => resolve(code === 0))),
       );
       for (const worker of workers) tell(worker, { kind: 'drain', ...terms });
       const cut = setTimeout(kill, withinSeconds * 1_000);
-      await Promise.all(ends);
+      const well = await Promise.all(ends);
       clearTimeout(cut);
+      return well.every(Boolean);
     },
     kill,
   };
