@@ -27,9 +27,12 @@ export function answerJwks(keyring: Keyring, call: Call, now: Epoch): void {
     return now < retireAt;
   });
   call.note({ decision: 'allowed' });
-  sendJson(call.response, {
-    status: 200,
-    body: { keys },
-    headers: { 'content-type': 'application/jwk-set+json', 'cache-control': CACHE, pragma: '' },
+  const text = JSON.stringify({ keys });
+  call.response.writeHead(200, {
+    'content-type': 'application/jwk-set+json',
+    'content-length': Buffer.byteLength(text),
+    'cache-control': CACHE,
+    'x-content-type-options': 'nosniff',
   });
+  call.response.end(method === 'HEAD' ? undefined : text);
 }

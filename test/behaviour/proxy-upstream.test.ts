@@ -293,6 +293,43 @@ describe('whoever leaves ends the other side', () => {
   });
 });
 
+describe('what takes long is not cut off while it moves', () => {
+  test('a stream of events, longer than every timeout, arrives event by event', async () => {
+    upstream.reply((socket) => {
+      begin(socket, 'Content-Type: text/event-stream');
+      let count = 0;
+      const timer = setInterval(() => {
+        socket.write(`data: ${count++}\n\n`);
+        if (count < 12) return;
+        clearInterval(timer);
+        socket.end();
+      }, 300);
+    });
+    const client = await rawClient(gate.port);
+    const start = performance.now();
+    client.send(get('/files/events'));
+    await client.until((text) => text.includes('data: 0'));
+    expect(performance.now() - start).toBeLessThan(900);
+    const text = await client.until((all) => wholeAnswer(all), 10_000);
+    expect(text.match(/data: /g)).toHaveLength(12);
+    expect(performance.now() - start).toBeGreaterThan(3_000);
+    client.destroy();
+  });
+
+  test('an upload in small parts, longer than every timeout, arrives whole', async () => {
+    const client = await rawClient(gate.port);
+    client.send('POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 12\r\n\r\n');
+    for (let count = 0; count < 12; count += 1) {
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      client.send('x');
+    }
+    const text = await client.until((all) => wholeAnswer(all));
+    expect(text).toMatch(/^HTTP\/1\.1 200/);
+    expect(upstream.requests.at(-1)?.body).toBe('x'.repeat(12));
+    client.destroy();
+  });
+});
+
 describe('where requests go', () => {
   test('an upstream may be a socket file', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'gatehouse-'));

@@ -43,7 +43,7 @@ async function secureUpstream(own: Certified, options: TlsOptions = {}) {
     socket.on('error', () => {}).on('close', () => sockets.delete(socket));
     socket.on('data', (part: Buffer) => {
       if (!part.includes('\r\n\r\n')) return;
-      const seen = String(socket.getPeerX509Certificate()?.subject ?? 'nobody');
+      const seen = socket.getPeerX509Certificate()?.subject ?? 'nobody';
       socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${seen.length}\r\n\r\n${seen}`);
     });
   });
