@@ -10,16 +10,19 @@ import { copyFileSync, globSync, mkdirSync, writeFileSync } from 'node:fs';
 import { arch, availableParallelism, cpus, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { asContender, type Contender, caseOf, errandOf, startContenders } from './support/contenders.ts';
 import { type BenchFolder, makeBenchFolder } from './support/folder.ts';
-import { ALGORITHMS, makeForeignTokens } from './support/foreign-tokens.ts';
-import * as fronts from './support/fronts.ts';
+import { makeForeignTokens } from './support/foreign-tokens.ts';
+import type { Stage } from './support/fronts.ts';
 import { type House, type HouseOptions, openHouse } from './support/house.ts';
 import { loadAverage } from './support/linux.ts';
+import { startUpstream, upstreamFile } from './support/nginx.ts';
 import { costsOf, writeCosts } from './support/profile.ts';
-import { type Figure, figure, isMet, median, table } from './support/report.ts';
+import { type Figure, figure, isMet, table } from './support/report.ts';
 import { type Case, type Patience, takeRounds } from './support/rounds.ts';
-import { buildGo, findTools } from './support/tools.ts';
-import { type Bed, type Errand, run, type Sample, speaksH2 } from './support/wrk.ts';
+import { type Row, rowTable } from './support/rows.ts';
+import { findTools } from './support/tools.ts';
+import { type Bed, run, type Sample, speaksH2 } from './support/wrk.ts';
 
 const { values: given } = parseArgs({
   options: {
@@ -42,6 +45,9 @@ const COLD = quick ? 4_000 : 12_000;
 const WARM_UP_SECONDS = quick ? 4 : 12;
 /** With think time: enough for the server to have something to do, and not so many that requests queue. */
 const PACED_PER_SECOND = 1_500;
+/** Those that also carry large bodies, POST requests and HTTP/2. */
+const FEW = ['gatehouse', 'nginx', 'HAProxy', 'http-proxy-3'];
+const FEW_GROUPS = ['bodies', 'posts', 'h2'];
 const CORES = availableParallelism();
 const SERVER_CORE = 0;
 /** Two workers have a core each only where the load still has its own. */
@@ -54,17 +60,15 @@ const entry = join(root, 'dist/main.js');
 const wanted = given.only?.split(',').map((name) => name.trim().toLowerCase());
 const isWanted = (group: string, name = ''): boolean =>
   wanted === undefined || wanted.some((word) => group === word || name.toLowerCase().includes(word));
+/** Nothing of the comparison with others was asked for. */
+const onlyGrowth = (): boolean =>
+  wanted?.every((word) => word === 'growth' || word === 'connections') === true;
 const skipped: string[] = [];
 const say = (text: string): void => {
   if (text.startsWith('skipped:')) skipped.push(text.slice('skipped: '.length));
   process.stderr.write(`${text}\n`);
 };
 
-interface Row {
-  readonly group: string;
-  readonly name: string;
-  readonly samples: readonly Sample[];
-}
 const rows: Row[] = [];
 const ratios: Figure[] = [];
 
@@ -83,18 +87,18 @@ const folders: BenchFolder[] = [];
 process.once('exit', () => folders.forEach((folder) => folder.remove()));
 const common = await makeBenchFolder();
 folders.push(common);
-const stage: fronts.Stage = {
+const stage: Stage = {
   folder: common.path,
   serverCore: SERVER_CORE,
   loadCore: LOAD_CORE,
   nginx,
   ...(more.haproxy !== undefined && { haproxy: more.haproxy }),
 };
-const upstream = await fronts.startUpstream(stage);
+const upstream = await startUpstream(stage);
 const foreign = makeForeignTokens(common.path, {
   issuer: `http://127.0.0.1:${upstream.port}`,
   count: 100,
-  jwksFile: fronts.upstreamFile(stage, 'jwks.json'),
+  jwksFile: upstreamFile(stage, 'jwks.json'),
 });
 const bed: Bed = {
   folder: common.path,
@@ -110,51 +114,6 @@ const house = async (options: Partial<HouseOptions> = {}): Promise<House> => {
   folders.push(opened.folder);
   return opened;
 };
-
-/** A server with the tokens it is asked with. */
-interface Contender {
-  readonly name: string;
-  readonly front: fronts.Front;
-  readonly tokens: string;
-  readonly tidy?: () => void;
-}
-const asContender = (name: string, opened: House): Contender => ({
-  name,
-  front: opened,
-  tokens: opened.folder.file('tokens'),
-  tidy: () => opened.tidy(),
-});
-
-const errandOf = ({ front, tokens }: Contender, asked: Partial<Errand> = {}): Errand => ({
-  port: front.port,
-  pids: front.pids,
-  tokens,
-  path: '/files/1k',
-  ...asked,
-});
-const caseOf = (contender: Contender, asked?: Partial<Errand>, name = contender.name): Case => ({
-  name,
-  errand: () => errandOf(contender, asked),
-  ...(contender.tidy && { tidy: contender.tidy }),
-});
-
-/** Starts one, unless it was not asked for or cannot be had. */
-async function contend(
-  into: Contender[],
-  group: string,
-  name: string,
-  start: () => Promise<Contender | undefined>,
-): Promise<void> {
-  if (!isWanted(group, name)) return;
-  try {
-    const contender = await start();
-    if (contender === undefined) return;
-    say(`started ${name}`);
-    into.push(contender);
-  } catch (error) {
-    say(`skipped: ${name}: ${(error as Error).message}`);
-  }
-}
 
 /** The compiler is done before the first round. A server that cannot answer shows it here. */
 async function warmUp(contenders: readonly Contender[]): Promise<void> {
@@ -204,7 +163,7 @@ const stopAll = async (contenders: readonly Contender[]): Promise<void> => {
 
 if (given.profile) await profile();
 else {
-  await measureFronts();
+  if (!onlyGrowth()) await measureFronts();
   await measureGrowth();
   await measureConnections();
   writeResults();
@@ -212,94 +171,32 @@ else {
 await upstream.stop();
 
 async function measureFronts(): Promise<void> {
-  const all: Contender[] = [];
-  const foreignly = (
-    name: string,
-    front: fronts.Front,
-    algorithm: (typeof ALGORITHMS)[number],
-  ): Contender => ({
-    name,
-    front,
-    tokens: foreign.tokens(algorithm),
-  });
-  const groups = ['fronts', 'bodies', 'posts', 'h2'];
-  const inSome = (name: string, start: () => Promise<Contender | undefined>): Promise<void> =>
-    contend(all, groups.find((group) => isWanted(group)) ?? '', name, start);
-  const inFronts = (name: string, start: () => Promise<Contender | undefined>): Promise<void> =>
-    contend(all, 'fronts', name, start);
-
-  let coldFile = 0;
+  const inFronts = (name: string): boolean => isWanted('fronts', name);
+  const inFew = FEW_GROUPS.some((group) => isWanted(group));
   const coldFiles = 2 * ROUNDS;
-  let main: House | undefined;
-  await inSome('gatehouse', async () => {
-    main = await house({ cold: { files: coldFiles, each: COLD } });
-    return asContender('gatehouse', main);
+  const main = await house({ cold: { files: coldFiles, each: COLD } });
+  const all = await startContenders(main, {
+    stage,
+    upstream: upstream.port,
+    foreign,
+    house,
+    pairCores: PAIR_CORES,
+    isWanted: (name) => inFronts(name) || (inFew && FEW.includes(name)),
+    say,
   });
-  await inFronts('gatehouse, 2 workers', async () =>
-    asContender('gatehouse, 2 workers', await house({ workers: 2, core: PAIR_CORES })),
-  );
-  await inSome('nginx', async () =>
-    foreignly('nginx', await fronts.nginxPlain(stage, upstream.port), 'ES256'),
-  );
-  await inFronts('nginx + auth_request to return 204', async () =>
-    foreignly(
-      'nginx + auth_request to return 204',
-      await fronts.nginxAuthRequest(stage, upstream.port),
-      'ES256',
-    ),
-  );
-  await inFronts('nginx + auth_request to gatehouse', async () => {
-    const asked = await house({ asked: true });
-    const front = await fronts.nginxWithGatehouse(stage, upstream.port, asked, asked.folder.file('ca.pem'));
-    return { ...asContender('nginx + auth_request to gatehouse', asked), front };
-  });
-  if (more.haproxy !== undefined) {
-    await inSome('HAProxy', async () =>
-      foreignly('HAProxy', await fronts.haproxy(stage, upstream.port), 'ES256'),
-    );
-    for (const algorithm of ALGORITHMS) {
-      const name = `HAProxy, JWT ${algorithm}`;
-      await inFronts(name, async () =>
-        foreignly(
-          name,
-          await fronts.haproxy(stage, upstream.port, { algorithm, tokens: foreign }),
-          algorithm,
-        ),
-      );
-    }
-  }
-  await inSome('http-proxy-3', async () =>
-    foreignly('http-proxy-3', await fronts.httpProxy3(stage, upstream.port), 'ES256'),
-  );
-  await inFronts('oauth2-proxy, JWT RS256', async () => {
-    const program = buildGo('oauth2-proxy', say);
-    if (program === undefined) return undefined;
-    const front = await fronts.oauth2Proxy(stage, program, upstream.port, foreign);
-    return foreignly('oauth2-proxy, JWT RS256', front, 'RS256');
-  });
-  await inFronts('Oathkeeper, JWT RS256', async () => {
-    const program = buildGo('oathkeeper', say);
-    if (program === undefined) return undefined;
-    const front = await fronts.oathkeeper(stage, program, upstream.port, foreign);
-    return foreignly('Oathkeeper, JWT RS256', front, 'RS256');
-  });
-  if (all.length === 0) return;
   await warmUp(all);
 
-  const few = all.filter(({ name }) => ['gatehouse', 'nginx', 'HAProxy', 'http-proxy-3'].includes(name));
-  if (isWanted('fronts') || all.length > few.length) {
-    const ours = all.find(({ name }) => name === 'gatehouse');
-    const cold: Case[] =
-      ours === undefined || main === undefined
-        ? []
-        : [
-            {
-              ...caseOf(ours, {}, 'gatehouse, cold tokens'),
-              errand: () =>
-                errandOf(ours, { cold: main?.folder.file(`cold-${coldFile++ % coldFiles}`) ?? '' }),
-            },
-          ];
-    const samples = await measure('fronts', [...all.map((one) => caseOf(one)), ...cold], ROUNDS);
+  const few = all.filter(({ name }) => FEW.includes(name));
+  const named = all.filter(({ name }) => inFronts(name));
+  if (named.length > 0) {
+    let file = 0;
+    const cold: Case[] = named
+      .filter(({ name }) => name === 'gatehouse')
+      .map((ours) => ({
+        ...caseOf(ours, {}, 'gatehouse, cold tokens'),
+        errand: () => errandOf(ours, { cold: main.folder.file(`cold-${file++ % coldFiles}`) }),
+      }));
+    const samples = await measure('fronts', [...named.map((one) => caseOf(one)), ...cold], ROUNDS);
     compare(samples, ['gatehouse', 'http-proxy-3'], { is: 'at most', value: 0.6 });
     compare(samples, ['gatehouse', 'HAProxy, JWT ES256'], { is: 'at most', value: 1 });
     compare(samples, ['gatehouse', 'HAProxy, JWT RS256']);
@@ -333,14 +230,15 @@ async function measureFronts(): Promise<void> {
       else say(`skipped: HTTP/2 of ${one.name}: its listener does not offer it`);
     }
     if (able.length === 0) continue;
-    const named = (name: string): string => `${name}, ${label}`;
-    const cases = able.map((one) => caseOf(one, asked, named(one.name)));
+    const called = (name: string): string => `${name}, ${label}`;
+    const cases = able.map((one) => caseOf(one, asked, called(one.name)));
     const samples = await measure(group, cases, Math.min(3, ROUNDS));
-    compare(samples, [named('gatehouse'), named('http-proxy-3')]);
-    compare(samples, [named('gatehouse'), named('nginx')]);
-    compare(samples, [named('gatehouse'), named('HAProxy')]);
+    compare(samples, [called('gatehouse'), called('http-proxy-3')]);
+    compare(samples, [called('gatehouse'), called('nginx')]);
+    compare(samples, [called('gatehouse'), called('HAProxy')]);
   }
   await stopAll(all);
+  await main.stop();
 }
 
 /** One thing grows, everything else stays as it is in the first. */
@@ -431,33 +329,7 @@ function writeResults(): void {
   const file = join(results, `proxy-${date.replaceAll(':', '')}.json`);
   writeFileSync(file, `${JSON.stringify(result, null, 2)}\n`);
   copyFileSync(file, join(results, 'proxy.json'));
-  process.stdout.write(`${rowTable()}\n\n${table(ratios)}\n`);
+  process.stdout.write(`${rowTable(rows)}\n\n${table(ratios)}\n`);
   for (const line of skipped) process.stdout.write(`not measured: ${line}\n`);
   say(`load average ${loadBefore} before, ${loadAverage()} after; written to ${file}`);
-}
-
-/** Absolute figures: to be compared within one run only. */
-function rowTable(): string {
-  const spread = (values: readonly number[], digits: number): string =>
-    `${median(values).toFixed(digits)} (${Math.min(...values).toFixed(digits)} – ${Math.max(...values).toFixed(digits)})`;
-  const lines = rows.map(({ group, name, samples }) => {
-    const of = (get: Of): number => median(samples.map(get));
-    const full =
-      of(({ busy }) => busy) >= 0.9 * (name.includes('2 workers') && PAIR_CORES !== SERVER_CORE ? 2 : 1);
-    return [
-      group,
-      name,
-      spread(samples.map(cpu), 1),
-      `${full ? '' : '≥ '}${Math.round(of(({ perSecond }) => perSecond)).toLocaleString('en')}`,
-      of(({ p50 }) => p50).toFixed(1),
-      of(({ p99 }) => p99).toFixed(1),
-      of((sample) => sample.residentMegabytes).toFixed(0),
-      `${samples.filter(({ others }) => others > 0.1).length}/${samples.length}`,
-    ].join(' | ');
-  });
-  return [
-    '| group | candidate | CPU µs per request (lowest – highest) | requests/s on one core | p50 ms | p99 ms | RSS MB | disturbed |',
-    '|---|---|---|---|---|---|---|---|',
-    ...lines.map((line) => `| ${line} |`),
-  ].join('\n');
 }

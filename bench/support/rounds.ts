@@ -26,7 +26,7 @@ export interface Patience {
 }
 
 /** More of one core than this, used by others, spoils a run. */
-const DISTURBED = 0.1;
+export const DISTURBED = 0.1;
 const REPEATS_PER_RUN = 2;
 
 /**

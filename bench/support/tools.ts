@@ -47,17 +47,13 @@ export type GoProgram = keyof typeof GO_PROGRAMS;
 const BUILD_SECONDS = 300;
 
 /** Built once from the Go module proxy, then kept below the folder for temporary files. */
-export function buildGo(name: GoProgram, say: (text: string) => void): string | undefined {
+export function buildGo(name: GoProgram): string {
   const { module, version } = GO_PROGRAMS[name];
   const folder = join(tmpdir(), 'gatehouse-bench-peers', `${name}-${version}`);
   const file = join(folder, name);
   if (existsSync(file)) return file;
   const go = find('go');
-  if (go === undefined) {
-    say(`skipped: ${name}, as Go is not there`);
-    return undefined;
-  }
-  say(`building ${name} ${version}`);
+  if (go === undefined) throw new Error('Go is not there to build it with');
   mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, 'go.mod'), `module bench\n\ngo 1.24\n\nrequire ${module} ${version}\n`);
   try {
@@ -69,8 +65,7 @@ export function buildGo(name: GoProgram, say: (text: string) => void): string | 
     });
     execFileSync('mv', [`${file}.new`, file]);
     return file;
-  } catch {
-    say(`skipped: ${name}, as it could not be built within ${BUILD_SECONDS} s`);
-    return undefined;
+  } catch (error) {
+    throw new Error(`${version} could not be built within ${BUILD_SECONDS} s`, { cause: error });
   }
 }

@@ -1,0 +1,187 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { type Front, freePort, type Stage, start } from './fronts.ts';
+
+/** One process, on nobody's paths but ours. */
+async function startNginx(
+  stage: Stage,
+  name: string,
+  core: number | string,
+  port: number,
+  http: string,
+): Promise<Front> {
+  const folder = join(stage.folder, name);
+  mkdirSync(folder, { recursive: true });
+  const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
+    .map((kind) => `  ${kind}_temp_path ${folder}/${kind};`)
+    .join('\n');
+  const file = join(folder, 'nginx.conf');
+  writeFileSync(
+    file,
+    `daemon off;
+master_process off;
+pid ${folder}/nginx.pid;
+error_log ${folder}/error.log error;
+worker_rlimit_nofile 16384;
+events { worker_connections 8192; }
+http {
+  access_log off;
+  default_type application/octet-stream;
+  keepalive_timeout 65s;
+  keepalive_requests 1000000000;
+  sendfile on;
+  tcp_nodelay on;
+${temporary}
+${http}
+}
+`,
+  );
+  const words = [stage.nginx, '-e', `${folder}/error.log`, '-p', folder, '-c', file];
+  return start(core, words, port, join(folder, 'output.log'));
+}
+
+/** What the upstream serves as files. */
+export const upstreamFile = ({ folder }: Stage, name: string): string => join(folder, 'served', name);
+
+/** Answers 1 KiB and 100 KiB, and whatever lies in its folder. As cheap as can be: it shares the load's core. */
+export async function startUpstream(stage: Stage): Promise<Front> {
+  const port = await freePort();
+  const root = upstreamFile(stage, '');
+  mkdirSync(join(root, 'files'), { recursive: true });
+  writeFileSync(join(root, 'files/100k'), Buffer.alloc(100 * 1_024, 'y'));
+  const body = 'x'.repeat(1_024);
+  return startNginx(
+    stage,
+    'upstream',
+    stage.loadCore,
+    port,
+    `  open_file_cache max=16;
+  server {
+    listen 127.0.0.1:${port} backlog=1024;
+    root ${root};
+    location = /files/1k { return 200 "${body}"; }
+    location = /reports/1k { return 200 "${body}"; }
+  }`,
+  );
+}
+
+const tlsServer = ({ folder }: Stage, port: number, inside: string): string => `  server {
+    listen 127.0.0.1:${port} ssl http2 backlog=1024;
+    ssl_certificate ${folder}/server.pem;
+    ssl_certificate_key ${folder}/server-key.pem;
+    ssl_protocols TLSv1.2 TLSv1.3;
+${inside}
+  }`;
+
+const pool = (name: string, port: number): string => `  upstream ${name} {
+    server 127.0.0.1:${port};
+    keepalive 128;
+    keepalive_requests 1000000000;
+  }`;
+
+const PASS = `      proxy_pass http://api;
+      proxy_http_version 1.1;
+      proxy_buffers 16 16k;
+      proxy_max_temp_file_size 0;
+      proxy_set_header Connection "";
+      proxy_set_header Host $host;
+      proxy_set_header X-Forwarded-For $remote_addr;
+      proxy_set_header X-Forwarded-Proto $scheme;
+      proxy_set_header X-Forwarded-Host $host;`;
+
+export async function nginxPlain(stage: Stage, upstream: number): Promise<Front> {
+  const port = await freePort();
+  const server = tlsServer(stage, port, `    location / {\n${PASS}\n    }`);
+  return startNginx(stage, 'nginx-plain', stage.serverCore, port, `${pool('api', upstream)}\n${server}`);
+}
+
+/** Asks a server that always says yes, in the same process: the least auth_request can cost. */
+export async function nginxAuthRequest(stage: Stage, upstream: number): Promise<Front> {
+  const [port, yes] = [await freePort(), await freePort()];
+  const server = tlsServer(
+    stage,
+    port,
+    `    location / {
+      auth_request /_auth;
+${PASS}
+    }
+    location = /_auth {
+      internal;
+      proxy_pass http://yes;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+      proxy_pass_request_body off;
+      proxy_set_header Content-Length "";
+    }`,
+  );
+  return startNginx(
+    stage,
+    'nginx-auth-request',
+    stage.serverCore,
+    port,
+    `${pool('api', upstream)}
+${pool('yes', yes)}
+  server { listen 127.0.0.1:${yes}; return 204; }
+${server}`,
+  );
+}
+
+/** As docs/forward-auth.md says; both processes count. */
+export async function nginxWithGatehouse(
+  stage: Stage,
+  upstream: number,
+  gatehouse: Front,
+  ca: string,
+): Promise<Front> {
+  const port = await freePort();
+  const server = tlsServer(
+    stage,
+    port,
+    `    location / {
+      auth_request /_gatehouse;
+      auth_request_set $gatehouse_user $upstream_http_x_forwarded_user;
+      auth_request_set $gatehouse_client $upstream_http_x_forwarded_client_id;
+      auth_request_set $gatehouse_scope $upstream_http_x_forwarded_scope;
+${PASS}
+      proxy_set_header Authorization "";
+      proxy_set_header X-Forwarded-User $gatehouse_user;
+      proxy_set_header X-Forwarded-Client-Id $gatehouse_client;
+      proxy_set_header X-Forwarded-Scope $gatehouse_scope;
+    }
+    location = /_gatehouse {
+      internal;
+      proxy_pass https://gatehouse/authsvc/check;
+      proxy_ssl_verify on;
+      proxy_ssl_trusted_certificate ${ca};
+      proxy_ssl_name localhost;
+      proxy_ssl_server_name on;
+      proxy_http_version 1.1;
+      proxy_pass_request_body off;
+      proxy_pass_request_headers off;
+      proxy_set_header Connection "";
+      proxy_set_header Host localhost;
+      proxy_set_header Authorization $http_authorization;
+      proxy_set_header X-Original-Method $request_method;
+      proxy_set_header X-Original-URI $request_uri;
+      proxy_set_header X-Forwarded-Host $host;
+      proxy_set_header X-Forwarded-Proto $scheme;
+      proxy_set_header X-Forwarded-For $remote_addr;
+      proxy_set_header X-Request-Id $request_id;
+    }`,
+  );
+  const front = await startNginx(
+    stage,
+    'nginx-gatehouse',
+    stage.serverCore,
+    port,
+    `${pool('api', upstream)}\n${pool('gatehouse', gatehouse.port)}\n${server}`,
+  );
+  return {
+    port,
+    pids: [...front.pids, ...gatehouse.pids],
+    async stop() {
+      await front.stop();
+      await gatehouse.stop();
+    },
+  };
+}
