@@ -41,19 +41,15 @@ const checkKeys: Check = async (settings, now) => {
 
 /** Certificates and keys of https upstreams. */
 const checkUpstreamFiles: Check = async ({ upstreams }) => {
-  const { accessSync, constants } = await import('node:fs');
-  const problems = Object.entries(upstreams).flatMap(([name, upstream]) =>
-    (['ca', 'certificate', 'key'] as const).flatMap((kind) => {
-      const file = upstream[kind];
-      if (file === undefined) return [];
-      try {
-        accessSync(file, constants.R_OK);
-        return [];
-      } catch {
-        return [`upstreams.${name}.${kind}: ${file} does not exist or may not be read`];
-      }
-    }),
-  );
+  const { readMaterial } = await import('../proxy/upstream-files.ts');
+  const problems = Object.entries(upstreams).flatMap(([name, upstream]) => {
+    try {
+      readMaterial(name, upstream);
+      return [];
+    } catch (error) {
+      return [(error as Error).message];
+    }
+  });
   return { problems, warnings: [] };
 };
 

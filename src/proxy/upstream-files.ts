@@ -21,8 +21,8 @@ export function readMaterial(name: string, settings: UpstreamSettings): Upstream
     const problem = (words: string): Error => new Error(`upstreams.${name}.${kind}: ${file} ${words}`);
     try {
       material[kind] = readFileSync(file, 'utf8');
-    } catch (error) {
-      throw problem(`cannot be read (${(error as NodeJS.ErrnoException).code ?? 'unknown error'})`);
+    } catch {
+      throw problem('does not exist or may not be read');
     }
     if (kind !== 'key' && !holdsCertificates(material[kind]))
       throw problem('is not a certificate in PEM form');

@@ -37,6 +37,28 @@ const USER = 'id: "{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}", name: alice';
 
 /** A configuration that is wrong in one way, where that is, and what is said about it. */
 const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] = [
+  ['upstreams: { a: { url: "http://a", certificate: c.pem } }', 'upstreams.a.certificate', /give both/],
+  ['upstreams: { a: { url: "http://a", key: k.pem } }', 'upstreams.a.key', /give both/],
+  [
+    'upstreams: { a: { url: "http://a", health: { path: up } } }',
+    'upstreams.a.health.path',
+    /must be a path/,
+  ],
+  [
+    'upstreams: { a: { url: "http://a", assertion: { header: X-Forwarded-User } } }',
+    'upstreams.a.assertion.header',
+    /is used twice/,
+  ],
+  [
+    'upstreams: { a: { url: "http://a", assertion: { header: Authorization } } }',
+    'upstreams.a.assertion.header',
+    /a meaning of its own/,
+  ],
+  [
+    '{ publicUrl: "https://a.test", upstreams: { a: { url: "http://a", assertion: { audience: "https://a.test" } } } }',
+    'upstreams.a.assertion.audience',
+    /audience of access tokens/,
+  ],
   ['listen: { behindTls: true, prot: 1 }', 'listen.prot', /not a known setting; did you mean "port"\?/],
   ['listen: { behindTls: true, behind_tls: true }', 'listen.behind_tls', /did you mean "behindTls"/],
   [`${LEAST}port: 8443`, 'port', /did you mean "listen\.port" or "admin\.port"/],

@@ -213,7 +213,7 @@ describe('our own certificate', () => {
     await expect(
       open({ ca: file('broken.pem', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n') }),
     ).rejects.toThrow('upstreams.default.ca');
-    await expect(open({ ca: join(folder, 'missing.pem') })).rejects.toThrow('ENOENT');
+    await expect(open({ ca: join(folder, 'missing.pem') })).rejects.toThrow('does not exist');
   });
 });
 
