@@ -306,6 +306,8 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     server.on('connection', greet);
     server.on('tlsClientError', (error: NodeJS.ErrnoException, socket: TLSSocket) => {
       log.debug('handshake_failed', { code: error.code ?? error.message, peer: socket.remoteAddress });
+      // A handshake that takes too long is told here and not ended by anybody else.
+      socket.destroy();
     });
     server.on('secureConnection', (socket: TLSSocket) => {
       socket.on('error', () => socket.destroy());
