@@ -208,14 +208,16 @@ async function measureFronts(): Promise<void> {
     compare(samples, ['gatehouse', 'Oathkeeper, JWT RS256']);
     compare(samples, ['gatehouse, cold tokens', 'gatehouse']);
     compare(samples, ['gatehouse, cold tokens', 'HAProxy, JWT ES256']);
-    // 1.8 times the requests on twice the cores is 2 / 1.8 of the work for each.
-    compare(samples, ['gatehouse, 2 workers', 'gatehouse'], { is: 'at most', value: 2 / 1.8 });
+    compare(samples, ['gatehouse, 2 workers', 'gatehouse']);
     if (PAIR_CORES !== SERVER_CORE)
       compare(samples, ['gatehouse, 2 workers', 'gatehouse'], { is: 'at least', value: 1.8 }, [
         'requests per second',
         ({ perSecond }) => perSecond,
       ]);
-    else say('skipped: requests per second of two workers: there is no third core for the load');
+    else
+      say(
+        'skipped: requests per second of two workers: a core each and one for the load are needed, they shared one',
+      );
   }
   for (const [group, label, asked] of [
     ['bodies', 'GET 100 KiB', { path: '/files/100k' }],
