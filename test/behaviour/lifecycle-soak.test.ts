@@ -1,0 +1,24 @@
+import { expect, test } from 'vitest';
+import { soak } from '../support/soak.ts';
+
+test('O12 under a steady load of everything for a minute nothing fails, and memory and descriptors stay where they are', async () => {
+  const { failures, samples, answered, exitCode } = await soak({
+    seconds: 60,
+    warmUpSeconds: 20,
+    everySeconds: 4,
+  });
+  expect(failures).toEqual([]);
+  expect(answered).toBeGreaterThan(1_000);
+  const half = Math.floor(samples.length / 2);
+  const most = (part: typeof samples, of: (sample: (typeof samples)[number]) => number): number =>
+    Math.max(...part.map(of));
+  // A minute says nothing about slow leaks (`npm run soak` does), but a fast one would show.
+  const memory =
+    most(samples.slice(half), ({ rssMiB }) => rssMiB) - most(samples.slice(0, half), ({ rssMiB }) => rssMiB);
+  expect(memory).toBeLessThan(64);
+  const descriptors =
+    most(samples.slice(half), (sample) => sample.descriptors) -
+    most(samples.slice(0, half), (sample) => sample.descriptors);
+  expect(descriptors).toBeLessThan(20);
+  expect(exitCode).toBe(0);
+}, 120_000);
