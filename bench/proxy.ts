@@ -19,7 +19,7 @@ import { loadAverage } from './support/linux.ts';
 import { startUpstream, upstreamFile } from './support/nginx.ts';
 import { costsOf, writeCosts } from './support/profile.ts';
 import { type Figure, figure, isMet, table } from './support/report.ts';
-import { type Case, type Patience, takeRounds } from './support/rounds.ts';
+import { type Case, isQuiet, type Patience, takeRounds } from './support/rounds.ts';
 import { type Row, rowTable } from './support/rows.ts';
 import { findTools } from './support/tools.ts';
 import { type Bed, run, type Sample, speaksH2 } from './support/wrk.ts';
@@ -37,6 +37,7 @@ const { values: given } = parseArgs({
 const { quick } = given;
 const SECONDS = Number(given.seconds ?? (quick ? 2 : 5));
 const ROUNDS = Number(given.rounds ?? (quick ? 3 : 5));
+const LEAST_ROUNDS = 3;
 /** Where a bound is below ten per cent, chance must be smaller. */
 const NARROW_ROUNDS = Number(given.rounds ?? (quick ? 3 : 7));
 const MANY = quick ? 100_000 : 1_000_000;
@@ -142,6 +143,7 @@ async function measure(
 type Of = (sample: Sample) => number;
 const cpu: Of = ({ cpuMicros }) => cpuMicros;
 
+/** Of the rounds in which others left both alone, where there are enough of them; else of all, and it is said. */
 function compare(
   samples: ReadonlyMap<string, readonly Sample[]>,
   [name, base]: readonly [string, string],
@@ -150,11 +152,20 @@ function compare(
 ): void {
   const [own, other] = [samples.get(name), samples.get(base)];
   if (own === undefined || other === undefined) return;
-  const each = own.flatMap((sample, round) => {
+  const pairs = own.flatMap((sample, round) => {
     const beside = other[round];
-    return beside === undefined ? [] : [of(sample) / of(beside)];
+    return beside === undefined ? [] : [{ ratio: of(sample) / of(beside), quiet: isQuiet(sample, beside) }];
   });
-  ratios.push(figure(`${label}: ${name} / ${base}`, each, '×', aim));
+  const quiet = pairs.filter((pair) => pair.quiet);
+  const enough = quiet.length >= Math.min(LEAST_ROUNDS, pairs.length);
+  ratios.push(
+    figure(
+      `${label}: ${name} / ${base}${enough ? '' : ' (disturbed)'}`,
+      (enough ? quiet : pairs).map(({ ratio }) => ratio),
+      '×',
+      aim,
+    ),
+  );
 }
 
 const stopAll = async (contenders: readonly Contender[]): Promise<void> => {

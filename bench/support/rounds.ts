@@ -26,8 +26,11 @@ export interface Patience {
 }
 
 /** More of one core than this, used by others, spoils a run. */
-export const DISTURBED = 0.1;
+const DISTURBED = 0.1;
 const REPEATS_PER_RUN = 2;
+
+export const isQuiet = (...samples: readonly Sample[]): boolean =>
+  samples.every(({ others }) => others <= DISTURBED);
 
 /**
  * All cases take turns within a round, so that whatever the machine does meets all of them. A run that others
@@ -47,7 +50,7 @@ export async function takeRounds(
         const sample = await undisturbed(one, round, options);
         say(
           `  round ${round + 1}/${rounds} ${one.name}: ${sample.cpuMicros.toFixed(1)} µs, ` +
-            `${Math.round(sample.perSecond)}/s${sample.others > DISTURBED ? `, disturbed (${sample.others.toFixed(2)} of a core)` : ''}`,
+            `${Math.round(sample.perSecond)}/s${!isQuiet(sample) ? `, disturbed (${sample.others.toFixed(2)} of a core)` : ''}`,
         );
         own.push(sample);
       } catch (error) {
@@ -64,7 +67,7 @@ async function undisturbed(one: Case, round: number, options: RoundOptions): Pro
   for (let repeat = 0; ; repeat += 1) {
     await untilQuiet(patience);
     const sample = await run(bed, one.errand(round), seconds);
-    if (sample.others <= DISTURBED || repeat >= REPEATS_PER_RUN || patience.repeats <= 0) return sample;
+    if (isQuiet(sample) || repeat >= REPEATS_PER_RUN || patience.repeats <= 0) return sample;
     patience.repeats -= 1;
   }
 }

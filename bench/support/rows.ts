@@ -1,5 +1,5 @@
 import { median } from './report.ts';
-import { DISTURBED } from './rounds.ts';
+import { isQuiet } from './rounds.ts';
 import type { Sample } from './wrk.ts';
 
 /** What one candidate showed in all rounds. */
@@ -37,7 +37,7 @@ export function rowTable(rows: readonly Row[]): string {
       of(({ p50 }) => p50).toFixed(1),
       of(({ p99 }) => p99).toFixed(1),
       of((sample) => sample.residentMegabytes).toFixed(0),
-      `${samples.filter(({ others }) => others > DISTURBED).length} of ${samples.length}`,
+      `${samples.filter((sample) => !isQuiet(sample)).length} of ${samples.length}`,
     ];
   });
   return [HEAD, HEAD.map(() => '---'), ...lines].map((cells) => `| ${cells.join(' | ')} |`).join('\n');
