@@ -9,6 +9,7 @@ const NEEDED: readonly { readonly program: string; readonly package: string }[] 
   { program: 'nginx', package: 'nginx-light' },
   { program: 'haproxy', package: 'haproxy' },
   { program: 'caddy', package: 'caddy' },
+  { program: 'redis-server', package: 'redis-server' },
 ];
 
 const LIMIT_MS = 300_000;

@@ -1,0 +1,188 @@
+import { hash } from 'node:crypto';
+import { once } from 'node:events';
+import { type RedisOptions as IoRedisOptions, Redis } from 'ioredis';
+import type { Epoch } from '../domain/epoch.ts';
+import { Fault } from '../ports/fault.ts';
+
+/** A few lines that run in one step on the server. They know nothing of OAuth, so they hardly ever change. */
+export interface RedisScript {
+  readonly lua: string;
+  readonly sha: string;
+}
+
+export const redisScript = (lua: string): RedisScript => ({ lua, sha: hash('sha1', lua) });
+
+export interface RedisClientOptions {
+  readonly url: string;
+  /** Milliseconds within which every command is answered, or given up. */
+  readonly commandTimeout: number;
+  /** What this connection is for: shown by CLIENT LIST. */
+  readonly name: string;
+  /** Further settings of the connection: password, TLS. */
+  readonly connection?: IoRedisOptions | undefined;
+  /** Judges windows and leases in place of the server's own clock. */
+  readonly clock?: (() => Epoch) | undefined;
+}
+
+/** One connection to the server that says what went wrong in our words, and knows whether it was away. */
+export interface RedisClient {
+  readonly redis: Redis;
+  run(script: RedisScript, keys: readonly string[], args: readonly (string | number)[]): Promise<unknown>;
+  ask<T>(command: (redis: Redis) => Promise<T>): Promise<T>;
+  /** What scripts take as the present time: empty lets them ask the server. */
+  timeArgument(): string;
+  /** An answer brought the server's clock along. */
+  sawTime(milliseconds: number): void;
+  /** The server's clock, as near as the last answer tells. */
+  storeTime(): Epoch;
+  recoveredAt(): Epoch;
+  close(): void;
+}
+
+export const COMMAND_TIMEOUT_MS = 250;
+
+/** Opens the connection; throws a `Fault` when the server cannot be reached or does not let us in. */
+export async function connectRedis(options: RedisClientOptions): Promise<RedisClient> {
+  const { commandTimeout, clock } = options;
+  const redis = new Redis(options.url, {
+    ...(settingsOf(options) as object),
+    ...(options.connection as object),
+    replyMapping: 'legacy',
+  });
+  let away = false;
+  let recoveredAt = 0;
+  /** Server time minus our monotonic clock: a step of our own wall clock moves nothing. */
+  let offset = Date.now() - performance.now();
+  const storeTime = (): Epoch => clock?.() ?? (performance.now() + offset) / 1_000;
+
+  let lastError: Error | undefined;
+  redis.on('error', (error: Error) => {
+    lastError = error;
+  });
+  // A connection that closed may have lost answers: whoever missed one is given its time again.
+  redis.on('close', () => {
+    away = true;
+  });
+
+  const answered = <T>(answer: T): T => {
+    if (away) {
+      away = false;
+      recoveredAt = storeTime();
+    }
+    return answer;
+  };
+  const failed = (error: unknown): Fault => {
+    const fault = redisFault(error);
+    if (fault.code === 'store_unavailable') away = true;
+    return fault;
+  };
+  const evaluate = async (
+    { sha, lua }: RedisScript,
+    keys: readonly string[],
+    args: readonly (string | number)[],
+  ) => {
+    try {
+      return await redis.evalsha(sha, keys.length, ...keys, ...args);
+    } catch (error) {
+      // The server was restarted, failed over or told to forget its scripts. EVAL also makes it remember.
+      if (!says(error, 'NOSCRIPT')) throw error;
+      return redis.eval(lua, keys.length, ...keys, ...args);
+    }
+  };
+  /** A demoted server: the connection is made anew, which finds its successor, and the scripts bear a second time. */
+  const withOneRetry = async <T>(work: () => Promise<T>): Promise<T> => {
+    try {
+      return await work();
+    } catch (error) {
+      if (!says(error, 'READONLY')) throw error;
+      await isReady(redis, commandTimeout);
+      return work();
+    }
+  };
+  const guarded = async <T>(work: () => Promise<T>): Promise<T> => {
+    try {
+      return answered(await withOneRetry(work));
+    } catch (error) {
+      throw failed(error);
+    }
+  };
+
+  try {
+    await redis.connect();
+    const [seconds, micros] = await redis.time();
+    offset = Number(seconds) * 1_000 + Number(micros) / 1_000 - performance.now();
+    away = false;
+  } catch (error) {
+    redis.disconnect();
+    throw redisFault(lastError ?? error);
+  }
+  return {
+    redis,
+    run: (script, keys, args) => guarded(() => evaluate(script, keys, args)),
+    ask: (command) => guarded(() => command(redis)),
+    timeArgument: () => (clock === undefined ? '' : String(Math.round(clock() * 1_000))),
+    sawTime(milliseconds) {
+      offset = milliseconds - performance.now();
+    },
+    storeTime,
+    recoveredAt: () => recoveredAt,
+    close: () => redis.disconnect(),
+  };
+}
+
+const RECONNECT_MS = { first: 20, most: 1_000 };
+
+const settingsOf = ({ commandTimeout, name }: RedisClientOptions): IoRedisOptions => ({
+  lazyConnect: true,
+  connectionName: name,
+  enableAutoPipelining: true,
+  // What cannot be sent now fails now: nothing piles up while the server is away.
+  enableOfflineQueue: false,
+  commandTimeout,
+  connectTimeout: 2_000,
+  // A server that has stopped answering is left, so that what was sent to it does not pile up either.
+  socketTimeout: commandTimeout * 4,
+  // Commands whose answer was lost are sent again once: all of ours bear it.
+  maxRetriesPerRequest: 1,
+  retryStrategy: (times) => Math.min(RECONNECT_MS.first * 2 ** (times - 1), RECONNECT_MS.most),
+  reconnectOnError: (error) => says(error, 'READONLY'),
+});
+
+async function isReady(redis: Redis, withinMs: number): Promise<void> {
+  // The reconnection begins after the refusal was told.
+  await once(redis, 'ready', { signal: AbortSignal.timeout(withinMs) });
+}
+
+const says = (error: unknown, word: string): boolean =>
+  error instanceof Error && error.message.startsWith(word);
+
+/**
+ * Never "not there", whatever the server says. The error itself stays behind: it carries the command's
+ * arguments, and those of AUTH are secrets.
+ */
+export function redisFault(error: unknown): Fault {
+  if (error instanceof Fault) return error;
+  const message = error instanceof Error ? error.message : 'unknown error';
+  const cause = new Error(message);
+  if (message.startsWith('OOM')) return new Fault('store_full', 'Redis has no memory left', { cause });
+  return new Fault('store_unavailable', `Redis: ${reasonOf(message)}`, { cause });
+}
+
+const REASONS: readonly (readonly [RegExp, string])[] = [
+  [/^LOADING/, 'it is still loading its data'],
+  [/^MASTERDOWN/, 'its primary is down'],
+  [/^NOREPLICAS/, 'it has too few replicas to write'],
+  [/^READONLY/, 'it is a read-only replica'],
+  [/^(?:CLUSTERDOWN|TRYAGAIN)/, 'the cluster is not complete'],
+  [/^BUSY/, 'it is busy with a script'],
+  [/^MISCONF/, 'it cannot save to its disk and refuses writes'],
+  [/^(?:WRONGPASS|NOAUTH|ERR AUTH)/, 'it does not accept our name or password'],
+  [/^NOPERM/, 'our user may not do this'],
+  [/timed out|timeout|ETIMEDOUT/i, 'it does not answer in time'],
+  [/ECONNREFUSED/, 'nobody listens there'],
+  [/ENOTFOUND|EAI_AGAIN/, 'its name is not known'],
+  [/writeable|closed|aborted|ECONNRESET|max retries/i, 'the connection is down'],
+];
+
+const reasonOf = (message: string): string =>
+  REASONS.find(([pattern]) => pattern.test(message))?.[1] ?? message.slice(0, 200);

@@ -1,0 +1,227 @@
+import { randomBytes } from 'node:crypto';
+import { setTimeout as pause } from 'node:timers/promises';
+import type { Fault } from '../ports/fault.ts';
+import { type RedisClient, redisFault } from './redis-client.ts';
+import {
+  compareIds,
+  type Head,
+  type KeyedEntry,
+  NO_ENTRY,
+  type RevocationKeys,
+  type RevocationServer,
+  readLogEntry,
+} from './redis-revocation-scripts.ts';
+import type { RevocationView } from './revocation-view.ts';
+
+/**
+ * Keeps this process's view of revocations in step with the log in Redis, and knows how sure it may be of it.
+ *
+ * Epoch and last id are read first, then the snapshot, then the log from that id: nothing falls in between, and what
+ * comes twice does no harm. Each log entry names the one before it; when that is not the one applied last, something
+ * is missing (trimmed, lost in a failover, another history), and everything is loaded again. What this process knows
+ * and the server has lost is published again.
+ */
+export interface Follower {
+  readonly replica: string;
+  readonly epoch: () => string;
+  readonly floor: () => number;
+  /** Milliseconds since the last moment at which all that had been announced was known here. */
+  staleness(): number;
+  /** What an announcement of ours was answered with. */
+  saw(head: Head): void;
+  stop(): Promise<void>;
+}
+
+export interface FollowerOptions {
+  readonly server: RevocationServer;
+  /** A connection of its own, for reading that waits. */
+  readonly reader: RedisClient;
+  readonly keys: RevocationKeys;
+  readonly view: RevocationView;
+  /** Milliseconds after which a view that could not be confirmed no longer counts. */
+  readonly lease: number;
+  readonly onFault: (fault: Fault) => void;
+  /** The server lost what it had: others may have things to put back. */
+  readonly onDataLoss: () => Promise<void>;
+}
+
+const BLOCK_MS = 1_000;
+const BEAT_MS = 500;
+/** A reader that is behind for this long has lost its way. */
+const BEHIND_MS = 1_000;
+const READ_AGAIN_MS = 50;
+const BATCH = 1_000;
+const REPUBLISH_BATCH = 100;
+
+export const newEpoch = (): string => randomBytes(12).toString('base64url');
+
+export async function follow(options: FollowerOptions): Promise<Follower> {
+  const { server, reader, keys, view, lease } = options;
+  const replica = randomBytes(9).toString('base64url');
+  let epoch: string | undefined;
+  let floor = 0;
+  let applied = NO_ENTRY;
+  let knownAt = Number.NEGATIVE_INFINITY;
+  /** A beat that was answered with an id we have not applied yet. */
+  let waiting: { readonly sentAt: number; readonly last: string } | undefined;
+  /** What was known before the server was found changed, until all of it is published again. */
+  let owed: { readonly epoch: string; readonly floor: number; readonly informed: boolean } | undefined;
+  let syncing: Promise<void> | undefined;
+  let stopped = false;
+
+  const add = (entries: Iterable<KeyedEntry>): void => {
+    for (const [key, entry] of entries) view.add(key, entry);
+  };
+  const confirm = (sentAt: number, last: string): void => {
+    // An older beat that is still waiting comes first, or under steady traffic none would ever count.
+    waiting ??= { sentAt, last };
+    if (compareIds(applied, waiting.last) < 0) return;
+    knownAt = Math.max(knownAt, waiting.sentAt);
+    waiting = undefined;
+    if (compareIds(applied, last) >= 0) knownAt = Math.max(knownAt, sentAt);
+  };
+  const staleness = (): number => performance.now() - knownAt;
+
+  const sync = async (): Promise<void> => {
+    if (epoch !== undefined) owed ??= { epoch, floor, informed: staleness() <= lease };
+    const informed = owed?.informed === true;
+    const head = await server.begin(newEpoch(), informed ? String(owed?.floor) : '');
+    for await (const [key, entry] of server.snapshot()) view.add(key, entry);
+    epoch = head.epoch ?? '';
+    floor = informed ? (owed?.floor ?? 0) : head.floor;
+    applied = head.last;
+    waiting = undefined;
+    if (owed === undefined) return;
+    await republish();
+    if (owed.epoch !== epoch) {
+      await options.onDataLoss();
+      if (informed) await server.vouch(owed.floor);
+    }
+    owed = undefined;
+  };
+  const republish = async (): Promise<void> => {
+    let batch: KeyedEntry[] = [];
+    const send = async (): Promise<void> => {
+      if (batch.length > 0) await server.announce(epoch ?? '', String(floor), batch);
+      batch = [];
+    };
+    for (const one of view.entries()) {
+      batch.push(one);
+      if (batch.length === REPUBLISH_BATCH) await send();
+    }
+    await send();
+  };
+  const syncAgain = (): Promise<void> => {
+    syncing ??= sync().finally(() => {
+      syncing = undefined;
+    });
+    return syncing;
+  };
+  /** From the background: whoever waits for nothing must not fail; the lease runs on meanwhile. */
+  const syncLater = (): void => {
+    if (!stopped) syncAgain().catch((error: unknown) => options.onFault(redisFault(error)));
+  };
+
+  /** Is the server still the one we follow, and not behind what it had already told us? */
+  const isSame = (head: Head, appliedThen: string): boolean =>
+    owed === undefined && head.epoch === epoch && compareIds(head.last, appliedThen) >= 0;
+  const beat = async (): Promise<void> => {
+    if (syncing !== undefined) return;
+    const sentAt = performance.now();
+    const appliedThen = applied;
+    const head = await server.beat(replica, appliedThen, lease);
+    if (syncing !== undefined) return;
+    if (!isSame(head, appliedThen)) return syncLater();
+    floor = head.floor;
+    confirm(sentAt, head.last);
+    if (waiting !== undefined && sentAt - waiting.sentAt > BEHIND_MS) syncLater();
+  };
+  let beating: Promise<void> | undefined;
+  let beatAgain = false;
+  /** One at a time; asked for meanwhile, one more follows. */
+  const beatSoon = (): void => {
+    if (stopped) return;
+    if (beating !== undefined) {
+      beatAgain = true;
+      return;
+    }
+    beating = beat()
+      .catch((error: unknown) => options.onFault(redisFault(error)))
+      .finally(() => {
+        beating = undefined;
+        if (beatAgain) {
+          beatAgain = false;
+          beatSoon();
+        }
+      });
+  };
+
+  /** False when there is a gap. */
+  const apply = (messages: readonly [id: string, fields: string[]][]): boolean => {
+    for (const [id, fields] of messages) {
+      const { previous, entries } = readLogEntry(fields);
+      if (previous !== applied) return false;
+      add(entries);
+      applied = id;
+    }
+    return true;
+  };
+  const readOnce = async (block: number | undefined): Promise<number> => {
+    await syncing;
+    const from = applied;
+    const answer = await reader.ask((redis) =>
+      block === undefined
+        ? redis.xread('COUNT', BATCH, 'STREAMS', keys.log, from)
+        : redis.xread('COUNT', BATCH, 'BLOCK', block, 'STREAMS', keys.log, from),
+    );
+    const messages = answer?.[0]?.[1] ?? [];
+    // Everything was loaded again meanwhile, and this answer continues something else.
+    if (applied !== from || syncing !== undefined || messages.length === 0) return 0;
+    if (!apply(messages)) await syncAgain();
+    return messages.length;
+  };
+  const readOn = async (): Promise<void> => {
+    for (;;) {
+      try {
+        if (stopped) return;
+        if ((await readOnce(BLOCK_MS)) > 0) beatSoon();
+      } catch (error) {
+        if (stopped) return;
+        options.onFault(redisFault(error));
+        await pause(READ_AGAIN_MS);
+      }
+    }
+  };
+
+  await syncAgain();
+  // Announcers wait for those who are listed: whatever comes after this beat waits for us, and what came before is read.
+  for (;;) {
+    while ((await readOnce(undefined)) > 0);
+    const sentAt = performance.now();
+    const head = await server.beat(replica, applied, lease);
+    if (!isSame(head, applied)) await syncAgain();
+    else if (compareIds(applied, head.last) === 0) {
+      knownAt = sentAt;
+      break;
+    }
+  }
+  const reading = readOn();
+  const timer = setInterval(beatSoon, BEAT_MS).unref();
+  return {
+    replica,
+    epoch: () => epoch ?? '',
+    floor: () => floor,
+    staleness,
+    saw: (head) => {
+      if (head.epoch !== epoch && syncing === undefined) syncLater();
+    },
+    async stop() {
+      if (stopped) return;
+      stopped = true;
+      clearInterval(timer);
+      reader.close();
+      await Promise.allSettled([reading, beating, syncing]);
+      await server.leave(replica).catch(() => {});
+    },
+  };
+}

@@ -1,0 +1,248 @@
+import { Fault } from '../ports/fault.ts';
+import { type RedisClient, type RedisScript, redisScript } from './redis-client.ts';
+import type { RevocationEntry } from './revocation-rules.ts';
+
+/**
+ * Revocations in Redis, all in one slot:
+ *
+ *   {gh}:head      hash    epoch, id of the last log entry, floor: tokens issued before it are refused
+ *   {gh}:rev       zset    what has ended whole, by keep-until
+ *   {gh}:lim       hash    what has a limit: `<limit> <keep until>`
+ *   {gh}:revs      stream  every change, with the id of the change before it
+ *   {gh}:replicas  hash    who follows the log: `<applied id> <milliseconds of its last beat> <lease>`
+ */
+export interface RevocationKeys {
+  readonly head: string;
+  readonly ended: string;
+  readonly limits: string;
+  readonly log: string;
+  readonly replicas: string;
+}
+
+export const revocationKeys = (prefix: string): RevocationKeys => ({
+  head: `{${prefix}}:head`,
+  ended: `{${prefix}}:rev`,
+  limits: `{${prefix}}:lim`,
+  log: `{${prefix}}:revs`,
+  replicas: `{${prefix}}:replicas`,
+});
+
+/** What the server says about itself in every answer. */
+export interface Head {
+  readonly epoch: string | undefined;
+  readonly last: string;
+  readonly floor: number;
+  /** Milliseconds. */
+  readonly now: number;
+}
+
+export interface Peer {
+  readonly id: string;
+  readonly applied: string;
+  /** Milliseconds of the server's clock. */
+  readonly beatAt: number;
+  readonly lease: number;
+}
+
+export type KeyedEntry = readonly [key: string, entry: RevocationEntry];
+
+export const NO_ENTRY = '0-0';
+
+const TIME = `
+local function time(given)
+  if given ~= '' then return tonumber(given) end
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+local now = time(ARGV[1])
+local function head()
+  local h = redis.call('HMGET', KEYS[1], 'epoch', 'last', 'floor')
+  return {now, h[1], h[2], h[3]}
+end
+`;
+
+/** ARGV: time, a new epoch, the floor of whoever knows what was revoked before, or nothing. */
+const BEGIN = `
+if redis.call('HEXISTS', KEYS[1], 'epoch') == 0 then
+  local floor = ARGV[3]
+  if floor == '' then floor = string.format('%d', math.floor(now / 1000)) end
+  redis.call('HSET', KEYS[1], 'epoch', ARGV[2], 'floor', floor)
+end
+`;
+
+const HEAD = redisScript(`${TIME}${BEGIN} return head()`);
+
+/** KEYS: head, ended, limits, log, replicas. ARGV from 4: key, limit, keep until, and again. Only changes are logged. */
+const ANNOUNCE = redisScript(`${TIME}${BEGIN}
+local changed = {}
+for i = 4, #ARGV, 3 do
+  local key, limit, till = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local change = false
+  if limit == 'inf' then
+    change = redis.call('ZADD', KEYS[2], 'GT', 'CH', till, key) == 1
+  else
+    local known = redis.call('HGET', KEYS[3], key)
+    local l, t
+    if known then
+      l, t = string.match(known, '^(%S+) (%S+)$')
+      if tonumber(l) > tonumber(limit) then limit = l end
+      if tonumber(t) > tonumber(till) then till = t end
+    end
+    change = l ~= limit or t ~= till
+    if change then redis.call('HSET', KEYS[3], key, limit .. ' ' .. till) end
+  end
+  if change then
+    changed[#changed + 1] = key
+    changed[#changed + 1] = limit
+    changed[#changed + 1] = till
+  end
+end
+if #changed > 0 then
+  local before = redis.call('HGET', KEYS[1], 'last') or '${NO_ENTRY}'
+  local id = redis.call('XADD', KEYS[4], 'MAXLEN', '~', '100000', '*', 'p', before, 'd', cjson.encode(changed))
+  redis.call('HSET', KEYS[1], 'last', id)
+end
+local answer = head()
+answer[5] = redis.call('HGETALL', KEYS[5])
+return answer`);
+
+/** KEYS: head, replicas. ARGV: time, replica, applied id, lease. */
+const BEAT = redisScript(`${TIME}
+redis.call('HSET', KEYS[2], ARGV[2], ARGV[3] .. ' ' .. string.format('%d', now) .. ' ' .. ARGV[4])
+return head()`);
+
+const PEERS = redisScript(`${TIME}
+local answer = head()
+answer[5] = redis.call('HGETALL', KEYS[2])
+return answer`);
+
+/** Whoever knows all that was revoked before says so: tokens older than this epoch count again. ARGV: time, floor. */
+const VOUCH = redisScript(`${TIME}
+local floor = redis.call('HGET', KEYS[1], 'floor')
+if floor and tonumber(floor) > tonumber(ARGV[2]) then redis.call('HSET', KEYS[1], 'floor', ARGV[2]) end
+return head()`);
+
+/** KEYS: head, ended, limits, replicas. ARGV: time, cursor. A bounded piece of what is over; returns the next cursor. */
+const SWEEP = redisScript(`${TIME}
+local seconds = string.format('%.3f', now / 1000)
+local over = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', seconds, 'LIMIT', 0, 1000)
+if #over > 0 then redis.call('ZREM', KEYS[2], unpack(over)) end
+local page = redis.call('HSCAN', KEYS[3], ARGV[2], 'COUNT', 200)
+for i = 1, #page[2], 2 do
+  if tonumber(string.match(page[2][i + 1], ' (%S+)$')) <= now / 1000 then redis.call('HDEL', KEYS[3], page[2][i]) end
+end
+local replicas = redis.call('HGETALL', KEYS[4])
+for i = 1, #replicas, 2 do
+  local beat, lease = string.match(replicas[i + 1], ' (%S+) (%S+)$')
+  if tonumber(beat) + tonumber(lease) + 60000 < now then redis.call('HDEL', KEYS[4], replicas[i]) end
+end
+return page[1]`);
+
+/** The scripts above, with names and types. */
+export function revocationServer(client: RedisClient, keys: RevocationKeys) {
+  const call = async (script: RedisScript, over: readonly string[], args: readonly (string | number)[]) =>
+    (await client.run(script, over, [client.timeArgument(), ...args])) as readonly unknown[];
+  const headOf = (answer: readonly unknown[]): Head => {
+    const head = readHead(answer);
+    client.sawTime(head.now);
+    return head;
+  };
+  const { head, ended, limits, log, replicas } = keys;
+  return {
+    begin: async (epoch: string, floor: string): Promise<Head> =>
+      headOf(await call(HEAD, [head], [epoch, floor])),
+    async announce(epoch: string, floor: string, entries: readonly KeyedEntry[]) {
+      const words = entries.flatMap(([key, { limit, keepUntil }]) => [
+        key,
+        limit === Number.POSITIVE_INFINITY ? 'inf' : String(limit),
+        String(keepUntil),
+      ]);
+      const answer = await call(ANNOUNCE, [head, ended, limits, log, replicas], [epoch, floor, ...words]);
+      return { ...headOf(answer), peers: peersOf(answer[4]) };
+    },
+    beat: async (replica: string, applied: string, lease: number): Promise<Head> =>
+      headOf(await call(BEAT, [head, replicas], [replica, applied, lease])),
+    async peers() {
+      const answer = await call(PEERS, [head, replicas], []);
+      return { ...headOf(answer), peers: peersOf(answer[4]) };
+    },
+    vouch: async (floor: number): Promise<Head> => headOf(await call(VOUCH, [head], [floor])),
+    sweep: async (cursor: string): Promise<string> =>
+      String(await client.run(SWEEP, [head, ended, limits, replicas], [client.timeArgument(), cursor])),
+    leave: async (replica: string): Promise<void> =>
+      void (await client.ask((redis) => redis.hdel(replicas, replica))),
+    /** Everything in the snapshot that stays from beginning to end; what comes meanwhile is in the log. */
+    async *snapshot(): AsyncGenerator<KeyedEntry> {
+      for (let cursor = '0', first = true; first || cursor !== '0'; first = false) {
+        const [next, page] = await client.ask((redis) => redis.zscan(ended, cursor, 'COUNT', PAGE));
+        for (let at = 0; at < page.length; at += 2)
+          yield [page[at] ?? '', { limit: Number.POSITIVE_INFINITY, keepUntil: Number(page[at + 1]) }];
+        cursor = next;
+      }
+      for (let cursor = '0', first = true; first || cursor !== '0'; first = false) {
+        const [next, page] = await client.ask((redis) => redis.hscan(limits, cursor, 'COUNT', PAGE));
+        for (let at = 0; at < page.length; at += 2) {
+          const [limit, keepUntil] = (page[at + 1] ?? '').split(' ').map(Number);
+          yield [page[at] ?? '', entry(limit, keepUntil)];
+        }
+        cursor = next;
+      }
+    },
+  };
+}
+
+export type RevocationServer = ReturnType<typeof revocationServer>;
+
+const PAGE = 1_000;
+
+/** What cannot be read must not let a revoked token pass. */
+function entry(limit: number | undefined, keepUntil: number | undefined): RevocationEntry {
+  if (limit === undefined || keepUntil === undefined || Number.isNaN(limit) || Number.isNaN(keepUntil))
+    throw new Fault(
+      'store_record_unreadable',
+      'a revocation cannot be read. Was it written by a newer gatehouse?',
+    );
+  return { limit, keepUntil };
+}
+
+/** One entry of the log: the id of the one before it, and what changed. */
+export function readLogEntry(fields: readonly string[]): {
+  readonly previous: string;
+  readonly entries: readonly KeyedEntry[];
+} {
+  const field = (name: string): string => fields[fields.indexOf(name) + 1] ?? '';
+  const flat = JSON.parse(field('d')) as readonly string[];
+  const entries: KeyedEntry[] = [];
+  for (let at = 0; at < flat.length; at += 3)
+    entries.push([
+      flat[at] ?? '',
+      entry(flat[at + 1] === 'inf' ? Number.POSITIVE_INFINITY : Number(flat[at + 1]), Number(flat[at + 2])),
+    ]);
+  return { previous: field('p'), entries };
+}
+
+function readHead([now, epoch, last, floor]: readonly unknown[]): Head {
+  return {
+    now: Number(now),
+    epoch: typeof epoch === 'string' ? epoch : undefined,
+    last: typeof last === 'string' ? last : NO_ENTRY,
+    floor: typeof floor === 'string' ? Number(floor) : 0,
+  };
+}
+
+function peersOf(flat: unknown): readonly Peer[] {
+  const words = flat as readonly string[];
+  const peers: Peer[] = [];
+  for (let at = 0; at < words.length; at += 2) {
+    const [applied = NO_ENTRY, beatAt, lease] = (words[at + 1] ?? '').split(' ');
+    peers.push({ id: words[at] ?? '', applied, beatAt: Number(beatAt), lease: Number(lease) });
+  }
+  return peers;
+}
+
+/** Ids of a stream are `<milliseconds>-<number>`: below zero when `a` came before `b`. */
+export function compareIds(a: string, b: string): number {
+  const [aTime = 0, aCount = 0] = a.split('-').map(Number);
+  const [bTime = 0, bCount = 0] = b.split('-').map(Number);
+  return aTime - bTime || aCount - bCount;
+}

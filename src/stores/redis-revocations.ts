@@ -1,0 +1,133 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import { Fault } from '../ports/fault.ts';
+import type { RevocationLog } from '../ports/revocation-log.ts';
+import type { RedisClient } from './redis-client.ts';
+import { type Follower, follow, newEpoch } from './redis-follower.ts';
+import { compareIds, type Peer, revocationKeys, revocationServer } from './redis-revocation-scripts.ts';
+import { entryOf, keyOf } from './revocation-rules.ts';
+import { type RevocationView, revocationView } from './revocation-view.ts';
+
+/** What a revocation's answer waits for: those that can reach the store, or also the leases of those that cannot. */
+export type Ack = 'reachable' | 'everywhere';
+
+export interface RedisRevocationsOptions {
+  readonly control: RedisClient;
+  readonly reader: RedisClient;
+  readonly prefix: string;
+  /** Seconds for which tokens are judged by what was known last while the server cannot be reached. */
+  readonly maxStaleness: number;
+  readonly ack: Ack;
+  readonly onFault: (fault: Fault) => void;
+  readonly onDataLoss: () => Promise<void>;
+}
+
+export interface RedisRevocations extends RevocationLog {
+  readonly view: RevocationView;
+  /** Seconds since all that had been announced was last known here. */
+  staleness(): number;
+  stop(): Promise<void>;
+}
+
+const SWEEP_MS = 10_000;
+
+export async function redisRevocations(options: RedisRevocationsOptions): Promise<RedisRevocations> {
+  const { control, reader, prefix, maxStaleness, onFault, onDataLoss } = options;
+  const keys = revocationKeys(prefix);
+  const server = revocationServer(control, keys);
+  const view = revocationView();
+  const lease = maxStaleness * 1_000;
+  const follower = await follow({ server, reader, keys, view, lease, onFault, onDataLoss });
+  const wait = waiter(follower, options.ack, () => server.peers());
+
+  let cursor = '0';
+  const sweep = async (): Promise<void> => {
+    view.sweep(control.storeTime());
+    try {
+      cursor = await server.sweep(cursor);
+    } catch {
+      // Away; there will be another turn.
+    }
+  };
+  const sweeping = setInterval(() => void sweep(), SWEEP_MS).unref();
+
+  return {
+    view,
+    async announce(revocation) {
+      const key = keyOf(revocation);
+      if (!key.isWellFormed()) throw new RangeError('not a name the store can keep');
+      const entry = entryOf(revocation);
+      const head = await server.announce(newEpoch(), String(follower.floor()), [[key, entry]]);
+      view.add(key, entry);
+      follower.saw(head);
+      await wait(head);
+    },
+    isRevoked(bearer) {
+      const stale = follower.staleness();
+      if (stale > lease)
+        throw new Fault(
+          'store_unavailable',
+          `what was revoked has not been known for ${Math.floor(stale / 1_000)} s`,
+        );
+      return bearer.issuedAt < follower.floor() || view.isRevoked(bearer, control.storeTime());
+    },
+    staleness: () => follower.staleness() / 1_000,
+    async stop() {
+      clearInterval(sweeping);
+      await follower.stop();
+    },
+  };
+}
+
+interface Answer {
+  readonly last: string;
+  readonly now: number;
+  readonly peers: readonly Peer[];
+}
+
+/** No beat for this long: cut off. */
+const SILENT_MS = 2_000;
+const WAIT_MS = 1_000;
+const LOOK_AGAIN_MS = { first: 2, most: 20 };
+
+/** Waits until everybody who must know of an announcement has applied it. */
+function waiter(
+  { replica }: Pick<Follower, 'replica'>,
+  ack: Ack,
+  ask: () => Promise<Answer>,
+): (announced: Answer) => Promise<void> {
+  /** Those that beat but did not apply in time, with what they had applied: not waited for again until they move. */
+  const stuck = new Map<string, string>();
+  // Announcements that wait at the same time look together.
+  let looking: Promise<Answer> | undefined;
+  const look = (): Promise<Answer> => {
+    looking ??= ask().finally(() => {
+      looking = undefined;
+    });
+    return looking;
+  };
+  const isSilent = ({ id, applied, beatAt }: Peer, now: number): boolean =>
+    now - beatAt > SILENT_MS || stuck.get(id) === applied;
+
+  return async (announced) => {
+    const behind = ({ peers }: Answer): readonly Peer[] =>
+      peers.filter(({ id, applied }) => id !== replica && compareIds(applied, announced.last) < 0);
+    const hindering = (answer: Answer): readonly Peer[] =>
+      behind(answer).filter((peer) => !isSilent(peer, answer.now));
+    const until = performance.now() + WAIT_MS;
+    let latest = announced;
+    for (let delay = LOOK_AGAIN_MS.first; hindering(latest).length > 0 && performance.now() < until; ) {
+      await pause(delay);
+      latest = await look();
+      delay = Math.min(delay * 2, LOOK_AGAIN_MS.most);
+    }
+    for (const { id, applied } of hindering(latest)) stuck.set(id, applied);
+    for (const { id, applied } of latest.peers) if (stuck.get(id) !== applied) stuck.delete(id);
+    if (ack === 'reachable') return;
+    const { now } = latest;
+    const left = Math.max(0, ...behind(latest).map(({ beatAt, lease }) => beatAt + lease - now));
+    if (left > 0)
+      throw new Fault('store_unavailable', 'a replica that is cut off may still accept the token', {
+        retryAfter: Math.ceil(left / 1_000),
+      });
+  };
+}

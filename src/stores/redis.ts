@@ -1,0 +1,156 @@
+import type { RedisOptions as IoRedisOptions } from 'ioredis';
+import type { DeviceRequest } from '../domain/device-request.ts';
+import type { Epoch } from '../domain/epoch.ts';
+import type { Grant } from '../domain/grant.ts';
+import { Fault } from '../ports/fault.ts';
+import type { RecordStore } from '../ports/record-store.ts';
+import { KEEP_FOREVER, type Store, type UserCodeEntry } from '../ports/store.ts';
+import { COMMAND_TIMEOUT_MS, connectRedis, type RedisClient } from './redis-client.ts';
+import { type RedisRecordKind, redisRecords } from './redis-records.ts';
+import { revocationKeys } from './redis-revocation-scripts.ts';
+import { type Ack, type RedisRevocations, redisRevocations } from './redis-revocations.ts';
+
+export interface RedisOptions {
+  readonly url: string;
+  readonly connection?: IoRedisOptions;
+  /** Begins every key, so that several gatehouses can share one Redis. */
+  readonly prefix?: string;
+  /** Seconds for which bearer checks go on while the server cannot be reached. */
+  readonly maxStaleness: number;
+  readonly ack: Ack;
+  readonly commandTimeout?: number;
+  /** In place of the server's clock. */
+  readonly clock?: () => Epoch;
+  /** What went wrong in the background, for the log. */
+  readonly onFault?: (fault: Fault) => void;
+}
+
+export interface RedisStore extends Store {
+  readonly revocations: RedisRevocations;
+}
+
+const CONTROL_TIMEOUT_MS = 1_000;
+const READER_TIMEOUT_MS = 2_000;
+/** Longer than the reader waits for news: a connection that is silent for this long is dead. */
+const READER_SILENCE_MS = 1_500;
+
+/** The store that replicas share. Three connections: for records, for revocations, and for reading their log. */
+export async function openRedis(options: RedisOptions): Promise<RedisStore> {
+  const {
+    url,
+    connection,
+    clock,
+    prefix = 'gh',
+    commandTimeout = COMMAND_TIMEOUT_MS,
+    onFault = () => {},
+  } = options;
+  const clients: RedisClient[] = [];
+  const connect = async (name: string, timeout: number, more: IoRedisOptions = {}): Promise<RedisClient> => {
+    const settings = { ...connection, ...more } as IoRedisOptions;
+    const client = await connectRedis({
+      url,
+      name: `gatehouse-${name}`,
+      commandTimeout: timeout,
+      connection: settings,
+      clock,
+    });
+    clients.push(client);
+    return client;
+  };
+  try {
+    const client = await connect('records', commandTimeout);
+    const control = await connect('control', CONTROL_TIMEOUT_MS);
+    const reader = await connect('reader', READER_TIMEOUT_MS, {
+      enableAutoPipelining: false,
+      maxRetriesPerRequest: 0,
+      socketTimeout: READER_SILENCE_MS,
+    });
+    const used = usedMark(control, prefix);
+    const records = <T>(kind: RedisRecordKind, beforeCreate?: () => Promise<void>): RecordStore<T> =>
+      redisRecords<T>({ client, prefix, kind, ...(beforeCreate && { beforeCreate }) });
+    const notes = rememberedNotes(records<Readonly<Record<string, string>>>('n'));
+    const revocations = await redisRevocations({
+      control,
+      reader,
+      prefix,
+      maxStaleness: options.maxStaleness,
+      ack: options.ack,
+      onFault,
+      async onDataLoss() {
+        used.forget();
+        await notes.putBack();
+      },
+    });
+    return {
+      grants: records<Grant>('g', () => used.mark()),
+      devices: records<DeviceRequest>('d', () => used.mark()),
+      userCodes: records<UserCodeEntry>('u'),
+      notes: notes.records,
+      revocations,
+      isEmpty: () => used.isUnset(),
+      recoveredAt: () => client.recoveredAt(),
+      async probe() {
+        await client.ask((redis) => redis.ping());
+        if (revocations.staleness() > options.maxStaleness)
+          throw new Fault('store_unavailable', 'what was revoked is not known for sure');
+      },
+      async close() {
+        await revocations.stop();
+        for (const one of clients) one.close();
+      },
+    };
+  } catch (error) {
+    for (const one of clients) one.close();
+    throw error;
+  }
+}
+
+/** Says that grants or device requests were ever kept here: set once by each process, before its first. */
+function usedMark(client: RedisClient, prefix: string) {
+  const { head } = revocationKeys(prefix);
+  let marked: Promise<unknown> | undefined;
+  return {
+    async mark(): Promise<void> {
+      marked ??= client.ask((redis) => redis.hset(head, 'used', 1));
+      try {
+        await marked;
+      } catch (error) {
+        marked = undefined;
+        throw error;
+      }
+    },
+    forget(): void {
+      marked = undefined;
+    },
+    isUnset: async (): Promise<boolean> => (await client.ask((redis) => redis.hexists(head, 'used'))) === 0,
+  };
+}
+
+type Notes = RecordStore<Readonly<Record<string, string>>>;
+
+/** Notes are few and say what the store is; a server that lost them is told again. */
+function rememberedNotes(stored: Notes): { readonly records: Notes; putBack(): Promise<void> } {
+  const known = new Map<string, Readonly<Record<string, string>>>();
+  return {
+    records: {
+      async read(id) {
+        const found = await stored.read(id);
+        if (found !== undefined) known.set(id, { ...found.record });
+        return found;
+      },
+      async create(id, record, keepUntil) {
+        const outcome = await stored.create(id, record, keepUntil);
+        if (outcome === 'created') known.set(id, record);
+        return outcome;
+      },
+      async replace(id, seen, record, keepUntil) {
+        const outcome = await stored.replace(id, seen, record, keepUntil);
+        if (outcome === 'replaced') known.set(id, record);
+        return outcome;
+      },
+    },
+    async putBack() {
+      for (const [id, record] of known) await stored.create(id, record, KEEP_FOREVER);
+    },
+  };
+}

@@ -1,0 +1,22 @@
+import { afterAll, beforeAll } from 'vitest';
+import { openRedis } from '../../src/stores/redis.ts';
+import { type RedisServer, redisServer } from '../support/redis-server.ts';
+import { NOW } from '../support/store-fixtures.ts';
+import { describeStore } from './record-store.ts';
+
+let server: RedisServer;
+beforeAll(async () => {
+  server = await redisServer();
+});
+afterAll(() => server.stop());
+
+let stores = 0;
+
+describeStore('the store in Redis', async (clock) => {
+  stores += 1;
+  const options = { url: server.url, prefix: `s${stores}`, maxStaleness: 60, ack: 'reachable' } as const;
+  // A new store refuses what was issued before it: this one has stood for a while.
+  const before = await openRedis({ ...options, clock: () => NOW - 3600 });
+  await before.close();
+  return openRedis({ ...options, clock });
+});

@@ -1,0 +1,83 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { freePort } from './gateway-process.ts';
+
+export interface RedisServer {
+  readonly port: number;
+  readonly url: string;
+  readonly pid: number;
+  /** Stands still, as a machine that hangs; `resume` lets it go on. */
+  pause(): void;
+  resume(): void;
+  kill(): Promise<void>;
+  /** Ends it and removes its files. */
+  stop(): Promise<void>;
+}
+
+const LIMIT_MS = 20_000;
+
+/** A real server on a free port, with a folder of its own. Further words are settings as on its command line. */
+export async function redisServer(settings: readonly string[] = [], at?: number): Promise<RedisServer> {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-redis-'));
+  const port = at ?? (await freePort());
+  const own = [
+    '--bind',
+    '127.0.0.1',
+    '--port',
+    String(port),
+    '--dir',
+    folder,
+    '--save',
+    '',
+    '--daemonize',
+    'no',
+  ];
+  const child = spawn('redis-server', [...own, ...settings], { stdio: ['ignore', 'pipe', 'inherit'] });
+  try {
+    await saysReady(child);
+  } catch (error) {
+    child.kill('SIGKILL');
+    rmSync(folder, { recursive: true, force: true });
+    throw error;
+  }
+  const kill = async (): Promise<void> => {
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    const ended = once(child, 'exit');
+    child.kill('SIGKILL');
+    await ended;
+  };
+  return {
+    port,
+    url: `redis://127.0.0.1:${port}/0`,
+    pid: child.pid ?? 0,
+    pause: () => void child.kill('SIGSTOP'),
+    resume: () => void child.kill('SIGCONT'),
+    kill,
+    async stop() {
+      await kill();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+async function saysReady(child: ChildProcess): Promise<void> {
+  if (child.stdout === null) throw new Error('no output to read');
+  const said: string[] = [];
+  const lines = createInterface({ input: child.stdout });
+  const limit = setTimeout(() => child.kill('SIGKILL'), LIMIT_MS);
+  try {
+    for await (const line of lines) {
+      said.push(line);
+      if (line.includes('Ready to accept connections')) return;
+    }
+    throw new Error(`redis-server did not start:\n${said.join('\n')}`);
+  } finally {
+    clearTimeout(limit);
+    lines.close();
+    child.stdout.resume();
+  }
+}
