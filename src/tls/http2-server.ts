@@ -53,7 +53,8 @@ export function createHttp2Server(options: Http2ServerOptions): Http2Server {
       enableConnectProtocol: false,
     },
     maxHeaderListPairs: MAX_FIELDS,
-    maxSessionMemory: 10,
+    // MiB: what answers to all streams hold when their client reads slowly, and some more.
+    maxSessionMemory: 16,
     maxSettings: 32,
     maxOutstandingPings: 10,
     maxSessionInvalidFrames: 100,

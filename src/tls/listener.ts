@@ -230,7 +230,9 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
       requestTimeout: 0,
       keepAliveTimeout: KEEP_ALIVE_SECONDS * 1_000,
       connectionsCheckingInterval: 1_000,
-      shouldUpgradeCallback: isHandshake,
+      // Behind a call that is still being answered a handshake is an ordinary request, and refused as such: Node lets go
+      // of the connection at once, and the answers that wait for their turn would never end.
+      shouldUpgradeCallback: (request) => isHandshake(request) && open.callOn(request.socket) === undefined,
       // Node would answer a request without Host by itself, say close, and still run what is pipelined behind it. We
       // refuse it where two Hosts are refused.
       requireHostHeader: false,
@@ -252,10 +254,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     server.on('checkExpectation', unexpected);
     server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
       socket.on('error', () => socket.destroy());
-      // Behind a call that is still being answered there is no order between the two.
-      if (open.callOn(socket) === undefined)
-        receive(asked, request, answerFor(request, request.socket), { upgrade: { socket, head } });
-      else if (!open.isEnding(socket)) socket.destroy();
+      receive(asked, request, answerFor(request, request.socket), { upgrade: { socket, head } });
     });
     server.on('connect', (_request: IncomingMessage, socket: Duplex) => {
       socket.on('error', () => socket.destroy());

@@ -1,3 +1,4 @@
+import { connect } from 'node:http2';
 import { afterEach, describe, expect, test } from 'vitest';
 import { attackHouse } from '../support/attack-house.ts';
 import {
@@ -350,6 +351,38 @@ describe('answers over HTTP/2', () => {
     expect(process.memoryUsage().rss - before).toBeLessThan(100 * 1_048_576);
     one.destroy();
     await expect.poll(() => attack.upstream.open(), { timeout: 5_000 }).toBe(0);
+    await attack.stands();
+  });
+
+  test('X03 fifty large answers side by side on one connection come whole, to a client that reads at leisure', async () => {
+    attack.upstream.reset();
+    const part = Buffer.alloc(1_000_000, 'x');
+    attack.upstream.reply((socket) => {
+      socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${part.length}\r\n\r\n`);
+      socket.write(part);
+    });
+    const { house } = attack;
+    const session = connect(`https://localhost:${house.port}`, { ca: house.ca.pem });
+    try {
+      const lengths = await Promise.all(
+        Array.from({ length: 50 }, async () => {
+          const stream = session.request({
+            ':path': '/files/1',
+            ':authority': 'localhost:8443',
+            authorization: `Bearer ${attack.token}`,
+          });
+          let length = 0;
+          for await (const bytes of stream) {
+            length += (bytes as Buffer).length;
+            await new Promise(setImmediate);
+          }
+          return length;
+        }),
+      );
+      expect(lengths).toEqual(lengths.map(() => part.length));
+    } finally {
+      session.destroy();
+    }
     await attack.stands();
   });
 
