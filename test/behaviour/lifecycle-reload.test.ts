@@ -110,7 +110,7 @@ test('O06 a hundred reloads under load, half of them bad: no request fails, and 
         told.api === 'first' ? ['x-first-user', 'x-second-user'] : ['x-second-user', 'x-first-user'];
       return told.headers[mine] !== undefined && told.headers[other] === undefined
         ? undefined
-        : `the ${told.api} API got ${Object.keys(told.headers)}`;
+        : `the ${told.api} API got ${Object.keys(told.headers).join()}`;
     },
   });
   await load.more(50);

@@ -40,7 +40,7 @@ export async function soak({ seconds, warmUpSeconds, everySeconds, onSample }: S
     const server = await startServe(folder);
     const alice = connect(folder, server.port, folder.alice);
     const failures: string[] = [];
-    let stopped = false;
+    const halt = new AbortController();
     const load = steadyLoad({ port: server.port, ca: folder.ca.pem, path: '/health', http1: 4, http2: 2 });
     const fresh = steadyLoad({
       port: server.port,
@@ -52,7 +52,7 @@ export async function soak({ seconds, warmUpSeconds, everySeconds, onSample }: S
       judge: ({ status }) => (status === 401 ? undefined : `without a token: ${status}`),
     });
     const people = (async () => {
-      while (!stopped) {
+      while (!halt.signal.aborted) {
         const grant = await alice.grant();
         const refreshed = await alice.refresh(grant.refresh_token);
         if (refreshed.status !== 200) failures.push(`refresh: ${refreshed.status} ${refreshed.text}`);
@@ -72,7 +72,7 @@ export async function soak({ seconds, warmUpSeconds, everySeconds, onSample }: S
       samples.push(sample);
       onSample?.(sample);
     }
-    stopped = true;
+    halt.abort();
     await Promise.all([people, load.stop(), fresh.stop()]);
     alice.close();
     await until('it is at rest', () => look(server.pid).descriptors < 60);

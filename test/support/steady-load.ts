@@ -1,5 +1,6 @@
 import { type ClientHttp2Session, connect as connectHttp2, constants } from 'node:http2';
 import { Agent, request } from 'node:https';
+import { until } from './serve-process.ts';
 
 /**
  * Clients that never stop asking, over HTTP/1.1 and HTTP/2, and take note of every request that was not answered well. They
@@ -33,7 +34,7 @@ export function steadyLoad(options: LoadOptions): SteadyLoad {
   const { port, ca, path, token, http1 = 6, http2 = 2, fresh = false, judge = isOk } = options;
   const failures: string[] = [];
   let answered = 0;
-  let stopped = false;
+  const halt = new AbortController();
   const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
   const note = (answer: { status: number; body: string }): void => {
     answered += 1;
@@ -43,7 +44,7 @@ export function steadyLoad(options: LoadOptions): SteadyLoad {
 
   const http1Client = async (): Promise<void> => {
     const agent = new Agent({ keepAlive: !fresh, maxSockets: 1, ca });
-    while (!stopped)
+    while (!halt.signal.aborted)
       await new Promise<void>((resolve) => {
         const fail = (error: Error): void => {
           failures.push(`HTTP/1.1: ${error.message}`);
@@ -75,7 +76,7 @@ export function steadyLoad(options: LoadOptions): SteadyLoad {
       session = made;
       return made;
     };
-    while (!stopped)
+    while (!halt.signal.aborted)
       await new Promise<void>((resolve) => {
         const stream = open().request({ ':path': path, ...headers });
         let body = '';
@@ -111,15 +112,10 @@ export function steadyLoad(options: LoadOptions): SteadyLoad {
     answered: () => answered,
     async more(count, seconds = 30) {
       const wanted = answered + count;
-      const end = performance.now() + seconds * 1_000;
-      while (answered < wanted) {
-        if (performance.now() > end)
-          throw new Error(`only ${answered} of ${wanted} answers in ${seconds} s; ${failures.slice(0, 3)}`);
-        await new Promise((resolve) => setTimeout(resolve, 10));
-      }
+      await until(`${count} more answers`, () => answered >= wanted, seconds);
     },
     async stop() {
-      stopped = true;
+      halt.abort();
       await Promise.all(running);
     },
   };
