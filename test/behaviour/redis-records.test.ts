@@ -1,0 +1,212 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { Fault } from '../../src/ports/fault.ts';
+import type { RecordStore } from '../../src/ports/record-store.ts';
+import { connectRedis, type RedisClient } from '../../src/stores/redis-client.ts';
+import { redisRecords } from '../../src/stores/redis-records.ts';
+import { type RedisServer, redisServer } from '../support/redis-server.ts';
+import { aGrant } from '../support/store-fixtures.ts';
+import { type FaultyWay, faultyWay } from '../support/tcp-fault.ts';
+
+type Grants = RecordStore<ReturnType<typeof aGrant>>;
+
+const LATER = Date.now() / 1_000 + 3_600;
+const TIMEOUT = 250;
+
+const codeOf = (work: Promise<unknown>): Promise<string> =>
+  work.then(
+    () => 'no fault',
+    (error: Fault) => error.code,
+  );
+const messageOf = (work: Promise<unknown>): Promise<string> =>
+  work.then(
+    () => 'no fault',
+    (error: Fault) => error.message,
+  );
+
+async function grantsAt(url: string): Promise<{ readonly client: RedisClient; readonly grants: Grants }> {
+  const client = await connectRedis({ url, name: 'test', commandTimeout: TIMEOUT });
+  return { client, grants: redisRecords({ client, prefix: 't', kind: 'g' }) };
+}
+
+/** Asks until it is answered; fails with the last fault. */
+const comesBack = (work: () => Promise<unknown>): Promise<unknown> =>
+  vi.waitFor(work, { timeout: 10_000, interval: 20 });
+
+describe('when the way to Redis fails', () => {
+  let server: RedisServer;
+  let way: FaultyWay;
+  let client: RedisClient;
+  let grants: Grants;
+  beforeAll(async () => {
+    server = await redisServer();
+  });
+  afterAll(() => server.stop());
+  beforeEach(async () => {
+    way = await faultyWay(server.port);
+    ({ client, grants } = await grantsAt(`redis://127.0.0.1:${way.port}`));
+    await client.ask((redis) => redis.flushall());
+  });
+  afterEach(async () => {
+    client.close();
+    await way.close();
+  });
+
+  test('S14 a create whose answer was lost is sent again and says it was the first', async () => {
+    await grants.read('warm');
+    way.set('lose reply');
+    expect(await grants.create('a', aGrant(), LATER)).toBe('created');
+    expect(way.lost()).toBe(1);
+    expect(await grants.create('a', aGrant(), LATER)).toBe('taken');
+  });
+
+  test('S14 a replace whose answer was lost is sent again, happens once, and says so', async () => {
+    await grants.create('a', aGrant(), LATER);
+    const seen = await grants.read('a');
+    if (seen === undefined) throw new Error('gone');
+    way.set('lose reply');
+    expect(await grants.replace('a', seen.version, aGrant({ generation: 2 }), LATER)).toBe('replaced');
+    expect(way.lost()).toBe(1);
+    expect(await grants.replace('a', seen.version, aGrant({ generation: 3 }), LATER)).toBe('stale');
+    expect((await grants.read('a'))?.record.generation).toBe(2);
+  });
+
+  test('S14 fifty writers of one version, answers lost on the way: at most one wins, and it has happened', async () => {
+    for (let turn = 0; turn < 10; turn += 1) {
+      await comesBack(() => grants.create(`w${turn}`, aGrant(), LATER));
+      const seen = await grants.read(`w${turn}`);
+      if (seen === undefined) throw new Error('gone');
+      way.set('lose reply');
+      const outcomes = await Promise.allSettled(
+        Array.from({ length: 50 }, (_, index) =>
+          grants.replace(`w${turn}`, seen.version, aGrant({ generation: 100 + index }), LATER),
+        ),
+      );
+      const winners = outcomes.flatMap((outcome, index) =>
+        outcome.status === 'fulfilled' && outcome.value === 'replaced' ? [100 + index] : [],
+      );
+      expect(winners.length).toBeLessThanOrEqual(1);
+      await comesBack(() => grants.read(`w${turn}`));
+      const { generation } = (await grants.read(`w${turn}`))?.record ?? aGrant();
+      if (winners.length === 1) expect(generation).toBe(winners[0]);
+    }
+  });
+
+  test('S02 while Redis is away every operation is a fault, at once and never "not there"; afterwards it goes on', async () => {
+    await grants.create('a', aGrant(), LATER);
+    expect(client.recoveredAt()).toBe(0);
+    way.set('refuse');
+    await comesBack(async () => expect(await codeOf(grants.read('a'))).toBe('store_unavailable'));
+    const began = performance.now();
+    expect(await codeOf(grants.read('nobody'))).toBe('store_unavailable');
+    expect(await codeOf(grants.create('b', aGrant(), LATER))).toBe('store_unavailable');
+    expect(performance.now() - began).toBeLessThan(4 * TIMEOUT);
+    way.set('pass');
+    await comesBack(() => grants.read('a'));
+    expect((await grants.read('a'))?.record).toEqual(aGrant());
+    expect(Math.abs(client.recoveredAt() - Date.now() / 1_000)).toBeLessThan(30);
+  });
+
+  test('S03 a black hole holds nobody longer than the time a command has, and is left', async () => {
+    way.set('black hole');
+    const began = performance.now();
+    expect(await messageOf(grants.read('a'))).toMatch(/does not answer in time/);
+    expect(performance.now() - began).toBeLessThan(8 * TIMEOUT);
+    // The connection is given up; from then on there is nothing to wait for.
+    await comesBack(async () => expect(await messageOf(grants.read('a'))).toMatch(/connection is down/));
+    way.set('pass');
+    await comesBack(() => grants.read('a'));
+  });
+
+  test('S05 scripts that the server forgot are given to it again', async () => {
+    await grants.create('a', aGrant(), LATER);
+    await client.ask((redis) => redis.script('FLUSH'));
+    expect((await grants.read('a'))?.record).toEqual(aGrant());
+  });
+
+  test('a record of a newer form is a fault and not a missing record', async () => {
+    await client.ask((redis) => redis.set('t:{a}:g', `v1 0 ${JSON.stringify({ v: 2, r: {} })}`));
+    expect(await codeOf(grants.read('a'))).toBe('store_record_unreadable');
+    expect(await grants.create('a', aGrant(), LATER)).toBe('taken');
+  });
+
+  test('a record ends at its time by the server itself', async () => {
+    await grants.create('a', aGrant(), LATER);
+    const left = await client.ask((redis) => redis.pttl('t:{a}:g'));
+    expect(Math.abs(left - 3_600_000)).toBeLessThan(120_000);
+  });
+});
+
+describe('when Redis itself fails', () => {
+  test('S03 a server that stands still holds nobody, and nothing piles up', async () => {
+    const server = await redisServer();
+    const { client, grants } = await grantsAt(server.url);
+    try {
+      await grants.create('a', aGrant(), LATER);
+      server.pause();
+      const began = performance.now();
+      const codes = await Promise.all(Array.from({ length: 500 }, () => codeOf(grants.read('a'))));
+      expect(new Set(codes)).toEqual(new Set(['store_unavailable']));
+      expect(performance.now() - began).toBeLessThan(8 * TIMEOUT);
+      await comesBack(async () => expect(await messageOf(grants.read('a'))).toMatch(/connection is down/));
+      server.resume();
+      await comesBack(() => grants.read('a'));
+    } finally {
+      client.close();
+      await server.stop();
+    }
+  });
+
+  test('S06 a full server is full: nothing new, what is there is read', async () => {
+    const server = await redisServer(['--maxmemory-policy', 'noeviction']);
+    const { client, grants } = await grantsAt(server.url);
+    try {
+      await grants.create('a', aGrant(), LATER);
+      await client.ask((redis) => redis.config('SET', 'maxmemory', '1'));
+      expect(await codeOf(grants.create('b', aGrant(), LATER))).toBe('store_full');
+      expect((await grants.read('a'))?.record).toEqual(aGrant());
+    } finally {
+      client.close();
+      await server.stop();
+    }
+  });
+
+  test('S07 a server without its primary, without replicas or read-only is unavailable, and says why', async () => {
+    const server = await redisServer(['--replica-serve-stale-data', 'no']);
+    const { client, grants } = await grantsAt(server.url);
+    try {
+      await grants.create('a', aGrant(), LATER);
+      await client.ask((redis) => redis.config('SET', 'min-replicas-to-write', '1'));
+      expect(await messageOf(grants.create('b', aGrant(), LATER))).toMatch(/too few replicas/);
+      await client.ask((redis) => redis.config('SET', 'min-replicas-to-write', '0'));
+      // Nobody listens on port 1: a replica that lost its primary.
+      await client.ask((redis) => redis.replicaof('127.0.0.1', 1));
+      expect(await messageOf(grants.read('a'))).toMatch(/primary is down/);
+      expect(await codeOf(grants.read('nobody'))).toBe('store_unavailable');
+      await client.ask((redis) => redis.config('SET', 'replica-serve-stale-data', 'yes'));
+      expect(await codeOf(grants.create('c', aGrant(), LATER))).toBe('store_unavailable');
+      await comesBack(() => client.ask((redis) => redis.replicaof('NO', 'ONE')));
+      expect(await grants.create('c', aGrant(), LATER)).toBe('created');
+    } finally {
+      client.close();
+      await server.stop();
+    }
+  });
+
+  test('S01 nobody there, or a wrong password, is said in plain words and without the password', async () => {
+    expect(await messageOf(grantsAt('redis://127.0.0.1:1'))).toMatch(/nobody listens/);
+    const server = await redisServer(['--requirepass', 'right-horse']);
+    try {
+      const { client } = await grantsAt(`redis://:right-horse@127.0.0.1:${server.port}`);
+      client.close();
+      const refused = await grantsAt(`redis://:wrong-horse@127.0.0.1:${server.port}`).catch(
+        (error: unknown) => error,
+      );
+      expect((refused as Fault).message).toMatch(/does not accept our name or password/);
+      expect(
+        JSON.stringify(refused, Object.getOwnPropertyNames(refused)) + String((refused as Fault).cause),
+      ).not.toMatch(/horse/);
+    } finally {
+      await server.stop();
+    }
+  });
+});

@@ -1,0 +1,64 @@
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+
+/**
+ * `pass`: as if it were not there. `black hole`: connections stand, nothing comes through. `refuse`: connections are
+ * cut, new ones too. `lose reply`: the next answer is not delivered, its connection is cut; then as `pass`.
+ */
+export type TcpFault = 'pass' | 'black hole' | 'refuse' | 'lose reply';
+
+export interface FaultyWay {
+  readonly port: number;
+  set(fault: TcpFault): void;
+  /** How many answers were lost. */
+  lost(): number;
+  close(): Promise<void>;
+}
+
+/** Stands between a client and a server on this machine, and fails as it is told to. */
+export async function faultyWay(to: number): Promise<FaultyWay> {
+  let fault: TcpFault = 'pass';
+  let lost = 0;
+  const open = new Set<Socket>();
+  const keep = (socket: Socket): void => {
+    open.add(socket);
+    socket.on('error', () => {});
+    socket.once('close', () => open.delete(socket));
+  };
+  const server = createServer((client) => {
+    keep(client);
+    if (fault === 'refuse') return client.destroy();
+    const there = connect(to, '127.0.0.1');
+    keep(there);
+    client.once('close', () => there.destroy());
+    there.once('close', () => client.destroy());
+    client.on('data', (bytes) => void (fault !== 'black hole' && there.write(bytes)));
+    there.on('data', (bytes) => {
+      if (fault === 'black hole') return;
+      if (fault !== 'lose reply') return void client.write(bytes);
+      fault = 'pass';
+      lost += 1;
+      client.destroy();
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const cutAll = (): void => {
+    for (const socket of open) socket.destroy();
+  };
+  return {
+    port: (server.address() as AddressInfo).port,
+    set(next) {
+      const before = fault;
+      fault = next;
+      // What a black hole has swallowed is missing: a connection cannot go on as if nothing had been.
+      if (next === 'refuse' || before === 'black hole') cutAll();
+    },
+    lost: () => lost,
+    async close() {
+      cutAll();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+}
