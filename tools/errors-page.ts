@@ -169,7 +169,7 @@ export function renderErrors(): string {
     '',
     '## The token service',
     '',
-    'The body is `{"Error": "…", "Error_description": "…"}`.',
+    'The body is `{"Error": "…", "Error_description": "…"}`. It carries no `request_id`; find the log line by its time.',
     '',
     ...OPERATIONS.flatMap(({ title, table, reasons }) => [
       `### ${title}`,
@@ -199,6 +199,8 @@ export function renderErrors(): string {
       const { status, error, description } = wordingOf({ reason, ...facts } as ProxyRefusal);
       return `| ${status} | \`${error}\` | ${description} | \`${reason}\` |`;
     }),
+    '',
+    'Where no rule matches, only callers with a good token are told 404; all others get 401, as for every path that is not public.',
     '',
     'Another gateway that asks (`/authsvc/check`) gets 401 and 503 as above and 403 for everything else; see',
     '[forward-auth](forward-auth.md).',

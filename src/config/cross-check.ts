@@ -215,7 +215,10 @@ function checkRoutes({ routes = [], upstreams, integrations, service }: SoundSet
     if (route.websocket && route.methods?.includes('GET') === false)
       tell([...path, 'websocket'], 'needs GET among the methods: a WebSocket begins with one');
     if (upstreams && !Object.hasOwn(upstreams, route.upstream))
-      tell([...path, 'upstream'], `no such upstream: "${route.upstream}"${listed(Object.keys(upstreams))}`);
+      tell(
+        [...path, 'upstream'],
+        `no such upstream: "${route.upstream}"${listed(Object.keys(upstreams)) || `; write its address in upstreams.${route.upstream}.url`}`,
+      );
     route.clients?.forEach((client, at) => {
       if (clients && !clients.has(client))
         tell([...path, 'clients', at], `no such integration: "${client}"${listed(clients)}`);
@@ -229,7 +232,7 @@ function checkRoutes({ routes = [], upstreams, integrations, service }: SoundSet
     if (before >= 0)
       tell(
         [...path, 'path'],
-        `is never reached: routes[${before}] matches everything this one does; put it after`,
+        `is never reached: routes[${before}] matches everything this one does; put this one before it`,
       );
   });
 }

@@ -70,7 +70,8 @@ export function loadSettings(request: LoadRequest): Loaded | Problems {
 
   if (!source.ok) {
     draft.findings.push(...source.problems.map((problem) => ({ path: [], ...problem })));
-    return fail(['everything else']);
+    // Of a file that was not read there is nothing else to compare.
+    return fail(source.problems.some(({ line }) => line !== undefined) ? ['everything else'] : []);
   }
   takeFile(draft, source.value, request.env);
   applyEnvironment(draft, request.env);
@@ -120,7 +121,11 @@ function readSource({ file, env, cwd = process.cwd(), text }: LoadRequest): Sour
   }
   const path = resolve(cwd, file ?? (fromEnv || DEFAULT_FILE));
   const read = text === undefined ? readText(path) : { text };
-  if ('problem' in read) return { ok: false, name: path, file: path, problems: [{ message: read.problem }] };
+  if ('problem' in read) {
+    const unasked = file === undefined && !fromEnv;
+    const hint = unasked ? '; name yours by --config FILE or GATEHOUSE_CONFIG' : '';
+    return { ok: false, name: path, file: path, problems: [{ message: `${read.problem}${hint}` }] };
+  }
   const yaml = readYaml(read.text);
   return yaml.ok
     ? { ...yaml, name: path, file: path, folder: dirname(path), text: read.text }

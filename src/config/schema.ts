@@ -75,11 +75,14 @@ export function settingsSections(folder: string) {
       .string()
       .min(1)
       .default('127.0.0.1')
-      .meta({ description: 'Address of the admin listener: probes, metrics, grant administration.' }),
+      .meta({ description: 'Address of the admin listener: the probes /livez and /readyz.' }),
     port: z.int().min(0).max(65_535).default(9443).meta({ description: 'Port of the admin listener.' }),
     tokenFile: path
       .prefault('data/admin-token')
-      .meta({ description: 'Bearer token of grant administration; made when missing, mode 0600.' }),
+      .meta({
+        description:
+          'Bearer token for grant administration, for which there is no operation yet; made when missing, mode 0600.',
+      }),
   });
 
   const service = z.strictObject({
@@ -177,9 +180,10 @@ export function settingsSections(folder: string) {
       .boolean()
       .default(false)
       .meta({ description: 'Refuse certificates of issuers for which no revocation list is loaded.' }),
-    identityFrom: nameSource
-      .default('commonName')
-      .meta({ description: 'Which name of the certificate is the identity.' }),
+    identityFrom: nameSource.default('commonName').meta({
+      description:
+        'Which name of the certificate is the identity: the common name of its subject, or the e-mail address or user principal name in its subjectAltName.',
+    }),
     directory: z.string().exactOptional().meta({ description: 'Directory in which the name is looked up.' }),
     requireClientAuth: z
       .boolean()
@@ -607,7 +611,7 @@ export function settingsSections(folder: string) {
       .string()
       .refine(
         (text) => URL.canParse(text) && /^https?:\/\/[^/?#]+$/.test(text),
-        'must be an origin such as https://api.example.test, without a path',
+        'must be an origin such as https://api.example.test, without a path or a slash at its end',
       )
       .default('https://localhost:8443')
       .meta({ description: 'The address clients use ({base_url}); issuer and audience of tokens.' }),
