@@ -34,8 +34,10 @@ export interface Carried {
 /** The connections to one target. */
 export interface Line {
   readonly target: Target;
-  /** Requests given to the pool, with those that wait in it. */
+  /** Requests given to the pool: as many as there may be connections. */
   running: number;
+  /** Those that wait for their turn, in their order. */
+  readonly waiting: Set<Exchange>;
   readonly pool: Pool;
   /** Connections that are used once: what is asked again must not meet another one that has been closed meanwhile. */
   readonly fresh: () => Pool;
@@ -61,8 +63,8 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried {
   #controller: Dispatcher.DispatchController | undefined;
   #body: RequestBody | undefined;
   #patience: NodeJS.Timeout | undefined;
-  /** The HTTP client has not begun with it: it waits for a connection, and has a place in the queue until its turn. */
-  #queued = true;
+  /** `given`: the HTTP client has it, but no connection for it yet, and cannot be stopped before it has one. */
+  #stage: 'waiting' | 'given' | 'begun' | 'left' = 'waiting';
   #repeated = false;
   /** Something of the answer has come, if only its first byte. */
   #heard = false;
@@ -86,7 +88,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried {
     }
     response.on('close', this.#clientLeft).on('drain', this.#clientReads);
     if (hasBody) this.#body = new RequestBody(request, maxBodyBytes);
-    this.#dispatch(this.#line.pool);
+    this.#enter();
     return true;
   }
 
@@ -103,20 +105,49 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried {
 
   #isFull(): boolean {
     const { connections, maxPending = MAX_PENDING } = this.#lines.settings;
-    return this.#line.running >= connections + maxPending;
+    return this.#line.running >= connections && this.#line.waiting.size >= maxPending;
   }
 
-  #dispatch(pool: Pool): void {
-    const { method, path, headers } = this.#job;
-    this.#line.running += 1;
+  #enter(): void {
+    this.#stage = 'waiting';
     this.#line.target.pending += 1;
+    this.#wait(this.#timeouts.headers, this.#turnLate);
+    const { running, waiting } = this.#line;
+    if (running < this.#lines.settings.connections && waiting.size === 0) this.#takeTurn();
+    else waiting.add(this);
+  }
+
+  #takeTurn(): void {
+    const { method, path, headers } = this.#job;
+    this.#stage = 'given';
+    this.#line.running += 1;
+    const pool = this.#repeated ? this.#line.fresh() : this.#line.pool;
     pool.dispatch({ method, path, headers, body: this.#body ?? null }, this);
-    if (this.#queued && !this.#over) this.#wait(this.#timeouts.headers, this.#turnLate);
+  }
+
+  /** Once for each time it entered; whoever waits is next. */
+  #leave(): void {
+    if (this.#stage === 'left') return;
+    this.#stage = 'left';
+    const line = this.#line;
+    line.target.pending -= 1;
+    if (line.waiting.delete(this)) return;
+    line.running -= 1;
+    // Later, so that many that fail at once do not stand on each other's shoulders.
+    if (line.waiting.size > 0) queueMicrotask(() => this.#callNext(line));
+  }
+
+  #callNext(line: Line): void {
+    for (const next of line.waiting) {
+      if (line.running >= this.#lines.settings.connections) return;
+      line.waiting.delete(next);
+      next.#takeTurn();
+    }
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller;
-    this.#leaveQueue();
+    this.#stage = 'begun';
     // It may have waited for a connection longer than its client did.
     if (this.#over) controller.abort(new BodyFault('client_gone'));
     else if (this.#body !== undefined) this.#wait(this.#timeouts.idle, this.#bodyStalled);
@@ -174,9 +205,10 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried {
 
   onResponseError(_controller: Dispatcher.DispatchController | null, error: Error): void {
     // Before its turn nothing was sent: there was no connection to send it on.
-    const neverBegan = this.#queued;
-    this.#leaveQueue();
-    if (this.#over) return;
+    const neverBegan = this.#stage === 'given';
+    // From here on the HTTP client does not hold it any more.
+    this.#stage = this.#stage === 'left' ? 'left' : 'begun';
+    if (this.#over) return this.#leave();
     const { request, response, failed, broken } = this.#job;
     if (!this.#answering) {
       const isIdleClose = !this.#heard && !neverBegan && isLost(error) && wasUsedBefore(error);
@@ -237,33 +269,19 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried {
 
   #repeat(cause: Error): void {
     const { targets, lineOf } = this.#lines;
-    this.#leaveLine();
-    clearTimeout(this.#patience);
+    this.#leave();
     this.#repeated = true;
-    this.#queued = true;
     this.#controller = undefined;
-    const before = this.#line;
-    this.#line = lineOf(targets.hasOther(before.target) ? targets.choose(before.target) : before.target);
-    if (this.#isFull()) this.#line = before;
+    const { target } = this.#line;
+    this.#line = lineOf(targets.hasOther(target) ? targets.choose(target) : target);
     this.#job.repeated?.(cause);
-    this.#dispatch(this.#line.fresh());
-  }
-
-  #leaveLine(): void {
-    this.#line.running -= 1;
-    this.#line.target.pending -= 1;
-  }
-
-  /** Whoever left while waiting still fills the queue; only now is there room for another. */
-  #leaveQueue(): void {
-    if (!this.#queued) return;
-    this.#queued = false;
-    if (this.#over) this.#leaveLine();
+    this.#enter();
   }
 
   #finish(): void {
     this.#over = true;
-    if (!this.#queued) this.#leaveLine();
+    // What was given away and has not begun leaves when it begins: until then it keeps others from their turn.
+    if (this.#stage !== 'given') this.#leave();
     clearTimeout(this.#patience);
     this.#job.response.off('close', this.#clientLeft).off('drain', this.#clientReads);
     this.#body?.destroy();

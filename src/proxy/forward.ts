@@ -39,6 +39,7 @@ export function openUpstream(
     return {
       target,
       running: 0,
+      waiting: new Set(),
       pool: open(target.url, true),
       fresh: () => (fresh ??= open(target.url, false)),
     };
@@ -54,14 +55,14 @@ export function openUpstream(
     async close(withinSeconds) {
       closing = true;
       health?.stop();
-      const cut = setTimeout(() => {
-        for (const pool of pools) void pool.destroy();
-      }, withinSeconds * 1_000);
-      try {
-        await Promise.allSettled(pools.map((pool) => pool.close()));
-      } finally {
-        clearTimeout(cut);
-      }
+      // A pool that is destroyed while it closes does not tell that it has closed.
+      const cut = Promise.withResolvers<unknown>();
+      const timer = setTimeout(
+        () => cut.resolve(Promise.allSettled(pools.map((pool) => pool.destroy()))),
+        withinSeconds * 1_000,
+      );
+      await Promise.race([Promise.allSettled(pools.map((pool) => pool.close())), cut.promise]);
+      clearTimeout(timer);
     },
   };
 }

@@ -223,23 +223,29 @@ test('a request that gets no connection to its upstream in time is told so', asy
   expect(await good.until((text) => text.length > 0, 4_000)).toMatch(/^HTTP\/1\.1 503 /);
 });
 
-test('whoever leaves while waiting for an upstream gives no room for more to wait', async () => {
+test('whoever leaves while waiting for an upstream gives his place back, and no more than may wait do', async () => {
   const timeouts = { connect: 1, headers: 60, idle: 60 };
   const proxy = kept(
     await proxyHarness({ upstream: await endlessUpstream(), upstreamSettings: { connections: 1, timeouts } }),
     (made) => made.close(),
   );
   silentReader(proxy.port);
-  // 512 may wait. All of these leave again; the queue of the HTTP client still holds them.
-  for (let round = 0; round < 6; round += 1) {
-    const client = await rawClient(proxy.port);
+  let asked = 1;
+  await until('the only connection is taken', () => proxy.notes.length === asked);
+  const askHundred = async () => {
+    const client = kept(await rawClient(proxy.port), (made) => made.destroy());
     client.send('GET /public/large HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(100));
-    await until('the requests arrived', () => proxy.notes.length >= 1 + (round + 1) * 100);
-    client.destroy();
-  }
-  const late = kept(await rawClient(proxy.port), (made) => made.destroy());
-  late.send('GET /public/large HTTP/1.1\r\nHost: a\r\n\r\n');
-  expect(await late.until((text) => text.length > 0, 2_000)).toMatch(/^HTTP\/1\.1 503 /);
+    asked += 100;
+    await until('the requests arrived', () => proxy.notes.length >= asked);
+    return client;
+  };
+  // 512 may wait: as many as ever leave before their turn.
+  for (let round = 0; round < 6; round += 1) (await askHundred()).destroy();
+  await until('they have left', () => proxy.notes.slice(1).every(({ reason }) => reason === 'client_left'));
+  for (let round = 0; round < 5; round += 1) await askHundred();
+  expect(proxy.notes.filter(({ reason }) => reason === 'overloaded')).toEqual([]);
+  await askHundred();
+  expect(proxy.notes.filter(({ reason }) => reason === 'overloaded')).toHaveLength(88);
 });
 
 const nobody = { some: false, includes: () => false };

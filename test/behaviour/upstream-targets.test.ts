@@ -1,3 +1,4 @@
+import { type AddressInfo, createServer } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { type TargetEvent, watchTargets } from '../../src/proxy/targets.ts';
 import { type HarnessOptions, proxyHarness, rule } from '../support/proxy-harness.ts';
@@ -252,5 +253,39 @@ describe('U13 a slow upstream', () => {
     first.destroy();
     expect((await rawRequest(gate.port, get('/files/third'))).status).toBe(200);
     expect(slow.requests.map(({ target }) => target)).toEqual(['/files/first', '/files/third']);
+  });
+
+  test('does not keep us from closing', async () => {
+    const [slow] = await upstreams(1);
+    if (!slow) throw new Error('there is one');
+    slow.reply(() => {});
+    const gate = await proxyHarness({ upstream: slow.url, upstreamSettings: { connections: 1 } });
+    const clients = await Promise.all(Array.from({ length: 50 }, () => rawClient(gate.port)));
+    for (const client of clients) client.send(get());
+    await until('all have asked', () => gate.notes.length === 50);
+    const start = performance.now();
+    await gate.close();
+    expect(performance.now() - start).toBeLessThan(3_000);
+    expect(slow.requests).toHaveLength(1);
+  });
+
+  test('a client that leaves while its connection is being made gives the place back', async () => {
+    const mute = createServer((socket) => void socket.on('error', () => {}).resume());
+    await new Promise<void>((resolve) => {
+      mute.listen(0, '127.0.0.1', resolve);
+    });
+    cleanups.push(() => new Promise((resolve) => mute.close(resolve)));
+    const { port } = mute.address() as AddressInfo;
+    const gate = await gateTo([`https://127.0.0.1:${port}`], {
+      upstreamSettings: { connections: 2, maxPending: 0, timeouts: { connect: 1, headers: 5, idle: 5 } },
+    });
+    for (let count = 0; count < 2; count += 1) {
+      const client = await rawClient(gate.port);
+      client.send(get());
+      await until('it was taken', () => gate.notes.length === count + 1);
+      client.destroy();
+    }
+    expect((await rawRequest(gate.port, get())).status).toBe(503);
+    await until('there is room again', async () => (await rawRequest(gate.port, get())).status === 504);
   });
 });
