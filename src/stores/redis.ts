@@ -36,14 +36,8 @@ const READER_SILENCE_MS = 1_500;
 
 /** The store that replicas share. Three connections: for records, for revocations, and for reading their log. */
 export async function openRedis(options: RedisOptions): Promise<RedisStore> {
-  const {
-    url,
-    connection,
-    clock,
-    prefix = 'gh',
-    commandTimeout = COMMAND_TIMEOUT_MS,
-    onFault = () => {},
-  } = options;
+  const { url, connection, clock, prefix = 'gh', commandTimeout = COMMAND_TIMEOUT_MS } = options;
+  const onFault = seldom(options.onFault);
   const clients: RedisClient[] = [];
   const connect = async (name: string, timeout: number, more: IoRedisOptions = {}): Promise<RedisClient> => {
     const settings = { ...connection, ...more } as IoRedisOptions;
@@ -103,6 +97,19 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
     for (const one of clients) one.close();
     throw error;
   }
+}
+
+const TELL_AGAIN_MS = 10_000;
+
+/** While the server is away every beat fails: one line says so, and another after a while. */
+function seldom(tell: ((fault: Fault) => void) | undefined): (fault: Fault) => void {
+  const told = new Map<string, number>();
+  return (fault) => {
+    const now = performance.now();
+    if (now - (told.get(fault.code) ?? Number.NEGATIVE_INFINITY) < TELL_AGAIN_MS) return;
+    told.set(fault.code, now);
+    tell?.(fault);
+  };
 }
 
 /** Says that grants or device requests were ever kept here: set once by each process, before its first. */

@@ -27,7 +27,10 @@ export async function faultyWay(to: number): Promise<FaultyWay> {
   };
   const server = createServer((client) => {
     keep(client);
-    if (fault === 'refuse') return client.destroy();
+    if (fault === 'refuse') {
+      client.destroy();
+      return;
+    }
     const there = connect(to, '127.0.0.1');
     keep(there);
     client.once('close', () => there.destroy());
