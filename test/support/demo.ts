@@ -85,7 +85,7 @@ function stepsOf(text: string): ReadonlyMap<number, readonly string[]> {
   let number = 0;
   // A command goes on after a backslash at the end of its line.
   for (const command of text.split(/(?<!\\)\n/).filter((line) => line.startsWith('    '))) {
-    const title = /^ {4}# (\d+)\. /.exec(command);
+    const title = /^ {4}echo '# (\d+)\. /.exec(command);
     if (title) number = Number(title[1]);
     else steps.set(number, [...(steps.get(number) ?? []), command.slice(4)]);
   }
