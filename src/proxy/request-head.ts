@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import { Http2Request } from '../tls/http2-request.ts';
 import type { ProxyRefusal } from './refuse.ts';
 
 /**
@@ -37,7 +38,8 @@ export function readHead(
   request: Pick<IncomingMessage, 'method' | 'httpVersion' | 'rawHeaders' | 'complete'>,
 ): HeadReading {
   const { method = '', httpVersion, rawHeaders } = request;
-  const multiplexed = httpVersion === '2.0';
+  // By what it is and not by what it says: node's HTTP/1 parser takes `HTTP/2.0` in a request line.
+  const multiplexed = request instanceof Http2Request;
   if (httpVersion !== '1.1' && httpVersion !== '1.0' && !multiplexed)
     return malformed('the HTTP version is not served');
   if (!isServed(method)) return no({ reason: 'method_not_served' });
