@@ -220,6 +220,11 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
       response.once('close', () => open.end(request.socket, response));
       refusePlainly(response, status);
     };
+  /** Node has let go of the connection for a request that came behind a call still being answered. */
+  const outOfOrder = (socket: Duplex): void => {
+    open.letGo(socket);
+    if (!open.isEnding(socket)) socket.destroy();
+  };
   const unexpected = refuseWith(417);
   const otherVersion = refuseWith(505);
 
@@ -230,9 +235,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
       requestTimeout: 0,
       keepAliveTimeout: KEEP_ALIVE_SECONDS * 1_000,
       connectionsCheckingInterval: 1_000,
-      // Behind a call that is still being answered a handshake is an ordinary request, and refused as such: Node lets go
-      // of the connection at once, and the answers that wait for their turn would never end.
-      shouldUpgradeCallback: (request) => isHandshake(request) && open.callOn(request.socket) === undefined,
+      shouldUpgradeCallback: isHandshake,
       // Node would answer a request without Host by itself, say close, and still run what is pipelined behind it. We
       // refuse it where two Hosts are refused.
       requireHostHeader: false,
@@ -254,11 +257,14 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     server.on('checkExpectation', unexpected);
     server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
       socket.on('error', () => socket.destroy());
-      receive(asked, request, answerFor(request, request.socket), { upgrade: { socket, head } });
+      if (open.callOn(socket) === undefined)
+        receive(asked, request, answerFor(request, request.socket), { upgrade: { socket, head } });
+      else outOfOrder(socket);
     });
     server.on('connect', (_request: IncomingMessage, socket: Duplex) => {
       socket.on('error', () => socket.destroy());
-      endWith(socket, 405);
+      if (open.callOn(socket) === undefined) endWith(socket, 405);
+      else outOfOrder(socket);
     });
     server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) =>
       answerClientError(error, socket, open.callOn(socket)),

@@ -15,6 +15,11 @@ export interface OpenConnections {
   multiplexed(socket: TLSSocket, close: () => void): void;
   begin(socket: Socket, response: ServerResponse): void;
   end(socket: Socket, response: ServerResponse): void;
+  /**
+   * Node has let go of a connection on which calls run: answers that wait for their turn would never learn when it is
+   * gone, and neither would those who work on them.
+   */
+  letGo(socket: Duplex): void;
   /** An answer on this connection has said that it is the last. */
   isEnding(socket: Duplex): boolean;
   /** The call that is being answered on this connection. */
@@ -76,6 +81,15 @@ export function trackConnections(tls: boolean): OpenConnections {
       if (running?.size !== 0) return;
       calls.delete(socket);
       if (draining && (graceOver || !response.shouldKeepAlive)) socket.end();
+    },
+    letGo(socket) {
+      socket.once('close', () => {
+        for (const response of [...(calls.get(socket) ?? NONE)])
+          if (response.socket === null) {
+            response.destroy();
+            response.emit('close');
+          }
+      });
     },
     isEnding(socket) {
       for (const response of calls.get(socket) ?? NONE)
