@@ -233,7 +233,7 @@ export function answerEarly(response: ServerResponse, { status, text, close, hea
   });
   const body = request.method === 'HEAD' ? '' : text;
   // Over HTTP/2 the rest is of this request alone: the listener says that it is not wanted (RFC 9113 §8.1).
-  if (request.complete || unclear || request.httpVersionMajor === 2) {
+  if (request.complete || unclear || request.httpVersion === '2') {
     response.end(body);
     return;
   }

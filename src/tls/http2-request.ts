@@ -21,7 +21,8 @@ export class Http2Request extends IncomingMessage {
   ) {
     super(socket);
     this.#stream = stream;
-    this.httpVersion = '2.0';
+    // Not "2.0": so calls node a request of HTTP/1.1 that only says it were one.
+    this.httpVersion = '2';
     this.httpVersionMajor = 2;
     this.httpVersionMinor = 0;
     const head = readFields(rawHeaders);

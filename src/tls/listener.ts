@@ -173,7 +173,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     response: ServerResponse,
     { waits = false, upgrade }: { readonly waits?: boolean; readonly upgrade?: Call['upgrade'] } = {},
   ): void => {
-    const multiplexed = request.httpVersionMajor === 2;
+    const multiplexed = request instanceof Http2Request;
     // RFC 9112 §9.6: nothing is done for what comes after an answer that says close.
     if (!multiplexed && open.isEnding(request.socket)) return;
     let noted: CallNote = {};
@@ -204,7 +204,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
       });
     response.on('error', () => response.destroy());
     request.on('error', () => {});
-    const head = request instanceof Http2Request ? request.headSize : 0;
+    const head = multiplexed ? request.headSize : 0;
     if (request.rawHeaders.length > MAX_FIELDS * 2 || head > limits.headers) return tooLong(call, 431);
     if ((request.url ?? '').length > (limits.url ?? URL_LENGTH)) return tooLong(call, 414);
     if (!asked && askedHosts !== undefined && namesOneOf(request, askedHosts)) return misdirected(call);

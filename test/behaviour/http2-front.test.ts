@@ -103,7 +103,7 @@ test('switched off, HTTP/2 is not offered; without TLS a client that begins with
     },
   );
   await withHouse(
-    ({ listen, ...settings }) => ({ ...settings, listen: { port: 0, behindTls: true } }),
+    (settings) => ({ ...settings, listen: { port: 0, behindTls: true } }),
     async (other) => {
       const socket = connectNet(other.port, '127.0.0.1');
       opened.push(socket);
