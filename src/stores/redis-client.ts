@@ -76,36 +76,31 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
     if (fault.code === 'store_unavailable') away = true;
     return fault;
   };
-  const evaluate = async (
-    { sha, lua }: RedisScript,
-    keys: readonly string[],
-    args: readonly (string | number)[],
-  ) => {
+  /** Each command is one promise and one handler: a process makes tens of thousands of them in a second. */
+  const recover = async <T>(
+    error: unknown,
+    again: () => Promise<T>,
+    script?: () => Promise<T>,
+  ): Promise<T> => {
     try {
-      return await redis.evalsha(sha, keys.length, ...keys, ...args);
-    } catch (error) {
       // The server was restarted, failed over or told to forget its scripts. EVAL also makes it remember.
-      if (!says(error, 'NOSCRIPT')) throw error;
-      return redis.eval(lua, keys.length, ...keys, ...args);
-    }
-  };
-  /** A demoted server: the connection is made anew, which finds its successor, and the scripts bear a second time. */
-  const withOneRetry = async <T>(work: () => Promise<T>): Promise<T> => {
-    try {
-      return await work();
-    } catch (error) {
+      if (script !== undefined && says(error, 'NOSCRIPT')) return answered(await script());
+      // A demoted server: the connection is made anew, which finds its successor, and our scripts bear a second time.
       if (!says(error, 'READONLY')) throw error;
       await isReady(redis, commandTimeout);
-      return work();
+      return answered(await again());
+    } catch (last) {
+      throw failed(last);
     }
   };
-  const guarded = async <T>(work: () => Promise<T>): Promise<T> => {
-    try {
-      return answered(await withOneRetry(work));
-    } catch (error) {
-      throw failed(error);
-    }
+  const run: RedisClient['run'] = ({ sha, lua }, keys, args) => {
+    const evaluate = (): Promise<unknown> => redis.evalsha(sha, keys.length, ...keys, ...args);
+    return evaluate().then(answered, (error: unknown) =>
+      recover(error, evaluate, () => redis.eval(lua, keys.length, ...keys, ...args)),
+    );
   };
+  const ask: RedisClient['ask'] = (command) =>
+    command(redis).then(answered, (error: unknown) => recover(error, () => command(redis)));
 
   try {
     await redis.connect();
@@ -118,8 +113,8 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
   }
   return {
     redis,
-    run: (script, keys, args) => guarded(() => evaluate(script, keys, args)),
-    ask: (command) => guarded(() => command(redis)),
+    run,
+    ask,
     timeArgument: () => (clock === undefined ? '' : String(Math.round(clock() * 1_000))),
     sawTime(milliseconds) {
       offset = milliseconds - performance.now();

@@ -86,7 +86,7 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
     if (epoch !== undefined) owed ??= { epoch, floor, informed: staleness() <= lease };
     const informed = owed?.informed === true;
     const head = await server.begin(newEpoch(), informed ? String(owed?.floor) : '');
-    for await (const [key, entry] of server.snapshot()) view.add(key, entry);
+    for await (const page of server.snapshot()) add(page);
     epoch = head.epoch ?? '';
     floor = informed ? (owed?.floor ?? 0) : head.floor;
     applied = head.last;

@@ -172,19 +172,18 @@ export function revocationServer(client: RedisClient, keys: RevocationKeys) {
     leave: async (replica: string): Promise<void> =>
       void (await client.ask((redis) => redis.hdel(replicas, replica))),
     /** Everything in the snapshot that stays from beginning to end; what comes meanwhile is in the log. */
-    async *snapshot(): AsyncGenerator<KeyedEntry> {
+    async *snapshot(): AsyncGenerator<readonly KeyedEntry[]> {
       for (let cursor = '0', first = true; first || cursor !== '0'; first = false) {
         const [next, page] = await client.ask((redis) => redis.zscan(ended, cursor, 'COUNT', PAGE));
-        for (let at = 0; at < page.length; at += 2)
-          yield [page[at] ?? '', { limit: Number.POSITIVE_INFINITY, keepUntil: Number(page[at + 1]) }];
+        yield inPairs(page, (text) => ({ limit: Number.POSITIVE_INFINITY, keepUntil: Number(text) }));
         cursor = next;
       }
       for (let cursor = '0', first = true; first || cursor !== '0'; first = false) {
         const [next, page] = await client.ask((redis) => redis.hscan(limits, cursor, 'COUNT', PAGE));
-        for (let at = 0; at < page.length; at += 2) {
-          const [limit, keepUntil] = (page[at + 1] ?? '').split(' ').map(Number);
-          yield [page[at] ?? '', entry(limit, keepUntil)];
-        }
+        yield inPairs(page, (text) => {
+          const [limit, keepUntil] = text.split(' ').map(Number);
+          return entry(limit, keepUntil);
+        });
         cursor = next;
       }
     },
@@ -193,7 +192,13 @@ export function revocationServer(client: RedisClient, keys: RevocationKeys) {
 
 export type RevocationServer = ReturnType<typeof revocationServer>;
 
-const PAGE = 1_000;
+const PAGE = 2_000;
+
+function inPairs(flat: readonly string[], read: (text: string) => RevocationEntry): readonly KeyedEntry[] {
+  const pairs: KeyedEntry[] = [];
+  for (let at = 0; at < flat.length; at += 2) pairs.push([flat[at] ?? '', read(flat[at + 1] ?? '')]);
+  return pairs;
+}
 
 /** What cannot be read must not let a revoked token pass. */
 function entry(limit: number | undefined, keepUntil: number | undefined): RevocationEntry {

@@ -31,7 +31,8 @@ const LARGEST = 0xffff_fffe;
 
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
 const ID_LENGTH = 22;
-const NO_LETTER = 0xff;
+/** Marks what is no letter; above the six bits of those that are. */
+const NO_LETTER = 0x40;
 const VALUES = new Uint8Array(128).fill(NO_LETTER);
 for (let value = 0; value < ALPHABET.length; value += 1) VALUES[ALPHABET.charCodeAt(value)] = value;
 
@@ -43,45 +44,41 @@ interface Shelf {
 export function sortedGrants(): SortedGrants {
   const shelves: Shelf[] = Array.from({ length: SHELVES }, () => ({ words: new Uint32Array(0), count: 0 }));
   let size = 0;
-  // What `read` found, kept here: a look-up must allocate nothing.
+  // The id that was read last, as shelf and four words. A look-up must allocate nothing, not even a number.
   let shelfNumber = 0;
-  let a = 0;
-  let b = 0;
-  let c = 0;
-  let d = 0;
+  const key = new Uint32Array(4);
 
-  const five = (id: string, from: number): number => {
-    let word = 0;
-    for (let at = from; at < from + 5; at += 1) {
-      const value = VALUES[id.charCodeAt(at)] ?? NO_LETTER;
-      if (value === NO_LETTER) return -1;
-      word = word * 64 + value;
-    }
-    return word;
-  };
   const read = (id: string): boolean => {
     if (id.length !== ID_LENGTH) return false;
-    const first = VALUES[id.charCodeAt(0)] ?? NO_LETTER;
-    const second = VALUES[id.charCodeAt(1)] ?? NO_LETTER;
-    if (first === NO_LETTER || second === NO_LETTER) return false;
-    const head = first * 64 + second;
-    const tail = five(id, 2);
-    b = five(id, 7);
-    c = five(id, 12);
-    d = five(id, 17);
-    if (tail < 0 || b < 0 || c < 0 || d < 0) return false;
-    shelfNumber = head >>> 2;
-    a = (head & 3) * 2 ** 30 + tail;
-    return true;
+    let seen = 0;
+    let marks = 0;
+    let word = 0;
+    for (let at = 0; at < ID_LENGTH; at += 1) {
+      const code = id.charCodeAt(at);
+      const value = VALUES[code & 0x7f] as number;
+      seen |= code;
+      marks |= value;
+      word = (word << 6) | value;
+      // Two letters, of which ten bits are the shelf's; then four times five letters.
+      if (at === 1) {
+        shelfNumber = (word >>> 2) & (SHELVES - 1);
+        word &= 3;
+      } else if (at % 5 === 1) {
+        key[(at - 6) / 5] = word;
+        word = 0;
+      }
+    }
+    return seen < 0x80 && marks < NO_LETTER;
   };
 
-  /** The first place whose first word is not below `a`. */
+  /** The first place whose first word is not below the one that was read. */
   const lowerBound = ({ words, count }: Shelf): number => {
+    const a = key[0] as number;
     let low = 0;
     let high = count;
     while (low < high) {
       const middle = (low + high) >>> 1;
-      if ((words[middle * WORDS] ?? 0) < a) low = middle + 1;
+      if ((words[middle * WORDS] as number) < a) low = middle + 1;
       else high = middle;
     }
     return low;
@@ -91,8 +88,8 @@ export function sortedGrants(): SortedGrants {
     const { words, count } = shelf;
     for (let place = lowerBound(shelf); place < count; place += 1) {
       const at = place * WORDS;
-      if (words[at] !== a) return -1;
-      if (words[at + 1] === b && words[at + 2] === c && words[at + 3] === d) return place;
+      if (words[at] !== key[0]) return -1;
+      if (words[at + 1] === key[1] && words[at + 2] === key[2] && words[at + 3] === key[3]) return place;
     }
     return -1;
   };
@@ -115,11 +112,11 @@ export function sortedGrants(): SortedGrants {
   };
   const insert = (shelf: Shelf): number => {
     const places = shelf.words.length / WORDS;
-    if (shelf.count === places) resize(shelf, places + Math.max(4, places >>> 6));
+    if (shelf.count === places) resize(shelf, places + Math.max(4, places >>> 5));
     const place = lowerBound(shelf);
     const { words, count } = shelf;
     words.copyWithin((place + 1) * WORDS, place * WORDS, count * WORDS);
-    words.set([a, b, c, d], place * WORDS);
+    words.set(key, place * WORDS);
     shelf.count += 1;
     size += 1;
     return place;
