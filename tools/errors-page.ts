@@ -29,7 +29,7 @@ const EXAMPLES: { readonly [R in RefusalReason]: Omit<RefusalOf<R>, 'reason'> } 
   certificate_status_unknown: {},
   certificate_unusable: { detail: '*why*' },
   certificate_name_unclear: { detail: '*why*' },
-  identity_unknown: {},
+  identity_unknown: { who: '' },
   identity_disabled: { identity: '' },
   identity_without_access: { identity: '' },
   identity_not_allowed: { identity: '' },

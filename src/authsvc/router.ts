@@ -125,4 +125,6 @@ const problem = (
   reason: description,
 });
 
-const send = (call: Call, answer: Answer): void => sendJson(call.response, answer);
+/** With the id that the log lines of this call carry: what a person asks about, an operator finds. */
+const send = (call: Call, answer: Answer): void =>
+  sendJson(call.response, { ...answer, headers: { 'x-request-id': call.id, ...answer.headers } });

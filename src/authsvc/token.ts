@@ -49,7 +49,7 @@ async function obtain(service: Service, call: Call, parameters: Parameters): Pro
   if (grantType !== undefined && grantType !== 'refresh_token')
     return malformed('grant_type, where it is sent with a refresh_token, must be refresh_token.');
   if (parameters.encoding !== 'json') return malformed('A refresh must be sent as application/json.');
-  const certificate = service.certificateOf(call)?.fingerprint;
+  const certificate = service.certificateOf(call);
   return refresh(service.desk, {
     clientId,
     refreshToken,

@@ -83,7 +83,58 @@ const checkIntentions: Check = async ({ certificates, integrations, routes, upst
   return { problems: [], warnings };
 };
 
-const CHECKS: readonly Check[] = [checkCertificates, checkKeys, checkUpstreamFiles, checkIntentions];
+/** Names that lead nowhere: each is sound by itself, and nobody will ever pass. */
+const checkReach: Check = async ({ publicUrl, listen, directories, integrations, routes }) => {
+  const { covers, writeScope } = await import('../domain/scope.ts');
+  const { readFile, stat } = await import('node:fs/promises');
+  const { X509Certificate } = await import('node:crypto');
+  const groups = new Set(
+    Object.values(directories).flatMap(({ users }) => users.flatMap((user) => user.groups)),
+  );
+  const warnings = [
+    ...routes.flatMap(({ path, requires }, index) =>
+      requires === undefined ||
+      requires === 'any-token' ||
+      integrations.some(({ scope }) => covers(scope, requires))
+        ? []
+        : [
+            `routes[${index}].requires: no integration can give ${writeScope(requires)}, so nobody passes ${path}`,
+          ],
+    ),
+    ...integrations.flatMap(({ access }, index) =>
+      access.flatMap((entry, at) =>
+        entry.groups
+          .filter((group) => !groups.has(group))
+          .map((group) => `integrations[${index}].access[${at}].groups: nobody is in "${group}"`),
+      ),
+    ),
+  ];
+  const { tls } = listen;
+  if (tls === undefined) return { problems: [], warnings };
+  const { protocol, hostname } = new URL(publicUrl);
+  if (protocol === 'http:') warnings.push('publicUrl: says http, but the listener speaks TLS');
+  try {
+    const name = hostname.replace(/^\[|\]$/g, '');
+    const leaf = new X509Certificate(await readFile(tls.certificate));
+    if (leaf.checkHost(name) === undefined && leaf.checkIP(name) === undefined)
+      warnings.push(
+        `listen.tls.certificate: is not for ${name}, the host of publicUrl; clients will refuse it`,
+      );
+    if (((await stat(tls.key)).mode & 0o077) !== 0)
+      warnings.push(`listen.tls.key: ${tls.key} can be read by others; run chmod 600`);
+  } catch {
+    // What cannot be read is told by the check of certificates.
+  }
+  return { problems: [], warnings };
+};
+
+const CHECKS: readonly Check[] = [
+  checkCertificates,
+  checkKeys,
+  checkUpstreamFiles,
+  checkIntentions,
+  checkReach,
+];
 
 export const command: Command = {
   name: 'check',

@@ -209,12 +209,18 @@ async function runWorker({ context, loaded, log, surprise, end }: Run, workers: 
 const codeFor = (gentle: boolean): number => (gentle ? EXIT.ok : CUT_OFF);
 const CUT_OFF = 1;
 
+/** A terminal and a wrapper, or a control group, hand us the same signal twice: so soon it is still the first one. */
+const SAME_SIGNAL_MS = 250;
+
 function onEnd(log: Logger, stop: () => Promise<void>): void {
-  let ending = false;
+  let began: number | undefined;
   for (const signal of ['SIGTERM', 'SIGINT'] as const)
     process.on(signal, () => {
-      if (ending) process.exit(CUT_OFF);
-      ending = true;
+      if (began !== undefined) {
+        if (performance.now() - began > SAME_SIGNAL_MS) process.exit(CUT_OFF);
+        return;
+      }
+      began = performance.now();
       stop().catch((error: unknown) => {
         log.error('stop_failed', errorFields(error));
         process.exit(1);

@@ -29,7 +29,8 @@ export type Refusal =
   | { readonly reason: 'certificate_unusable'; readonly detail: string }
   | { readonly reason: 'certificate_name_unclear'; readonly detail: string }
   // who is asking, as a person
-  | { readonly reason: 'identity_unknown' }
+  /** `who`: the name or identity that was looked for, for the operator alone. */
+  | { readonly reason: 'identity_unknown'; readonly who: string }
   | { readonly reason: 'identity_disabled'; readonly identity: string }
   | { readonly reason: 'identity_without_access'; readonly identity: string }
   | { readonly reason: 'identity_not_allowed'; readonly identity: string }

@@ -25,7 +25,8 @@ export async function identify(
   if (!judged.ok) return judged;
   const { directory, source, name } = judged.value;
   const person = await desk.people.byCertificateName(directory, source, name);
-  if (person === undefined) return refused({ reason: 'identity_unknown' });
+  if (person === undefined)
+    return refused({ reason: 'identity_unknown', who: `${source} ${name} of ${judged.value.issuer}` });
   if (person.disabled) return refused({ reason: 'identity_disabled', identity: person.identity });
   if (judged.value.namesDiffer)
     desk.log.audit('certificate_names_differ', {

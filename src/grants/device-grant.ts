@@ -143,7 +143,7 @@ export async function exchangeDeviceCode(desk: GrantDesk, ask: ExchangeAsk): Pro
 
   const { identity, scope: asked } = ready.value;
   const person = await desk.people.byIdentity(identity);
-  if (person === undefined) return refused({ reason: 'identity_unknown' });
+  if (person === undefined) return refused({ reason: 'identity_unknown', who: identity });
   if (person.disabled) return refused({ reason: 'identity_disabled', identity });
   const scope = parseScope(asked, { spaces: true });
   if (!scope.ok) return scope;

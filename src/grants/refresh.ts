@@ -11,8 +11,8 @@ import { endGrant, isEnded } from './revoke.ts';
 export interface RefreshAsk {
   readonly clientId: string;
   readonly refreshToken: string;
-  /** SHA-256 of the certificate on this connection, where there is one. */
-  readonly certificate?: string;
+  /** The certificate on this connection, where there is one: its SHA-256, and its DER. */
+  readonly certificate?: { readonly fingerprint: string; readonly der: Uint8Array };
   readonly arrivedAt: Epoch;
 }
 
@@ -43,7 +43,7 @@ export async function refresh(desk: GrantDesk, ask: RefreshAsk): Promise<Outcome
       servingSince: Math.max(desk.startedAt, desk.store.recoveredAt()),
       accessLifetime: integration.accessLifetime,
       keys: desk.mint.keys(now),
-      ...(ask.certificate !== undefined && { certificate: ask.certificate }),
+      ...(ask.certificate !== undefined && { certificate: ask.certificate.fingerprint }),
     });
 
     switch (verdict.kind) {
@@ -59,6 +59,11 @@ export async function refresh(desk: GrantDesk, ask: RefreshAsk): Promise<Outcome
     if (isEnded(desk, record)) return refused({ reason: 'grant_revoked' });
     const allowed = await stillAllowed(desk, integration, record);
     if (!allowed.ok) return allowed;
+    // A grant bound to a certificate lasts as long as the certificate does: revoked or run out, it buys nothing.
+    if (record.boundTo !== undefined && ask.certificate !== undefined) {
+      const sound = desk.certificates.judge(ask.certificate.der, now);
+      if (!sound.ok) return sound;
+    }
 
     const { grant } = verdict;
     if (verdict.kind === 'repeated') {
@@ -91,7 +96,7 @@ async function stillAllowed(
   grant: Grant,
 ): Promise<Outcome<unknown>> {
   const person = await desk.people.byIdentity(grant.identity);
-  if (person === undefined) return refused({ reason: 'identity_unknown' });
+  if (person === undefined) return refused({ reason: 'identity_unknown', who: grant.identity });
   if (person.disabled) return refused({ reason: 'identity_disabled', identity: person.identity });
   const scope = parseScope(grant.scope, { spaces: true });
   return scope.ok ? mayHold(integration, person, grant.grantType, scope.value) : scope;

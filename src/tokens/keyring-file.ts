@@ -3,6 +3,7 @@ import {
   closeSync,
   existsSync,
   fchmodSync,
+  fchownSync,
   fsyncSync,
   mkdirSync,
   openSync,
@@ -87,6 +88,8 @@ export function writeKeyringFile(
   const fd = openSync(beside, 'wx', 0o600);
   try {
     fchmodSync(fd, 0o600);
+    // Rotated by root, it must still belong to whom the program runs as.
+    if (existsSync(path)) keepOwner(fd, path);
     writeSync(fd, `${JSON.stringify(file, null, 2)}\n`);
     fsyncSync(fd);
     renameSync(beside, path);
@@ -103,6 +106,11 @@ export function writeKeyringFile(
   } finally {
     closeSync(folder);
   }
+}
+
+function keepOwner(fd: number, path: string): void {
+  const { uid, gid } = statSync(path);
+  if (process.getuid?.() === 0) fchownSync(fd, uid, gid);
 }
 
 const randomKid = (use: 's' | 'm'): string =>

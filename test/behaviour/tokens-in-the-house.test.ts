@@ -2,11 +2,13 @@ import { chmodSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } 
 import { join } from 'node:path';
 import { createLocalJWKSet, jwtVerify } from 'jose';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { SettingsInput } from '../../src/config/schema.ts';
 import { StartError } from '../../src/gateway/start-error.ts';
 import { openKeyring } from '../../src/tokens/keyring.ts';
 import { newKeyring, rotateKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { keyFileOf, keysOf, openJwt, openRefresh } from '../support/forge.ts';
 import { type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
+import { makeCrl } from '../support/pki.ts';
 import { withIntegration, withTokens } from '../support/reconfigure.ts';
 
 /** Keys and tokens in a running gatehouse: fingerprints in the store, rotation, algorithms, binding, policies. */
@@ -239,6 +241,34 @@ describe('settings of tokens', () => {
     expect((await house.api('/files/1', grant.access_token, { as: alice })).status).toBe(200);
     const next = read(await refresh(alice));
     expect(openJwt(next.access_token).claims['cnf']).toEqual(openJwt(grant.access_token).claims['cnf']);
+  });
+
+  test('bindToCertificate: a grant whose certificate was revoked is refreshed no more, and is not destroyed', async () => {
+    await house.reload(withIntegration('report-runner', { bindToCertificate: true }));
+    const { alice } = house.people;
+    const grant = await house.grant();
+    const refresh = (): Promise<Reply> =>
+      house.post(
+        '/Authorize/Token',
+        { client_id: 'report-runner', refresh_token: grant.refresh_token },
+        { as: alice },
+      );
+    const crl = await makeCrl(house.ca, { revoked: [alice], nextUpdate: new Date(Date.now() + 9e11) });
+    writeFileSync(`${house.folder}/ca.crl`, crl.pem);
+    const withList = (crls: string[]) => (settings: SettingsInput) => ({
+      ...settings,
+      certificates: { ...settings.certificates, crls },
+    });
+    await house.reload(withList(['ca.crl']));
+    try {
+      expect(await refresh()).toMatchObject({
+        status: 400,
+        json: { Error: 'invalid_grant', Error_description: expect.stringContaining('revoked') },
+      });
+    } finally {
+      await house.reload(withList([]));
+    }
+    expect((await refresh()).status).toBe(200);
   });
 
   test('bindToCertificate: a bound grant stays bound when the setting is taken back', async () => {
