@@ -166,7 +166,7 @@ describe('what strangers learn', () => {
       expect(headers).not.toHaveProperty('server');
       expect(headers).not.toHaveProperty('x-powered-by');
       expect(headers).not.toHaveProperty('via');
-      expect(text).not.toMatch(/node\.?js|undici|lmdb/i);
+      expect(text).not.toMatch(/\bnode\.?js\b|\bundici\b|\blmdb\b/i);
     }
     expect(page.headers['referrer-policy']).toBe('no-referrer');
   });
