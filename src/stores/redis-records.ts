@@ -69,6 +69,8 @@ const isUsableId = (id: string): boolean => id.length > 0 && id.length <= MAX_ID
 
 export interface RedisRecordsOptions {
   readonly client: RedisClient;
+  /** For what writes; the same, unless writes are confirmed by replicas. */
+  readonly writer?: RedisClient | undefined;
   readonly prefix: string;
   readonly kind: RedisRecordKind;
   /** Awaited before anything is created. */
@@ -76,14 +78,14 @@ export interface RedisRecordsOptions {
 }
 
 export function redisRecords<T>(options: RedisRecordsOptions): RecordStore<T> {
-  const { client, prefix, kind, beforeCreate } = options;
+  const { client, writer = client, prefix, kind, beforeCreate } = options;
   const keyOf = (id: string): string => `${prefix}:{${id}}:${kind}`;
   // Drawn once for this process, counted for each write: never given twice, and by nobody else.
-  const writer = randomBytes(12).toString('base64url');
+  const process = randomBytes(12).toString('base64url');
   let writes = 0;
   const nextVersion = (): string => {
     writes += 1;
-    return `${writer}${writes.toString(36)}`;
+    return `${process}${writes.toString(36)}`;
   };
   const text = (record: T): string => JSON.stringify({ v: FORMAT, r: record });
 
@@ -101,12 +103,12 @@ export function redisRecords<T>(options: RedisRecordsOptions): RecordStore<T> {
       if (!isUsableId(id)) throw new RangeError(`not an id the store can keep: ${id.length} characters`);
       await beforeCreate?.();
       const args = [nextVersion(), milliseconds(keepUntil), text(record), client.timeArgument()];
-      return (await client.run(CREATE, [keyOf(id)], args)) === 1 ? 'created' : 'taken';
+      return (await writer.run(CREATE, [keyOf(id)], args)) === 1 ? 'created' : 'taken';
     },
     async replace(id, seen, record, keepUntil) {
       if (!isUsableId(id)) return 'stale';
       const args = [seen, nextVersion(), milliseconds(keepUntil), text(record), client.timeArgument()];
-      return (await client.run(REPLACE, [keyOf(id)], args)) === 1 ? 'replaced' : 'stale';
+      return (await writer.run(REPLACE, [keyOf(id)], args)) === 1 ? 'replaced' : 'stale';
     },
   };
 }

@@ -101,6 +101,9 @@ if #changed > 0 then
   local before = redis.call('HGET', KEYS[1], 'last') or '${NO_ENTRY}'
   local id = redis.call('XADD', KEYS[4], 'MAXLEN', '~', '100000', '*', 'p', before, 'd', cjson.encode(changed))
   redis.call('HSET', KEYS[1], 'last', id)
+else
+  -- A WAIT behind this must wait for what was written before, perhaps by another connection.
+  redis.call('HSET', KEYS[1], 'again', string.format('%d', now))
 end
 local answer = head()
 answer[5] = redis.call('HGETALL', KEYS[5])
@@ -138,10 +141,12 @@ for i = 1, #replicas, 2 do
 end
 return page[1]`);
 
-/** The scripts above, with names and types. */
-export function revocationServer(client: RedisClient, keys: RevocationKeys) {
+/** The scripts above, with names and types. What writes goes by `writer`, which may confirm it. */
+export function revocationServer(client: RedisClient, keys: RevocationKeys, writer = client) {
   const call = async (script: RedisScript, over: readonly string[], args: readonly (string | number)[]) =>
     (await client.run(script, over, [client.timeArgument(), ...args])) as readonly unknown[];
+  const write = async (script: RedisScript, over: readonly string[], args: readonly (string | number)[]) =>
+    (await writer.run(script, over, [client.timeArgument(), ...args])) as readonly unknown[];
   const headOf = (answer: readonly unknown[]): Head => {
     const head = readHead(answer);
     client.sawTime(head.now);
@@ -150,23 +155,23 @@ export function revocationServer(client: RedisClient, keys: RevocationKeys) {
   const { head, ended, limits, log, replicas } = keys;
   return {
     begin: async (epoch: string, floor: string): Promise<Head> =>
-      headOf(await call(HEAD, [head], [epoch, floor])),
+      headOf(await write(HEAD, [head], [epoch, floor])),
     async announce(epoch: string, floor: string, entries: readonly KeyedEntry[]) {
       const words = entries.flatMap(([key, { limit, keepUntil }]) => [
         key,
         limit === Number.POSITIVE_INFINITY ? 'inf' : String(limit),
         String(keepUntil),
       ]);
-      const answer = await call(ANNOUNCE, [head, ended, limits, log, replicas], [epoch, floor, ...words]);
+      const answer = await write(ANNOUNCE, [head, ended, limits, log, replicas], [epoch, floor, ...words]);
       return { ...headOf(answer), peers: peersOf(answer[4]) };
     },
     beat: async (replica: string, applied: string, lease: number): Promise<Head> =>
-      headOf(await call(BEAT, [head, replicas], [replica, applied, lease])),
+      headOf(await write(BEAT, [head, replicas], [replica, applied, lease])),
     async peers() {
       const answer = await call(PEERS, [head, replicas], []);
       return { ...headOf(answer), peers: peersOf(answer[4]) };
     },
-    vouch: async (floor: number): Promise<Head> => headOf(await call(VOUCH, [head], [floor])),
+    vouch: async (floor: number): Promise<Head> => headOf(await write(VOUCH, [head], [floor])),
     sweep: async (cursor: string): Promise<string> =>
       String(await client.run(SWEEP, [head, ended, limits, replicas], [client.timeArgument(), cursor])),
     leave: async (replica: string): Promise<void> =>

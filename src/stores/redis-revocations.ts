@@ -12,6 +12,8 @@ export type Ack = 'reachable' | 'everywhere';
 
 export interface RedisRevocationsOptions {
   readonly control: RedisClient;
+  /** For what writes. */
+  readonly writer: RedisClient;
   readonly reader: RedisClient;
   readonly prefix: string;
   /** Seconds for which tokens are judged by what was known last while the server cannot be reached. */
@@ -33,7 +35,7 @@ const SWEEP_MS = 10_000;
 export async function redisRevocations(options: RedisRevocationsOptions): Promise<RedisRevocations> {
   const { control, reader, prefix, maxStaleness, onFault, onDataLoss } = options;
   const keys = revocationKeys(prefix);
-  const server = revocationServer(control, keys);
+  const server = revocationServer(control, keys, options.writer);
   const view = revocationView();
   const lease = maxStaleness * 1_000;
   const follower = await follow({ server, reader, keys, view, lease, onFault, onDataLoss });

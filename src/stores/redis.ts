@@ -5,7 +5,9 @@ import type { Grant } from '../domain/grant.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 import { KEEP_FOREVER, type Store, type UserCodeEntry } from '../ports/store.ts';
+import { checkRedis, SKEW_REFUSED } from './redis-checks.ts';
 import { COMMAND_TIMEOUT_MS, connectRedis, type RedisClient } from './redis-client.ts';
+import { confirmedClient } from './redis-confirmed.ts';
 import { type RedisRecordKind, redisRecords } from './redis-records.ts';
 import { revocationKeys } from './redis-revocation-scripts.ts';
 import { type Ack, type RedisRevocations, redisRevocations } from './redis-revocations.ts';
@@ -18,25 +20,40 @@ export interface RedisOptions {
   /** Seconds for which bearer checks go on while the server cannot be reached. */
   readonly maxStaleness: number;
   readonly ack: Ack;
+  /** How many replicas of the server must hold a write before it is answered; 0: the server itself is enough. */
+  readonly replicas?: number;
   readonly commandTimeout?: number;
   /** In place of the server's clock. */
   readonly clock?: () => Epoch;
+  /** Our own clock, held against the server's. */
+  readonly wallTime?: () => Epoch;
   /** What went wrong in the background, for the log. */
   readonly onFault?: (fault: Fault) => void;
 }
 
 export interface RedisStore extends Store {
+  /** What was found at opening and is worth a line in the log. */
+  readonly notices: readonly string[];
   readonly revocations: RedisRevocations;
 }
 
 const CONTROL_TIMEOUT_MS = 1_000;
+/** What replicas of the server are given to take a write. */
+const WAIT_MS = 250;
 const READER_TIMEOUT_MS = 2_000;
 /** Longer than the reader waits for news: a connection that is silent for this long is dead. */
 const READER_SILENCE_MS = 1_500;
 
 /** The store that replicas share. Three connections: for records, for revocations, and for reading their log. */
 export async function openRedis(options: RedisOptions): Promise<RedisStore> {
-  const { url, connection, clock, prefix = 'gh', commandTimeout = COMMAND_TIMEOUT_MS } = options;
+  const {
+    url,
+    connection,
+    clock,
+    prefix = 'gh',
+    replicas = 0,
+    commandTimeout = COMMAND_TIMEOUT_MS,
+  } = options;
   const onFault = seldom(options.onFault);
   const clients: RedisClient[] = [];
   const connect = async (name: string, timeout: number, more: IoRedisOptions = {}): Promise<RedisClient> => {
@@ -59,12 +76,29 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       maxRetriesPerRequest: 0,
       socketTimeout: READER_SILENCE_MS,
     });
+    const notices = await checkRedis({
+      client: control,
+      prefix,
+      wallTime: options.wallTime,
+      replicated: replicas > 0,
+    });
+    const confirmed = async (name: string): Promise<RedisClient | undefined> =>
+      replicas === 0
+        ? undefined
+        : confirmedClient({
+            client: await connect(name, commandTimeout + WAIT_MS),
+            replicas,
+            timeout: WAIT_MS,
+          });
+    const writer = await confirmed('writes');
     const used = usedMark(control, prefix);
     const records = <T>(kind: RedisRecordKind, beforeCreate?: () => Promise<void>): RecordStore<T> =>
-      redisRecords<T>({ client, prefix, kind, ...(beforeCreate && { beforeCreate }) });
+      redisRecords<T>({ client, writer, prefix, kind, ...(beforeCreate && { beforeCreate }) });
     const notes = rememberedNotes(records<Readonly<Record<string, string>>>('n'));
     const revocations = await redisRevocations({
       control,
+      // Beats and announcements wait for replicas too, and not behind the writes of records.
+      writer: (await confirmed('announcements')) ?? control,
       reader,
       prefix,
       maxStaleness: options.maxStaleness,
@@ -76,6 +110,7 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       },
     });
     return {
+      notices,
       grants: records<Grant>('g', () => used.mark()),
       devices: records<DeviceRequest>('d', () => used.mark()),
       userCodes: records<UserCodeEntry>('u'),
@@ -87,6 +122,9 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
         await client.ask((redis) => redis.ping());
         if (revocations.staleness() > options.maxStaleness)
           throw new Fault('store_unavailable', 'what was revoked is not known for sure');
+        const skew = options.wallTime === undefined ? 0 : Math.abs(options.wallTime() - control.storeTime());
+        if (skew > SKEW_REFUSED)
+          throw new Fault('store_unavailable', `its clock and ours differ by ${Math.round(skew)} s`);
       },
       async close() {
         await revocations.stop();

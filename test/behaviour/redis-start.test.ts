@@ -1,0 +1,93 @@
+import { afterEach, expect, test } from 'vitest';
+import { randomGrantId } from '../../src/grants/issue.ts';
+import { openRedis, type RedisOptions, type RedisStore } from '../../src/stores/redis.ts';
+import { RedisUnfit } from '../../src/stores/redis-checks.ts';
+import { connectRedis } from '../../src/stores/redis-client.ts';
+import { type RedisServer, redisServer } from '../support/redis-server.ts';
+import { aGrant } from '../support/store-fixtures.ts';
+
+const servers: RedisServer[] = [];
+const stores: RedisStore[] = [];
+afterEach(async () => {
+  await Promise.all(stores.splice(0).map((store) => store.close()));
+  await Promise.all(servers.splice(0).map((server) => server.stop()));
+});
+
+const serve = async (...settings: string[]): Promise<RedisServer> => {
+  const server = await redisServer(settings);
+  servers.push(server);
+  return server;
+};
+const open = async (url: string, changes: Partial<RedisOptions> = {}): Promise<RedisStore> => {
+  const store = await openRedis({ url, maxStaleness: 60, ack: 'reachable', ...changes });
+  stores.push(store);
+  return store;
+};
+const problemsOf = async (opening: Promise<unknown>): Promise<string> => {
+  try {
+    await opening;
+  } catch (error) {
+    if (error instanceof RedisUnfit) return error.problems.join('\n');
+    throw error;
+  }
+  return 'none';
+};
+
+/** What docs/storage.md tells operators to allow, and no more. */
+const ALLOWED =
+  '+evalsha +eval +time +get +set +del +hset +hget +hmget +hgetall +hexists +hscan +hdel +zadd +zscan +zrangebyscore +zrem +xadd +xread +ping +info +hello +client +select +wait';
+const setUser = async (server: RedisServer, rules: string): Promise<string> => {
+  const admin = await connectRedis({ url: server.url, name: 'test', commandTimeout: 5_000 });
+  await admin.ask((redis) =>
+    redis.acl('SETUSER', 'gh', 'on', '>pw', '~gh:*', '~{gh}:*', ...rules.split(' ')),
+  );
+  admin.close();
+  return `redis://gh:pw@127.0.0.1:${server.port}`;
+};
+
+test('S06 a server that may throw records away is refused, by name of the setting', async () => {
+  const server = await serve('--maxmemory-policy', 'allkeys-lru');
+  expect(await problemsOf(open(server.url))).toMatch(/maxmemory-policy is allkeys-lru.*set it to noeviction/);
+});
+
+test('S11 a user that lacks commands is refused, and every one of them is named', async () => {
+  const server = await serve();
+  const url = await setUser(server, `${ALLOWED} -xread -xadd -zadd`);
+  const problems = await problemsOf(open(url));
+  expect(problems).toMatch(/may not run XREAD/);
+  expect(problems).toMatch(/may not run XADD/);
+  expect(problems).toMatch(/may not run ZADD/);
+  expect(problems).not.toMatch(/may not run (?:GET|SET|HSET|EVALSHA)\b/);
+  expect(await problemsOf(open(await setUser(server, `${ALLOWED} -evalsha`)))).toMatch(/may not run EVALSHA/);
+});
+
+test('S11 the commands we name are enough for everything a store does', async () => {
+  const store = await open(await setUser(await serve(), `-@all ${ALLOWED}`));
+  const id = randomGrantId();
+  const later = Math.floor(Date.now() / 1_000) + 60;
+  expect(await store.grants.create(id, aGrant(), later)).toBe('created');
+  const found = await store.grants.read(id);
+  if (found === undefined) throw new Error('gone');
+  expect(await store.grants.replace(id, found.version, aGrant(), later)).toBe('replaced');
+  await store.revocations.announce({ of: 'grant', grantId: id, belowGeneration: 3, keepUntil: later });
+  expect(await store.isEmpty()).toBe(false);
+  await store.probe();
+});
+
+test('S15 clocks that differ are told of, and refused when they differ by much', async () => {
+  const { url } = await serve();
+  const shifted = (seconds: number) => () => Date.now() / 1_000 + seconds;
+  expect((await open(url, { wallTime: shifted(0) })).notices).toEqual([]);
+  expect((await open(url, { wallTime: shifted(-5) })).notices.join()).toMatch(
+    /clock of Redis and ours differ by [45]/,
+  );
+  for (const hour of [3_600, -3_600])
+    expect(await problemsOf(open(url, { wallTime: shifted(hour) }))).toMatch(
+      /clock and ours differ by 3[56]\d\d s/,
+    );
+  let step = 0;
+  const store = await open(url, { wallTime: () => Date.now() / 1_000 + step });
+  await store.probe();
+  step = 3_600;
+  await expect(store.probe()).rejects.toThrow(/differ/);
+});
