@@ -16,6 +16,10 @@ export const command: Command = {
   async run(context) {
     const loaded = await settingsFor(context);
     if (typeof loaded === 'number') return loaded;
+    if (loaded.settings.store.type !== 'embedded') {
+      context.stderr('gatehouse: store.type is redis; back up the Redis server by its own means\n');
+      return EXIT.configuration;
+    }
     const { store: where, keys } = loaded.settings;
     const to = resolve(context.cwd, context.words[0] ?? '');
     // As one more worker beside those that serve: it takes no lock, and sees what they have flushed.

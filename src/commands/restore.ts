@@ -21,6 +21,10 @@ export const command: Command = {
   async run(context) {
     const loaded = await settingsFor(context);
     if (typeof loaded === 'number') return loaded;
+    if (loaded.settings.store.type !== 'embedded') {
+      context.stderr('gatehouse: store.type is redis; back up the Redis server by its own means\n');
+      return EXIT.configuration;
+    }
     const { settings } = loaded;
     const from = resolve(context.cwd, context.words[0] ?? '');
     const { records } = await restoreEmbedded({ from, path: settings.store.path });

@@ -1,6 +1,7 @@
 import { type PatternSegment, parsePattern } from '../domain/access-rule.ts';
 import { excessOf, type Scope, writeScope } from '../domain/scope.ts';
 import type { SettingPath } from './setting-path.ts';
+import { storeProblems } from './store.ts';
 
 /**
  * What the cross-check looks at; the whole of the settings has more. A section, or an entry of one, is undefined
@@ -15,6 +16,7 @@ export interface SoundSettings {
     readonly port: number;
   };
   readonly admin?: { readonly host: string; readonly port: number };
+  readonly store?: Parameters<typeof storeProblems>[0];
   readonly certificates?: {
     readonly issuers: readonly {
       readonly file: string;
@@ -85,6 +87,8 @@ export const issuerName = (issuer: { readonly file: string; readonly name?: stri
 /** What no single setting can know: names that must exist elsewhere, and settings that contradict each other. */
 export function crossCheck(settings: SoundSettings, tell: Tell): void {
   checkListeners(settings, tell);
+  for (const { setting, message } of settings.store ? storeProblems(settings.store) : [])
+    tell(['store', setting], message);
   checkPollInterval(settings, tell);
   checkDirectories(settings, tell);
   checkIssuers(settings, tell);

@@ -5,6 +5,7 @@ import { isIdentityId, isIdentityLabel } from '../domain/person.ts';
 import { NAME_SOURCES } from '../ports/directory.ts';
 import { cors } from './cors.ts';
 import { crossCheck } from './cross-check.ts';
+import { storeSection } from './store.ts';
 import { duration, durationFrom, pathIn, peers, rate, scope, size } from './units.ts';
 
 /** Of anything that works for a time. */
@@ -77,12 +78,10 @@ export function settingsSections(folder: string) {
       .default('127.0.0.1')
       .meta({ description: 'Address of the admin listener: the probes /livez and /readyz.' }),
     port: z.int().min(0).max(65_535).default(9443).meta({ description: 'Port of the admin listener.' }),
-    tokenFile: path
-      .prefault('data/admin-token')
-      .meta({
-        description:
-          'Bearer token for grant administration, for which there is no operation yet; made when missing, mode 0600.',
-      }),
+    tokenFile: path.prefault('data/admin-token').meta({
+      description:
+        'Bearer token for grant administration, for which there is no operation yet; made when missing, mode 0600.',
+    }),
   });
 
   const service = z.strictObject({
@@ -96,22 +95,12 @@ export function settingsSections(folder: string) {
       }),
   });
 
-  const store = z.strictObject({
-    type: z
-      .enum(['embedded'])
-      .default('embedded')
-      .meta({ description: '`embedded`: one machine, a durable file beside the process.' }),
-    path: path
-      .prefault('data')
-      .meta({ description: 'Folder of the embedded store. One gatehouse at a time.' }),
-    mapSize: size
-      .prefault('16GiB')
-      .meta({ description: 'Most the embedded store may grow to (address space, not memory).' }),
-  });
+  const store = storeSection(path);
 
   const keys = z.strictObject({
     file: path.prefault('data/keys.json').meta({
-      description: 'Signing and sealing keys, mode 0600. Made when missing and the store is empty.',
+      description:
+        'Signing and sealing keys, mode 0600. Embedded store: made when missing and the store is empty. Redis: must exist, the same on every replica.',
     }),
     algorithm: z
       .enum(['EdDSA', 'ES256'])

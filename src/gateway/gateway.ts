@@ -2,8 +2,6 @@ import type { Settings } from '../config/schema.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { type AdminListener, openAdmin } from '../ops/admin.ts';
-import { Fault } from '../ports/fault.ts';
-import { type EmbeddedStore, openEmbedded } from '../stores/embedded.ts';
 import type { CertificateFiles } from '../tls/certificate-files.ts';
 import {
   openPublicListener,
@@ -15,6 +13,7 @@ import { ensureAdminToken } from './admin-token.ts';
 import { buildGeneration, type Generation } from './generation.ts';
 import { ensureKeyFile, keyWarnings } from './keys.ts';
 import type { LoopGuard } from './loop-guard.ts';
+import { type OpenedStore, openStore } from './open-store.ts';
 import { createPermanent } from './permanent.ts';
 import { requestLog } from './request-log.ts';
 import { StartError } from './start-error.ts';
@@ -43,7 +42,7 @@ export interface DrainTerms {
 export interface Gateway {
   readonly port: number;
   readonly adminPort: number | undefined;
-  readonly store: EmbeddedStore;
+  readonly store: OpenedStore;
   readonly settings: () => Settings;
   /**
    * Moves to new settings; throws a `StartError` and stays as it was when they cannot be used. Tells which of the changed
@@ -63,9 +62,32 @@ const systemClock = (): number => Date.now() / 1_000;
 
 export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   const { settings, log, now = systemClock, role = 'alone', workers = 1, loop } = options;
-  const store = await openStore(settings, log, now, role === 'alone' ? 'owner' : 'worker');
-  const closing: (() => Promise<void>)[] = [() => store.close()];
+  // Not ready comes first; what is in front of us needs the pre-stop time to notice it.
+  let ready = true;
+  let opened: OpenedStore | undefined;
+  const closing: (() => Promise<void>)[] = [];
+  let admin: AdminListener | undefined;
+  const answerProbes = async (): Promise<void> => {
+    if (role !== 'alone' || admin !== undefined) return;
+    admin = await openAdminFor(
+      settings,
+      () => opened,
+      () => !ready,
+      [keepsUp(() => loop?.isPressed() === true)],
+    );
+    closing.push(async () => admin?.close());
+  };
   try {
+    const store = await openStore({
+      settings,
+      log,
+      now,
+      role: role === 'alone' ? 'owner' : 'worker',
+      // Alive, and not ready: whoever probes us should wait as we do.
+      onWaiting: answerProbes,
+    });
+    opened = store;
+    closing.push(() => store.close());
     if (role === 'alone') {
       await ensureKeyFile(settings, store);
       ensureAdminToken(settings.admin.tokenFile);
@@ -86,8 +108,6 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     };
     judgeStreams();
     closing.push(() => current.close());
-    // Not ready comes first; what is in front of us needs the pre-stop time to notice it.
-    let ready = true;
     let draining = false;
 
     const onCall = (call: Call): void => {
@@ -108,11 +128,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       onDone: (call, end) => void (current.settings.log.requests && logRequest(call, end)),
     });
     closing.push(() => listener.close());
-    const admin =
-      role === 'alone'
-        ? await openAdminFor(settings, store, () => !ready, [keepsUp(() => loop?.isPressed() === true)])
-        : undefined;
-    if (admin !== undefined) closing.push(() => admin.close());
+    await answerProbes();
     tellWarnings(current, log);
 
     const close = async (): Promise<void> => {
@@ -197,28 +213,6 @@ async function serve(generation: Generation, call: Call, log: Logger): Promise<v
   }
 }
 
-export async function openStore(
-  settings: Settings,
-  log: Logger,
-  now: () => number,
-  role: 'owner' | 'worker',
-): Promise<EmbeddedStore> {
-  try {
-    const store = await openEmbedded({
-      path: settings.store.path,
-      mapSize: settings.store.mapSize,
-      role,
-      now,
-      onFault: (fault) => log.error('store_fault', errorFields(fault)),
-    });
-    for (const notice of store.notices) log.warn('store_notice', { notice });
-    return store;
-  } catch (error) {
-    if (error instanceof Fault) throw new StartError([`store.path: ${error.message}`], { cause: error });
-    throw error;
-  }
-}
-
 export const materialOf = (settings: Settings, files: CertificateFiles): TlsMaterial | undefined => {
   const { tls } = settings.listen;
   if (tls === undefined || files.server === undefined) return undefined;
@@ -257,7 +251,7 @@ async function openPublic(
 
 export async function openAdminFor(
   { admin: { host, port } }: Settings,
-  store: EmbeddedStore,
+  store: () => Pick<OpenedStore, 'probe'> | undefined,
   isDraining: () => boolean,
   checks: readonly { name: string; check(): Promise<void> }[] = [],
 ): Promise<AdminListener> {
@@ -272,7 +266,14 @@ export async function openAdminFor(
             if (isDraining()) throw new Error('is shutting down');
           },
         },
-        { name: 'store', check: () => store.probe() },
+        {
+          name: 'store',
+          check: async () => {
+            const opened = store();
+            if (opened === undefined) throw new Error('has not been reached yet');
+            await opened.probe();
+          },
+        },
         ...checks,
       ],
     });
@@ -320,8 +321,7 @@ function needsRestart(before: Settings, next: Settings): string[] {
     'limits.connections': limits.connections,
     'admin.host': admin.host,
     'admin.port': admin.port,
-    'store.path': store.path,
-    'store.mapSize': store.mapSize,
+    ...Object.fromEntries(Object.entries(store).map(([name, value]) => [`store.${name}`, value])),
     'log.format': log.format,
     'log.level': log.level,
   });

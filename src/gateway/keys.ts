@@ -14,6 +14,10 @@ const NOTE = 'keys';
 export async function ensureKeyFile(settings: Settings, store: Store): Promise<void> {
   const { file, algorithm } = settings.keys;
   if (existsSync(file)) return;
+  if (settings.store.type === 'redis')
+    throw new StartError([
+      `keys.file: ${file} is missing; replicas that share a Redis share one key file: make it once by \`gatehouse keys new\` and give every replica a copy`,
+    ]);
   if (!(await store.isEmpty()))
     throw new StartError([
       `keys.file: ${file} is missing, but the store holds grants made with other keys; put the key file back, or start with an empty store`,

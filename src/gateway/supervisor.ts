@@ -2,10 +2,10 @@ import cluster from 'node:cluster';
 import type { Settings } from '../config/schema.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { AdminListener } from '../ops/admin.ts';
-import type { EmbeddedStore } from '../stores/embedded.ts';
 import { ensureAdminToken } from './admin-token.ts';
-import { type DrainTerms, keepsUp, openAdminFor, openStore } from './gateway.ts';
+import { type DrainTerms, keepsUp, openAdminFor } from './gateway.ts';
 import { ensureKeyFile } from './keys.ts';
+import { type OpenedStore, openStore } from './open-store.ts';
 import { StartError } from './start-error.ts';
 import { type Crew, manCrew } from './workers.ts';
 
@@ -34,40 +34,65 @@ const MARGIN_SECONDS = 5;
 
 /** Holds the store's lock, answers the probes, and keeps the workers running. Serves nobody itself. */
 export async function openSupervisor(options: SupervisorOptions): Promise<Supervisor> {
-  const { settings, log } = options;
-  const store = await openStore(settings, log, systemClock, 'owner');
+  const { settings, log, workers: count } = options;
+  let draining = false;
+  let opened: OpenedStore | undefined;
+  let crew: Crew | undefined;
+  const probes = (): Promise<AdminListener> =>
+    openAdminFor(
+      settings,
+      () => opened,
+      () => draining,
+      [
+        {
+          name: 'workers',
+          check: async () => {
+            const ready = crew?.ready() ?? 0;
+            if (ready < count) throw new Error(`${ready} of ${count} are ready`);
+          },
+        },
+        keepsUp(() => crew?.isPressed() === true),
+      ],
+    );
+  let admin: AdminListener | undefined;
   try {
-    await ensureKeyFile(settings, store);
+    opened = await openStore({
+      settings,
+      log,
+      now: systemClock,
+      role: 'owner',
+      onWaiting: async () => {
+        admin = await probes();
+      },
+    });
+    await ensureKeyFile(settings, opened);
     ensureAdminToken(settings.admin.tokenFile);
-    return await openWithStore(options, store);
+    const { text } = options;
+    crew = manCrew({ fork: () => cluster.fork(), count, text, shutdown: settings.shutdown, log });
+    admin ??= await probes();
+    return await openWithStore(options, opened, crew, admin, () => {
+      draining = true;
+    });
   } catch (error) {
-    await store.close();
+    draining = true;
+    await admin?.close();
+    await opened?.close();
     throw error;
   }
 }
 
 async function openWithStore(
-  { settings, text, log, workers: count }: SupervisorOptions,
-  store: EmbeddedStore,
+  { settings }: SupervisorOptions,
+  store: OpenedStore,
+  crew: Crew,
+  admin: AdminListener,
+  beginDraining: () => void,
 ): Promise<Supervisor> {
-  let draining = false;
-  const crew: Crew = manCrew({ fork: () => cluster.fork(), count, text, shutdown: settings.shutdown, log });
-  const admin: AdminListener = await openAdminFor(settings, store, () => draining, [
-    {
-      name: 'workers',
-      check: async () => {
-        if (crew.ready() < count) throw new Error(`${crew.ready()} of ${count} are ready`);
-      },
-    },
-    keepsUp(() => crew.isPressed()),
-  ]);
   let port: number;
   try {
     port = await crew.start();
   } catch (error) {
-    draining = true;
     crew.kill();
-    await admin.close();
     throw error instanceof StartError ? error : new StartError([(error as Error).message]);
   }
   return {
@@ -77,7 +102,7 @@ async function openWithStore(
     reload: () => crew.tellAll({ kind: 'reload' }),
     restartWorkers: (cause) => crew.replaceAll(cause),
     async drain(terms = {}) {
-      draining = true;
+      beginDraining();
       const { preStop = settings.shutdown.preStop, drain = settings.shutdown.drain } = terms;
       const gentle = await crew.end({ preStop, drain }, preStop + drain + MARGIN_SECONDS);
       await admin.close();

@@ -27,6 +27,8 @@ export interface RedisRevocations extends RevocationLog {
   readonly view: RevocationView;
   /** Seconds since all that had been announced was last known here. */
   staleness(): number;
+  /** Removes what has ended, here and in Redis, piece by piece; returns how many here. */
+  sweep(): Promise<number>;
   stop(): Promise<void>;
 }
 
@@ -42,15 +44,13 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
   const wait = waiter(follower, options.ack, () => server.peers());
 
   let cursor = '0';
-  const sweep = async (): Promise<void> => {
-    view.sweep(control.storeTime());
-    try {
-      cursor = await server.sweep(cursor);
-    } catch {
-      // Away; there will be another turn.
-    }
+  const sweep = async (): Promise<number> => {
+    const removed = view.sweep(control.storeTime());
+    cursor = await server.sweep(cursor);
+    return removed;
   };
-  const sweeping = setInterval(() => void sweep(), SWEEP_MS).unref();
+  // What fails here is away; there will be another turn.
+  const sweeping = setInterval(() => void sweep().catch(() => 0), SWEEP_MS).unref();
 
   return {
     view,
@@ -73,6 +73,7 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
       return bearer.issuedAt < follower.floor() || view.isRevoked(bearer, control.storeTime());
     },
     staleness: () => follower.staleness() / 1_000,
+    sweep,
     async stop() {
       clearInterval(sweeping);
       await follower.stop();

@@ -34,6 +34,7 @@ export interface RedisOptions {
 export interface RedisStore extends Store {
   /** What was found at opening and is worth a line in the log. */
   readonly notices: readonly string[];
+  sweep(): Promise<number>;
   readonly revocations: RedisRevocations;
 }
 
@@ -116,6 +117,7 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       userCodes: records<UserCodeEntry>('u'),
       notes: notes.records,
       revocations,
+      sweep: async () => revocations.sweep(),
       isEmpty: () => used.isUnset(),
       recoveredAt: () => client.recoveredAt(),
       async probe() {

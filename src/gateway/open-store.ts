@@ -1,0 +1,108 @@
+import { readFileSync } from 'node:fs';
+import { setTimeout as pause } from 'node:timers/promises';
+import type { RedisOptions as IoRedisOptions } from 'ioredis';
+import type { Settings } from '../config/schema.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
+import { Fault } from '../ports/fault.ts';
+import type { Store } from '../ports/store.ts';
+import { openEmbedded } from '../stores/embedded.ts';
+import { StartError } from './start-error.ts';
+
+/** A store of either kind. */
+export interface OpenedStore extends Store {
+  readonly notices: readonly string[];
+  /** Removes what has ended; returns how many. Runs by itself. */
+  sweep(): Promise<number>;
+}
+
+export interface OpenStoreOptions {
+  readonly settings: Settings;
+  readonly log: Logger;
+  readonly now: () => number;
+  readonly role: 'owner' | 'worker';
+  /** The server is not there yet; called once, and we go on waiting for it. */
+  readonly onWaiting?: (why: Fault) => Promise<void>;
+}
+
+export async function openStore(options: OpenStoreOptions): Promise<OpenedStore> {
+  const { log } = options;
+  const store = await (options.settings.store.type === 'redis' ? openShared(options) : openOwn(options));
+  for (const notice of store.notices) log.warn('store_notice', { notice });
+  return store;
+}
+
+async function openOwn({ settings, log, now, role }: OpenStoreOptions): Promise<OpenedStore> {
+  try {
+    return await openEmbedded({
+      path: settings.store.path,
+      mapSize: settings.store.mapSize,
+      role,
+      now,
+      onFault: (fault) => log.error('store_fault', errorFields(fault)),
+    });
+  } catch (error) {
+    if (error instanceof Fault) throw new StartError([`store.path: ${error.message}`], { cause: error });
+    throw error;
+  }
+}
+
+const TRY_AGAIN_MS = 500;
+
+/** A server that is away is waited for: it comes back by itself. One that is unfit is told to the operator. */
+async function openShared({ settings, log, now, onWaiting }: OpenStoreOptions): Promise<OpenedStore> {
+  // Loaded with the first use: whoever keeps to the embedded store does not pay for it.
+  const [{ openRedis }, { RedisUnfit }] = await Promise.all([
+    import('../stores/redis.ts'),
+    import('../stores/redis-checks.ts'),
+  ]);
+  const { url = '', prefix, maxStaleness, durability, replicas, ack } = settings.store;
+  const connection = connectionOf(settings);
+  for (let tries = 0; ; tries += 1) {
+    try {
+      return await openRedis({
+        url,
+        prefix,
+        connection,
+        maxStaleness,
+        ack,
+        replicas: durability === 'replicated' ? replicas : 0,
+        wallTime: now,
+        onFault: (fault) => log.error('store_fault', errorFields(fault)),
+      });
+    } catch (error) {
+      if (error instanceof RedisUnfit)
+        throw new StartError(
+          error.problems.map((problem) => `store.url: ${problem}`),
+          { cause: error },
+        );
+      if (!(error instanceof Fault) || error.code !== 'store_unavailable') throw error;
+      if (tries === 0) {
+        log.error('store_away_at_start', errorFields(error));
+        await onWaiting?.(error);
+      }
+      await pause(TRY_AGAIN_MS);
+    }
+  }
+}
+
+function connectionOf({ store: { password, tls } }: Settings): IoRedisOptions {
+  const read = (setting: string, file: string | undefined): string | undefined => {
+    try {
+      return file === undefined ? undefined : readFileSync(file, 'utf8');
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      throw new StartError([`store.tls.${setting}: ${file} cannot be read (${code})`], { cause: error });
+    }
+  };
+  return {
+    ...(password !== undefined && { password }),
+    ...(tls !== undefined && {
+      tls: {
+        ca: read('ca', tls.ca),
+        cert: read('certificate', tls.certificate),
+        key: read('key', tls.key),
+        ...(tls.serverName !== undefined && { servername: tls.serverName }),
+      },
+    }),
+  };
+}
