@@ -41,6 +41,13 @@ test('L01 a field whose name is that of a secret never shows its value', () => {
     expect(lineOf({ [name]: 'plain words' })).toContain('"[redacted]"');
 });
 
+test('an id of ours that looks like the beginning of a JWT is written; a JWT in its place is not', () => {
+  for (const name of ['request_id', 'requestId', 'request', 'grant'])
+    expect(lineOf({ [name]: 'lGXhPeyJtv3VhG95' })).toContain('"lGXhPeyJtv3VhG95"');
+  expect(lineOf({ path: '/lGXhPeyJtv3VhG95' })).not.toContain('tv3VhG95');
+  expect(lineOf({ request_id: 'eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJhIn0.c2ln' })).not.toContain('c2ln');
+});
+
 test('a line is one JSON object: time, level, event, what every line has, its own fields; what is undefined is left out', () => {
   const line = lineOf({ path: '/files/1', count: 2, gone: undefined, names: ['a'] }, { worker: 7 });
   expect(line).toBe(
