@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect } from 'vitest';
-import type { SettingsInput } from '../../src/config/schema.ts';
 import { type Message, writeMessage } from './framing-cases.ts';
 import { type Change, type House, openHouse } from './house.ts';
+import { matrixSettings } from './matrix-settings.ts';
 import { type RawAnswer, type RawClient, rawTlsClient, readAnswer, wholeAnswer } from './raw-client.ts';
 import { type RecordingUpstream, recordingUpstream } from './recording-upstream.ts';
 
@@ -31,27 +31,6 @@ export interface SendOptions {
   /** Wait for the other side to close as well. */
   readonly untilClosed?: boolean;
 }
-
-export const OWN = 'localhost:8443';
-
-const routes = [
-  { path: '/public/**', public: true },
-  { path: '/files/**', requires: 'files:read' },
-  { path: '/admin/**', requires: 'admin:manage' },
-  { path: '/packages/*', requires: 'any-token', encodedSlash: true },
-  { path: '/socket', requires: 'files:read', websocket: true },
-  { path: '/keeps/**', requires: 'any-token', forwardAuthorization: true },
-] as const satisfies SettingsInput['routes'];
-
-/** The routes of the matrix, before one upstream. */
-export const matrixSettings =
-  (upstreamUrl: string, change: Change = (settings) => settings): Change =>
-  (settings) =>
-    change({
-      ...settings,
-      upstreams: { default: { url: upstreamUrl, timeouts: { headers: '5s', idle: '5s' } } },
-      routes: routes.map((route) => ({ ...route })),
-    });
 
 export async function openAttackHouse(
   change?: Change,

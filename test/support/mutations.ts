@@ -1,13 +1,18 @@
-/** Copies of some bytes, each broken in one to four places: the same ones for the same seed. */
-export function* mutations(original: Buffer, count: number, seed: number): Generator<Buffer> {
+/** Whole numbers below a limit, at random: the same ones for the same seed. */
+export function randomBelow(seed: number): (limit: number) => number {
   let state = (seed * 2_654_435_761) >>> 0 || 1;
-  const below = (limit: number): number => {
+  return (limit) => {
     // xorshift32: small, and the same everywhere.
     state ^= state << 13;
     state ^= state >>> 17;
     state ^= state << 5;
     return (state >>> 0) % limit;
   };
+}
+
+/** Copies of some bytes, each broken in one to four places: the same ones for the same seed. */
+export function* mutations(original: Buffer, count: number, seed: number): Generator<Buffer> {
+  const below = randomBelow(seed);
   for (let round = 0; round < count; ) {
     let bytes = Buffer.from(original);
     for (let left = 1 + below(4); left > 0; left -= 1) {

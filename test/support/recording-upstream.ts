@@ -11,6 +11,12 @@ export interface Recorded {
   readonly connection: number;
 }
 
+export interface RecordedStream {
+  /** All bytes since the last reset, and those of them that are no whole request. */
+  readonly bytes: string;
+  readonly unfinished: string;
+}
+
 export type Reply = (socket: Socket, request: Recorded) => void;
 
 export interface RecordingUpstream {
@@ -19,6 +25,8 @@ export interface RecordingUpstream {
   readonly requests: Recorded[];
   /** All bytes of all connections. */
   bytes(): string;
+  /** The same, by connection. */
+  streams(): readonly RecordedStream[];
   connections(): number;
   open(): number;
   /** Writes this on every open connection. */
@@ -40,25 +48,28 @@ export const ok: Reply = (socket, { method, target }) => {
 export async function recordingUpstream(listenOn: number | string = 0): Promise<RecordingUpstream> {
   const requests: Recorded[] = [];
   const sockets = new Set<Socket>();
+  const streams = new Map<Socket, { bytes: string; unfinished: string }>();
   let received = '';
   let connections = 0;
   let reply = ok;
   const server: Server = createServer((socket) => {
     connections += 1;
     const connection = connections;
-    let waiting = '';
+    const stream = { bytes: '', unfinished: '' };
     sockets.add(socket);
+    streams.set(socket, stream);
     socket.setEncoding('latin1');
     socket.on('close', () => sockets.delete(socket)).on('error', () => {});
     socket.on('data', (text: string) => {
       received += text;
-      waiting += text;
+      stream.bytes += text;
+      stream.unfinished += text;
       for (
-        let read = readRequest(waiting, connection);
+        let read = readRequest(stream.unfinished, connection);
         read !== undefined;
-        read = readRequest(waiting, connection)
+        read = readRequest(stream.unfinished, connection)
       ) {
-        waiting = waiting.slice(read.length);
+        stream.unfinished = stream.unfinished.slice(read.length);
         requests.push(read.request);
         reply(socket, read.request);
       }
@@ -75,6 +86,7 @@ export async function recordingUpstream(listenOn: number | string = 0): Promise<
     url: `http://127.0.0.1:${port}`,
     requests,
     bytes: () => received,
+    streams: () => [...streams.values()],
     connections: () => connections,
     open: () => sockets.size,
     answer: (text) => sockets.forEach((socket) => socket.write(text, 'latin1')),
@@ -84,6 +96,10 @@ export async function recordingUpstream(listenOn: number | string = 0): Promise<
     reset() {
       requests.length = 0;
       received = '';
+      for (const [socket, stream] of streams) {
+        stream.bytes = '';
+        if (socket.destroyed) streams.delete(socket);
+      }
       connections = 0;
       reply = ok;
     },

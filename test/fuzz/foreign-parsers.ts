@@ -1,0 +1,138 @@
+import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
+import { connect } from 'node:net';
+import { freePort, startGateway } from '../support/gateway-process.ts';
+
+/**
+ * HTTP servers that others have written. They get the bytes our upstream got, and tell which requests they read in
+ * them: where they count other requests than we do, one of us can be made to see a request that was never judged.
+ */
+export interface ForeignParser {
+  readonly name: string;
+  /** The requests in these bytes, each as `METHOD target request-id`. */
+  read(bytes: string): Promise<readonly string[]>;
+  close(): Promise<void>;
+}
+
+const PATIENCE_MS = 20_000;
+
+/** Sends bytes, takes what comes back, and waits until the other side has closed. */
+const replay = (port: number, bytes: string): Promise<void> =>
+  new Promise((resolve, reject) => {
+    const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+    const late = setTimeout(
+      () => socket.destroy(new Error('the parser did not come to an end')),
+      PATIENCE_MS,
+    );
+    socket.on('error', reject).on('close', () => {
+      clearTimeout(late);
+      resolve();
+    });
+    socket.on('end', () => socket.destroy()).resume();
+    socket.end(bytes, 'latin1');
+  });
+
+/** A server that writes each request it has read into a file, before it closes the connection. */
+async function parserWith(
+  name: string,
+  start: (port: number) => Promise<{ readonly file: string; readonly close: () => Promise<void> }>,
+): Promise<ForeignParser> {
+  const port = await freePort();
+  const { file, close } = await start(port);
+  const told = openSync(file, 'r');
+  let at = 0;
+  return {
+    name,
+    async read(bytes) {
+      await replay(port, bytes);
+      const more = Buffer.alloc(fstatSync(told).size - at);
+      at += readSync(told, more, 0, more.length, at);
+      return more.toString('latin1').split('\n').filter(Boolean);
+    },
+    async close() {
+      closeSync(told);
+      await close();
+    },
+  };
+}
+
+export const nginx = (): Promise<ForeignParser> =>
+  parserWith('nginx', async (port) => {
+    let file = '';
+    const server = await startGateway({
+      program: 'nginx',
+      port,
+      arguments: (folder, write) => {
+        file = `${folder}/requests.log`;
+        const kinds = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
+        const main = write(
+          'nginx.conf',
+          [
+            ...(process.geteuid?.() === 0 ? ['user root;'] : []),
+            'daemon off;',
+            'worker_processes 1;',
+            `pid ${folder}/nginx.pid;`,
+            'error_log stderr warn;',
+            'events { worker_connections 256; }',
+            'http {',
+            "  log_format told escape=none '$request_method $request_uri $http_x_request_id';",
+            `  access_log ${file} told;`,
+            ...kinds.map((kind) => `  ${kind}_temp_path ${folder}/${kind};`),
+            '  keepalive_requests 10000000;',
+            '  large_client_header_buffers 8 64k;',
+            '  client_max_body_size 0;',
+            `  server { listen 127.0.0.1:${port}; location / { return 200; } }`,
+            '}',
+          ].join('\n'),
+        );
+        return ['-p', folder, '-e', 'stderr', '-c', main];
+      },
+    });
+    return { file, close: () => server.close() };
+  });
+
+/** Request line and fields are read by Python's own server; the bodies, which it leaves to its user, below. */
+const PYTHON = `
+import http.client, http.server, sys
+http.client._MAXHEADERS = 10000
+told = open(sys.argv[2], 'a', buffering=1)
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def __getattr__(self, name):
+        if name.startswith('do_'): return self.answer
+        raise AttributeError(name)
+    def answer(self):
+        codings = self.headers.get_all('Transfer-Encoding') or []
+        lengths = self.headers.get_all('Content-Length') or []
+        if len(codings) + len(lengths) > 1: raise ValueError('framed twice')
+        if codings:
+            if codings != ['chunked']: raise ValueError('coding')
+            while True:
+                size = int(self.rfile.readline().split(b';')[0], 16)
+                self.rfile.read(size)
+                if self.rfile.readline() != b'\\r\\n': raise ValueError('chunk')
+                if size == 0: break
+        elif lengths:
+            self.rfile.read(int(lengths[0]))
+        told.write(f"{self.command} {self.path} {self.headers.get('X-Request-Id')}\\n")
+        self.send_response_only(200)
+        self.send_header('Content-Length', '0')
+        self.end_headers()
+    def log_message(self, *_): pass
+
+http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
+`;
+
+export const python = (): Promise<ForeignParser> =>
+  parserWith('python', async (port) => {
+    let file = '';
+    const server = await startGateway({
+      program: 'python3',
+      port,
+      arguments: (_folder, write) => {
+        file = write('requests.log', '');
+        return ['-I', write('server.py', PYTHON), String(port), file];
+      },
+    });
+    return { file, close: () => server.close() };
+  });
