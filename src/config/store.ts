@@ -16,11 +16,14 @@ export const storeSection = (path: ReturnType<typeof pathIn>) =>
       .meta({ description: 'Most the embedded store may grow to (address space, not memory).' }),
     url: z
       .string()
-      .regex(/^rediss?:\/\/\S+$/, 'must begin with redis:// or rediss://')
+      .regex(
+        /^rediss?(?:\+sentinel|\+cluster)?:\/\/\S+$/,
+        'must begin with redis:// or rediss://, or one of redis+sentinel:// and redis+cluster://',
+      )
       .exactOptional()
       .meta({
         description:
-          'The Redis (or Valkey) server, version 6.2 or newer: `redis://[user[:password]@]host[:port][/database]`; `rediss://` for TLS.',
+          'The Redis (or Valkey) server, version 6.2 or newer: `redis://[user[:password]@]host[:port][/database]`, `redis+sentinel://host[:port],…/name[/database]` or `redis+cluster://host[:port],…`; `rediss` in place of `redis` for TLS.',
       }),
     urlFile: path.exactOptional().meta({ description: 'A file that holds the URL.' }),
     password: z
@@ -69,16 +72,22 @@ export const storeSection = (path: ReturnType<typeof pathIn>) =>
 export function storeProblems(store: {
   readonly type: string;
   readonly url?: string;
+  readonly durability: string;
   readonly tls?: { readonly certificate?: string; readonly key?: string };
 }): readonly { readonly setting: string; readonly message: string }[] {
   if (store.type !== 'redis') return [];
   const problems: { setting: string; message: string }[] = [];
   if (store.url === undefined)
     problems.push({ setting: 'url', message: 'is missing; with store.type: redis it names the server' });
-  if (store.tls !== undefined && store.url?.startsWith('redis:') === true)
+  if (store.tls !== undefined && store.url?.startsWith('rediss') === false)
     problems.push({
       setting: 'tls',
-      message: 'is given, but store.url begins with redis:// and not rediss://',
+      message: 'is given, but store.url does not ask for TLS; begin it with rediss',
+    });
+  if (store.durability === 'replicated' && store.url?.includes('+cluster:') === true)
+    problems.push({
+      setting: 'durability',
+      message: 'replicated is not known for a cluster, since WAIT asks one node only; set stored',
     });
   if ((store.tls?.certificate === undefined) !== (store.tls?.key === undefined))
     problems.push({ setting: 'tls', message: 'needs certificate and key, or neither' });

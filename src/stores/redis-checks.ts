@@ -12,6 +12,13 @@ export class RedisUnfit extends Error {
   }
 }
 
+/** Throws when a fault at opening is of a kind that waiting does not mend. */
+export function refuseToWait(fault: Fault): void {
+  const said = fault.cause instanceof Error ? fault.cause.message : '';
+  if (/^(?:WRONGPASS|NOAUTH|NOPERM|ERR AUTH)/.test(said))
+    throw new RedisUnfit([fault.message.replace('Redis: ', '')]);
+}
+
 /** Seconds by which clocks may differ before it is said, and before nothing is issued any more. */
 export const SKEW_SAID = 2;
 export const SKEW_REFUSED = 30;

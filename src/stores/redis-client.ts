@@ -1,8 +1,9 @@
 import { hash } from 'node:crypto';
 import { once } from 'node:events';
-import { type RedisOptions as IoRedisOptions, Redis } from 'ioredis';
+import { Cluster, type RedisOptions as IoRedisOptions, Redis } from 'ioredis';
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
+import { parseRedisUrl } from './redis-url.ts';
 
 /** A few lines that run in one step on the server. They know nothing of OAuth, so they hardly ever change. */
 export interface RedisScript {
@@ -44,11 +45,7 @@ export const COMMAND_TIMEOUT_MS = 250;
 /** Opens the connection; throws a `Fault` when the server cannot be reached or does not let us in. */
 export async function connectRedis(options: RedisClientOptions): Promise<RedisClient> {
   const { commandTimeout, clock } = options;
-  const redis = new Redis(options.url, {
-    ...(settingsOf(options) as object),
-    ...(options.connection as object),
-    replyMapping: 'legacy',
-  });
+  const redis = clientFor(options);
   let away = false;
   let recoveredAt = 0;
   /** Server time minus our monotonic clock: a step of our own wall clock moves nothing. */
@@ -103,7 +100,7 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
     command(redis).then(answered, (error: unknown) => recover(error, () => command(redis)));
 
   try {
-    await redis.connect();
+    await within(CONNECT_MS, redis.connect());
     const [seconds, micros] = await redis.time();
     offset = Number(seconds) * 1_000 + Number(micros) / 1_000 - performance.now();
     away = false;
@@ -125,7 +122,64 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
   };
 }
 
+/** Sentinels and clusters are asked in turn, without end: opening has one. */
+const CONNECT_MS = 5_000;
+
+/** One server, one that Sentinels name, or a cluster: all are asked in the same words. */
+function clientFor(options: RedisClientOptions): Redis {
+  const place = parseRedisUrl(options.url);
+  if (place === undefined) throw new Fault('store_unavailable', 'Redis: its URL has no form we know');
+  const { kind, hosts, tls, username, password, database, name } = place;
+  const [first = { host: '127.0.0.1', port: 6_379 }] = hosts;
+  const settings = {
+    ...(settingsOf(options) as object),
+    ...(username !== undefined && { username }),
+    ...(password !== undefined && { password }),
+    ...(tls && { tls: {} }),
+    db: database,
+    ...(options.connection as object),
+    replyMapping: 'legacy',
+  } as const;
+  if (kind === 'cluster') {
+    const { lazyConnect: _, retryStrategy: __, ...ofNodes } = settings as IoRedisOptions & typeof settings;
+    return new Cluster([...hosts], {
+      lazyConnect: true,
+      enableAutoPipelining: ofNodes.enableAutoPipelining === true,
+      enableOfflineQueue: false,
+      clusterRetryStrategy: backOff,
+      slotsRefreshTimeout: 2_000,
+      redisOptions: ofNodes,
+    }) as unknown as Redis;
+  }
+  if (kind === 'single') return new Redis({ ...settings, ...first });
+  return new Redis({
+    ...settings,
+    sentinels: [...hosts],
+    ...(name !== undefined && { name }),
+    sentinelCommandTimeout: options.commandTimeout * 2,
+    sentinelRetryStrategy: backOff,
+    // A failover is heard of before the old primary says READONLY.
+    failoverDetector: true,
+    ...(tls && { enableTLSForSentinelMode: true, sentinelTLS: settings.tls }),
+  });
+}
+
+async function within<T>(limitMs: number, work: Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error('connecting timed out')), limitMs);
+  });
+  try {
+    return await Promise.race([work, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 const RECONNECT_MS = { first: 20, most: 1_000 };
+
+const backOff = (times: number): number =>
+  Math.min(RECONNECT_MS.first * 2 ** Math.min(times - 1, 10), RECONNECT_MS.most);
 
 const settingsOf = ({ commandTimeout, name }: RedisClientOptions): IoRedisOptions => ({
   lazyConnect: true,
@@ -139,7 +193,7 @@ const settingsOf = ({ commandTimeout, name }: RedisClientOptions): IoRedisOption
   socketTimeout: commandTimeout * 4,
   // Commands whose answer was lost are sent again once: all of ours bear it.
   maxRetriesPerRequest: 1,
-  retryStrategy: (times) => Math.min(RECONNECT_MS.first * 2 ** (times - 1), RECONNECT_MS.most),
+  retryStrategy: backOff,
   reconnectOnError: (error) => says(error, 'READONLY'),
 });
 

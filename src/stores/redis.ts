@@ -5,12 +5,13 @@ import type { Grant } from '../domain/grant.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 import { KEEP_FOREVER, type Store, type UserCodeEntry } from '../ports/store.ts';
-import { checkRedis, SKEW_REFUSED } from './redis-checks.ts';
+import { checkRedis, RedisUnfit, refuseToWait, SKEW_REFUSED } from './redis-checks.ts';
 import { COMMAND_TIMEOUT_MS, connectRedis, type RedisClient } from './redis-client.ts';
 import { confirmedClient } from './redis-confirmed.ts';
 import { type RedisRecordKind, redisRecords } from './redis-records.ts';
 import { revocationKeys } from './redis-revocation-scripts.ts';
 import { type Ack, type RedisRevocations, redisRevocations } from './redis-revocations.ts';
+import { parseRedisUrl } from './redis-url.ts';
 
 export interface RedisOptions {
   readonly url: string;
@@ -56,6 +57,10 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
     commandTimeout = COMMAND_TIMEOUT_MS,
   } = options;
   const onFault = seldom(options.onFault);
+  if (parseRedisUrl(url) === undefined)
+    throw new RedisUnfit([
+      'its form is not known; write redis://host:port/database, redis+sentinel://host,host/name or redis+cluster://host,host',
+    ]);
   const clients: RedisClient[] = [];
   const connect = async (name: string, timeout: number, more: IoRedisOptions = {}): Promise<RedisClient> => {
     const settings = { ...connection, ...more } as IoRedisOptions;
@@ -135,6 +140,7 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
     };
   } catch (error) {
     for (const one of clients) one.close();
+    if (error instanceof Fault) refuseToWait(error);
     throw error;
   }
 }

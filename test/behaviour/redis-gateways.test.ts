@@ -129,7 +129,7 @@ describe('at the start', () => {
       (await fetch(`http://127.0.0.1:${adminPort}${path}`)).status;
     await soon(async () => expect(await probe('/livez')).toBe(200));
     expect(await probe('/readyz')).toBe(503);
-    const late = await redisServer([], port);
+    const late = await redisServer([], { at: port });
     const gateway = await opening;
     expect(await probe('/readyz')).toBe(200);
     await gateway.close();

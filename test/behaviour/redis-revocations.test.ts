@@ -215,7 +215,7 @@ describe('when Redis has lost something', () => {
     const id = randomGrantId();
     await end(one, id);
     await server.kill();
-    const next = await redisServer([], server.port);
+    const next = await redisServer([], { at: server.port });
     try {
       const two = await open();
       await soon(() => expect(refuses(two, id)).toBe(true));

@@ -91,3 +91,11 @@ test('S15 clocks that differ are told of, and refused when they differ by much',
   step = 3_600;
   await expect(store.probe()).rejects.toThrow(/differ/);
 });
+
+test('S01 a wrong password, or a URL of no known form, is refused at once and without the password', async () => {
+  const server = await serve('--requirepass', 'right-horse');
+  const problems = await problemsOf(open(`redis://:wrong-horse@127.0.0.1:${server.port}`));
+  expect(problems).toMatch(/does not accept our name or password/);
+  expect(problems).not.toMatch(/horse/);
+  expect(await problemsOf(open('redis+sentinel://secret-horse@127.0.0.1'))).toMatch(/form is not known/);
+});

@@ -20,23 +20,26 @@ export interface RedisServer {
 
 const LIMIT_MS = 20_000;
 
-/** A real server on a free port, with a folder of its own. Further words are settings as on its command line. */
-export async function redisServer(settings: readonly string[] = [], at?: number): Promise<RedisServer> {
+export interface ServerOptions {
+  /** A port of one's choice; else a free one. */
+  readonly at?: number;
+  /** Words in front of the settings: a configuration file. */
+  readonly file?: readonly string[];
+  /** Speaks TLS only. */
+  readonly tls?: boolean;
+}
+
+/** A real server on a free port, with a folder of its own. Settings are words as on its command line. */
+export async function redisServer(
+  settings: readonly string[] = [],
+  options: ServerOptions = {},
+): Promise<RedisServer> {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-redis-'));
-  const port = at ?? (await freePort());
-  const own = [
-    '--bind',
-    '127.0.0.1',
-    '--port',
-    String(port),
-    '--dir',
-    folder,
-    '--save',
-    '',
-    '--daemonize',
-    'no',
-  ];
-  const child = spawn('redis-server', [...own, ...settings], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const port = options.at ?? (await freePort());
+  const ports = options.tls === true ? ['--port', '0', '--tls-port', String(port)] : ['--port', String(port)];
+  const own = ['--bind', '127.0.0.1', ...ports, '--dir', folder, '--daemonize', 'no'];
+  const words = [...(options.file ?? []), ...own, ...(options.file ? [] : ['--save', '']), ...settings];
+  const child = spawn('redis-server', words, { stdio: ['ignore', 'pipe', 'inherit'] });
   try {
     await saysReady(child);
   } catch (error) {
@@ -72,7 +75,7 @@ async function saysReady(child: ChildProcess): Promise<void> {
   try {
     for await (const line of lines) {
       said.push(line);
-      if (line.includes('Ready to accept connections')) return;
+      if (/Ready to accept connections|Sentinel ID is/.test(line)) return;
     }
     throw new Error(`redis-server did not start:\n${said.join('\n')}`);
   } finally {
