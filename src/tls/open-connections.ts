@@ -84,7 +84,8 @@ export function trackConnections(tls: boolean): OpenConnections {
     },
     letGo(socket) {
       socket.once('close', () => {
-        for (const response of [...(calls.get(socket) ?? NONE)])
+        // A copy: each one that closes leaves the set.
+        for (const response of Array.from(calls.get(socket) ?? NONE))
           if (response.socket === null) {
             response.destroy();
             response.emit('close');
