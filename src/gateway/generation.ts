@@ -25,7 +25,7 @@ import { createSealer } from '../tokens/sealer.ts';
 import { openKeys } from './keys.ts';
 import type { Permanent } from './permanent.ts';
 import { certificateFilesOf, integrationsOf, policyOf, rulesOf } from './registry.ts';
-import { checkMatcher, servicePaths } from './service-paths.ts';
+import { checkMatcher, serviceLookalike, servicePaths } from './service-paths.ts';
 import { StartError } from './start-error.ts';
 
 /** One configuration, built whole: a request sees exactly one of them from its beginning to its end. */
@@ -132,6 +132,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     now,
     log,
   });
+  const looksOurs = serviceLookalike(settings);
   const afterCheck = checkMatcher(settings);
   const isOurs = serviceMatcher(proxy.desk.isOwnAuthority, below);
   let running = 0;
@@ -147,7 +148,9 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     handle(call) {
       running += 1;
       call.response.once('close', ended);
-      const asked = afterCheck(call.request.url ?? '');
+      const { url = '' } = call.request;
+      if (!looksOurs(url)) return proxy.handle(call);
+      const asked = afterCheck(url);
       if (asked !== undefined) return check.handle(call, asked);
       const rest = isOurs(call);
       if (rest === undefined) return proxy.handle(call);

@@ -14,6 +14,18 @@ export function servicePaths({ service }: ServiceSettings): (path: string) => st
 }
 
 /**
+ * Could this be a request for the token service? A cheap no for nearly all that go to the API: without percent signs
+ * a path in origin form is canonical or refused, so its beginning can be compared as it was sent.
+ */
+export function serviceLookalike({ service }: ServiceSettings): (url: string) => boolean {
+  const prefixes = service.paths.map((path) => path.toLowerCase());
+  return (url) =>
+    !url.startsWith('/') ||
+    url.includes('%') ||
+    prefixes.some((prefix) => url.slice(0, prefix.length).toLowerCase() === prefix);
+}
+
+/**
  * What stands after `/check`, as it was sent: for some gateways it is the path they ask about, which is to be judged
  * and neither refused nor repaired before.
  */
