@@ -80,6 +80,8 @@ export const nginx = (): Promise<ForeignParser> =>
             '  keepalive_requests 10000000;',
             '  large_client_header_buffers 8 64k;',
             '  client_max_body_size 0;',
+            // It would half-close a connection before it has written down the last request.
+            '  lingering_close off;',
             `  server { listen 127.0.0.1:${port}; location / { return 200; } }`,
             '}',
           ].join('\n'),

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { nginx, python } from './foreign-parsers.ts';
 import { fuzz } from './requests.ts';
 
 /**
@@ -18,3 +19,16 @@ test('H29 2,000 of them over TLS neither', async () => {
   expect(read).toBeGreaterThan(600);
   expect(forwarded).toBeGreaterThan(200);
 }, 120_000);
+
+test('H29 the parsers that judge do see a request that hides behind another', async () => {
+  const hidden = 'GET /admin/x HTTP/1.1\r\nHost: a\r\nX-Request-Id: 2\r\n\r\n';
+  const bytes = `DELETE /files/1 HTTP/1.1\r\nHost: a\r\nX-Request-Id: 1\r\nContent-Length: 0\r\n\r\n${hidden}`;
+  for (const start of [nginx, python]) {
+    const parser = await start();
+    try {
+      expect(await parser.read(bytes)).toEqual(['DELETE /files/1 1', 'GET /admin/x 2']);
+    } finally {
+      await parser.close();
+    }
+  }
+});

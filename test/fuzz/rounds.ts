@@ -153,6 +153,8 @@ function judge(log: readonly LogLine[], upstream: RecordingUpstream, batches: re
     if (line === undefined || !wasForwarded(line)) wrongs.push(`upstream, but not let pass: ${told}`);
     else if (line['method'] !== request.method || canonical(String(line['path'])) !== pathOf(request.target))
       wrongs.push(`upstream as ${told}, asked for as ${String(line['method'])} ${String(line['path'])}`);
+    if (!isPlain(pathOf(request.target)))
+      wrongs.push(`upstream in a form that can be read otherwise: ${told}`);
     const protectedPath = !request.target.startsWith('/public');
     if (request.target.startsWith('/admin')) wrongs.push(`upstream without the scope: ${told}`);
     if (protectedPath && unauthorised.has(Number.parseInt(nonceOf(request), 10)))
@@ -177,6 +179,10 @@ function judge(log: readonly LogLine[], upstream: RecordingUpstream, batches: re
 const nonceOf = ({ headers }: Recorded): string =>
   headers.find(([name]) => name === 'x-nonce')?.[1] ?? 'no nonce';
 const pathOf = (target: string): string => target.split('?', 1)[0] ?? '';
+/** Judged without the product's own reader: no dot segment, no empty one, no escape of what needs none, in capitals. */
+const isPlain = (path: string): boolean =>
+  new URL(`http://x${path}`).pathname === path &&
+  !/\/\/|%[0-9A-F]?[a-f]|%(?:2[DE]|3\d|4[1-9A-F]|5[\dAF]|6[1-9A-F]|7[\dAE])/.test(path);
 /** The log cuts long paths, and writes them as they were sent. */
 function canonical(sent: string): string | undefined {
   const reading = readTarget(sent, { method: 'GET', encodedSlash: true, isOwn: () => true });
