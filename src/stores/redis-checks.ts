@@ -44,6 +44,7 @@ const RECORD_COMMANDS = redisScript(
 try('TIME')
 try('SET', KEYS[1], 'x', 'PX', '1000')
 try('GET', KEYS[1])
+try('MGET', KEYS[1])
 try('DEL', KEYS[1])`),
 );
 

@@ -28,6 +28,8 @@ export interface RedisClientOptions {
 /** One connection to the server that says what went wrong in our words, and knows whether it was away. */
 export interface RedisClient {
   readonly redis: Redis;
+  /** One script can touch the records of one slot only. */
+  readonly isCluster: boolean;
   run(script: RedisScript, keys: readonly string[], args: readonly (string | number)[]): Promise<unknown>;
   ask<T>(command: (redis: Redis) => Promise<T>): Promise<T>;
   /** What scripts take as the present time: empty lets them ask the server. */
@@ -110,6 +112,7 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
   }
   return {
     redis,
+    isCluster: redis instanceof Cluster,
     run,
     ask,
     timeArgument: () => (clock === undefined ? '' : String(Math.round(clock() * 1_000))),

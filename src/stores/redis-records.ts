@@ -3,6 +3,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordStore, Version } from '../ports/record-store.ts';
 import { KEEP_FOREVER } from '../ports/store.ts';
+import { inBatches } from './redis-batch.ts';
 import { type RedisClient, redisScript } from './redis-client.ts';
 
 /**
@@ -18,24 +19,28 @@ local function time(given)
   local t = redis.call('TIME')
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
-local function over(keep, now) return keep ~= '0' and tonumber(keep) <= now end
+-- What has no such time is damaged: whoever reads it says so.
+local function over(keep, now) return keep and keep ~= '0' and tonumber(keep) <= now end
 `;
 
 const KEEP = `
-local function keep(version, till, json, now)
+local function keep(key, version, till, json, now)
   local value = version .. ' ' .. till .. ' ' .. json
-  if till == '0' then redis.call('SET', KEYS[1], value)
-  elseif over(till, now) then redis.call('DEL', KEYS[1])
-  else redis.call('SET', KEYS[1], value, 'PX', string.format('%d', tonumber(till) - now)) end
+  if till == '0' then redis.call('SET', key, value)
+  elseif over(till, now) then redis.call('DEL', key)
+  else redis.call('SET', key, value, 'PX', string.format('%d', tonumber(till) - now)) end
   return 1
 end
 `;
 
 const READ = redisScript(`${TIME}
 local now = time(ARGV[1])
-local found = redis.call('GET', KEYS[1])
-if not found or over(string.match(found, '^%S+ (%d+) '), now) then return {now} end
-return {now, found}`);
+local answer = {now}
+for i, found in ipairs(redis.call('MGET', unpack(KEYS))) do
+  if found and over(string.match(found, '^%S+ (%d+) '), now) then found = false end
+  answer[i + 1] = found
+end
+return answer`);
 
 /** ARGV: our version, keep until, JSON, time. */
 const CREATE = redisScript(`${TIME}${KEEP}
@@ -46,17 +51,26 @@ if found then
   if version == ARGV[1] then return 1 end
   if not over(till, now) then return 0 end
 end
-return keep(ARGV[1], ARGV[2], ARGV[3], now)`);
+return keep(KEYS[1], ARGV[1], ARGV[2], ARGV[3], now)`);
 
-/** ARGV: version seen, our version, keep until, JSON, time. */
+/** ARGV: time; then for each key version seen, our version, keep until, JSON. */
 const REPLACE = redisScript(`${TIME}${KEEP}
-local now = time(ARGV[5])
-local found = redis.call('GET', KEYS[1])
-if not found then return 0 end
-local version, till = string.match(found, '^(%S+) (%d+) ')
-if version == ARGV[2] then return 1 end
-if version ~= ARGV[1] or over(till, now) then return 0 end
-return keep(ARGV[2], ARGV[3], ARGV[4], now)`);
+local now = time(ARGV[1])
+local answer = {}
+-- Of two writers of one record in one batch the second is late.
+local written = {}
+for i, found in ipairs(redis.call('MGET', unpack(KEYS))) do
+  local at = i * 4 - 2
+  local version, till
+  if found then version, till = string.match(found, '^(%S+) (%d+) ') end
+  if version and version == ARGV[at + 1] then answer[i] = 1
+  elseif not version or version ~= ARGV[at] or over(till, now) or written[KEYS[i]] then answer[i] = 0
+  else
+    written[KEYS[i]] = true
+    answer[i] = keep(KEYS[i], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], now)
+  end
+end
+return answer`);
 
 /** One letter for each kind of record, at the end of its key. */
 export type RedisRecordKind = 'g' | 'd' | 'u' | 'n';
@@ -66,6 +80,17 @@ const MAX_ID_LENGTH = 480;
 
 /** What is not well-formed text would not come back as it went in. */
 const isUsableId = (id: string): boolean => id.length > 0 && id.length <= MAX_ID_LENGTH && id.isWellFormed();
+
+/** A script must not hold up the others for long: this many records take it a fraction of a millisecond. */
+const BATCH = 100;
+
+interface Replacement {
+  readonly key: string;
+  readonly seen: string;
+  readonly version: string;
+  readonly till: string;
+  readonly json: string;
+}
 
 export interface RedisRecordsOptions {
   readonly client: RedisClient;
@@ -89,13 +114,26 @@ export function redisRecords<T>(options: RedisRecordsOptions): RecordStore<T> {
   };
   const text = (record: T): string => JSON.stringify({ v: FORMAT, r: record });
 
+  const most = client.isCluster ? 1 : BATCH;
+  const readOne = inBatches(most, async (keys: readonly string[]) => {
+    const [now, ...values] = (await client.run(READ, keys, [client.timeArgument()])) as [
+      number,
+      ...unknown[],
+    ];
+    client.sawTime(now);
+    return keys.map((_, index) => ({ now, value: values[index] }));
+  });
+  const replaceOne = inBatches(most, async (asks: readonly Replacement[]) => {
+    const words = asks.flatMap(({ seen, version, till, json }) => [seen, version, till, json]);
+    const keys = asks.map(({ key }) => key);
+    return (await writer.run(REPLACE, keys, [client.timeArgument(), ...words])) as readonly number[];
+  });
+
   return {
     async read(id) {
       if (!isUsableId(id)) return undefined;
-      const answer = await client.run(READ, [keyOf(id)], [client.timeArgument()]);
-      const [now, value] = answer as [number, string?];
-      client.sawTime(now);
-      if (value === undefined) return undefined;
+      const { now, value } = await readOne(keyOf(id));
+      if (typeof value !== 'string') return undefined;
       const { record, version } = unpack(kind, value);
       return { record: record as T, version, now: now / 1_000 };
     },
@@ -107,8 +145,14 @@ export function redisRecords<T>(options: RedisRecordsOptions): RecordStore<T> {
     },
     async replace(id, seen, record, keepUntil) {
       if (!isUsableId(id)) return 'stale';
-      const args = [seen, nextVersion(), milliseconds(keepUntil), text(record), client.timeArgument()];
-      return (await writer.run(REPLACE, [keyOf(id)], args)) === 1 ? 'replaced' : 'stale';
+      const ask = {
+        key: keyOf(id),
+        seen,
+        version: nextVersion(),
+        till: milliseconds(keepUntil),
+        json: text(record),
+      };
+      return (await replaceOne(ask)) === 1 ? 'replaced' : 'stale';
     },
   };
 }
