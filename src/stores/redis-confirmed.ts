@@ -28,6 +28,9 @@ const MAX_WAITING = 10_000;
 export function confirmedClient({ client, replicas, timeout }: ConfirmOptions): RedisClient {
   let queue: Waiting[] = [];
   let running = false;
+  /** While writes are not confirmed their callers are told to try again, and must not be blamed for being late. */
+  let away = false;
+  let recoveredAt = 0;
 
   const batch = async (these: readonly Waiting[]): Promise<void> => {
     const outcomes = await Promise.allSettled(these.map(({ work }) => work()));
@@ -41,6 +44,11 @@ export function confirmedClient({ client, replicas, timeout }: ConfirmOptions): 
         );
     } catch (error) {
       unconfirmed = error;
+    }
+    if (unconfirmed !== undefined) away = true;
+    else if (away) {
+      away = false;
+      recoveredAt = client.storeTime();
     }
     for (const [index, outcome] of outcomes.entries()) {
       const one = these[index];
@@ -60,6 +68,7 @@ export function confirmedClient({ client, replicas, timeout }: ConfirmOptions): 
   };
   return {
     ...client,
+    recoveredAt: () => (away ? client.storeTime() : Math.max(recoveredAt, client.recoveredAt())),
     run: (script, keys, args) =>
       new Promise((resolve, reject) => {
         if (queue.length >= MAX_WAITING)

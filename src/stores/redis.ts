@@ -124,7 +124,7 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       revocations,
       sweep: async () => revocations.sweep(),
       isEmpty: () => used.isUnset(),
-      recoveredAt: () => client.recoveredAt(),
+      recoveredAt: () => Math.max(client.recoveredAt(), writer?.recoveredAt() ?? 0),
       async probe() {
         await client.ask((redis) => redis.ping());
         if (revocations.staleness() > options.maxStaleness)

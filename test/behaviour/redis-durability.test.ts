@@ -68,6 +68,7 @@ test('a write is answered when the replica holds it; one that it does not hold i
 
   const found = await store.grants.read('g0');
   if (found === undefined) throw new Error('gone');
+  expect(store.recoveredAt()).toBe(0);
   replica.pause();
   const fault = await faultOf(store.grants.replace('g0', found.version, aGrant({ generation: 2 }), later));
   expect(fault.code).toBe('store_unavailable');
@@ -76,9 +77,16 @@ test('a write is answered when the replica holds it; one that it does not hold i
   expect((await faultOf(end(store, id))).code).toBe('store_unavailable');
   // Reading does not wait for replicas.
   expect((await store.grants.read('g0'))?.record.generation).toBe(2);
+  // Whoever was told to try again is not late, for as long as this lasts and from its end on.
+  expect(Math.abs(store.recoveredAt() - Date.now() / 1_000)).toBeLessThan(2);
   replica.resume();
   await vi.waitFor(() => end(store, id), { timeout: 10_000, interval: 50 });
   expect(await atReplica.ask((redis) => redis.zscore('{gh}:rev', `g:${id}`))).toBe(String(later));
+  expect(await store.grants.create('after', aGrant(), later)).toBe('created');
+  const recovered = store.recoveredAt();
+  expect(Math.abs(recovered - Date.now() / 1_000)).toBeLessThan(10);
+  expect(await store.grants.create('later', aGrant(), later)).toBe('created');
+  expect(store.recoveredAt()).toBe(recovered);
 });
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? 3);
