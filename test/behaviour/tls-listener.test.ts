@@ -2,7 +2,6 @@ import { once } from 'node:events';
 import { type ClientRequestArgs, request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { BlockList, connect, type Socket } from 'node:net';
-import { Duplex } from 'node:stream';
 import { type ConnectionOptions, type TLSSocket, connect as tlsConnect } from 'node:tls';
 import { afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { Call } from '../../src/http/call.ts';
@@ -14,6 +13,7 @@ import {
   type PublicListener,
   type PublicListenerOptions,
 } from '../../src/tls/listener.ts';
+import { fragmenting } from '../support/fragmenting.ts';
 import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
 
 const NOBODY: Peers = { some: false, includes: () => false };
@@ -270,27 +270,6 @@ describe('C18 a certificate is asked for under some names', () => {
     expect(Date.now() - began).toBeLessThan(8_000);
   });
 });
-
-/** Passes everything on, but breaks the first handshake message into records of one byte. */
-function fragmenting(wire: Socket): Duplex {
-  let first = true;
-  const duplex = new Duplex({
-    read: () => wire.resume(),
-    write(chunk: Buffer, _encoding, done) {
-      if (!first) return void wire.write(chunk, done);
-      first = false;
-      const header = chunk.subarray(0, 3);
-      const length = chunk.readUInt16BE(3);
-      const records = [...chunk.subarray(5, 5 + length)].map((byte) =>
-        Buffer.concat([header, Buffer.from([0, 1, byte])]),
-      );
-      wire.write(Buffer.concat([...records, chunk.subarray(5 + length)]), done);
-    },
-    final: (done) => void wire.end(done),
-  });
-  wire.on('data', (part) => duplex.push(part)).on('end', () => duplex.push(null));
-  return duplex;
-}
 
 describe('C19 absurd handshakes', () => {
   test('C19 a chain of four hundred certificates ends the connection and nothing else', async () => {

@@ -1,0 +1,72 @@
+import { createHmac, createPublicKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
+import { CompactEncrypt } from 'jose';
+import { expect, test } from 'vitest';
+import { attackHouse } from '../../support/attack-house.ts';
+import { base64url, keysOf, openJwt } from '../../support/forge.ts';
+
+/** What JWT libraries were talked into. */
+const attack = attackHouse();
+
+const refused = async (token: string): Promise<void> => {
+  const reply = await attack.house.api('/files/1', token);
+  expect([token, reply.status]).toEqual([token, 401]);
+  expect(reply.headers['www-authenticate']).toContain('error="invalid_token"');
+};
+const signing = () => {
+  const [key] = keysOf(attack.house).signing;
+  if (key === undefined) throw new Error('there is a signing key');
+  return { kid: key.kid, publicKey: createPublicKey({ key: key.jwk, format: 'jwk' }) };
+};
+/** Everything somebody could take for "the key" who takes a public key for a secret. */
+const asSecrets = (key: KeyObject): (string | Buffer)[] => {
+  const pem = key.export({ type: 'spki', format: 'pem' });
+  const jwk = key.export({ format: 'jwk' });
+  return [
+    pem,
+    pem.trim(),
+    `\n${pem}`,
+    ` ${pem}`,
+    pem.replace('PUBLIC', 'RSA PUBLIC'),
+    key.export({ type: 'spki', format: 'der' }),
+    JSON.stringify(jwk),
+    Buffer.from(String(jwk.x), 'base64url'),
+  ];
+};
+const payload = (): string => openJwt(attack.token).parts[1];
+
+test('CVE-2023-48223 and its return CVE-2026-34950 fast-jwt: our public key is no HMAC secret, with whatever put before it', async () => {
+  const { kid, publicKey } = signing();
+  for (const secret of asSecrets(publicKey))
+    for (const [alg, digest] of [
+      ['HS256', 'sha256'],
+      ['HS512', 'sha512'],
+    ] as const) {
+      const input = `${base64url({ alg, typ: 'at+jwt', kid })}.${payload()}`;
+      await refused(`${input}.${createHmac(digest, secret).update(input).digest('base64url')}`);
+    }
+  await attack.stands();
+});
+
+test('CVE-2026-22817 Hono: the algorithm is the key’s, and not what the token says', async () => {
+  const { kid, publicKey } = signing();
+  const [secret = ''] = asSecrets(publicKey);
+  for (const alg of ['HS256', 'RS256', 'ES256', 'PS256', 'none', 'EdDSA', 'Ed25519', ['EdDSA'], null]) {
+    const input = `${base64url({ alg, typ: 'at+jwt', kid })}.${payload()}`;
+    await refused(`${input}.${createHmac('sha256', secret).update(input).digest('base64url')}`);
+    await refused(`${input}.`);
+  }
+  await attack.stands();
+});
+
+test('CVE-2026-29000 pac4j: an unsigned token inside an encrypted one is no token', async () => {
+  const plain = `${base64url({ alg: 'none' })}.${payload()}.`;
+  const { publicKey } = generateKeyPairSync('rsa', { modulusLength: 2_048 });
+  const { kid } = signing();
+  for (const header of [
+    { alg: 'RSA-OAEP', enc: 'A128GCM' },
+    { alg: 'RSA-OAEP', enc: 'A128GCM', cty: 'JWT', kid, typ: 'at+jwt' },
+  ])
+    await refused(await new CompactEncrypt(Buffer.from(plain)).setProtectedHeader(header).encrypt(publicKey));
+  await refused(plain);
+  await attack.stands();
+});

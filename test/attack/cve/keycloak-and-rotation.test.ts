@@ -1,0 +1,98 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Revocation } from '../../../src/ports/revocation-log.ts';
+import { deviceSteps } from '../../support/device-steps.ts';
+import { openRefresh } from '../../support/forge.ts';
+import { ALICE, type House, openHouse, type Reply, type TokenGrant } from '../../support/house.ts';
+
+/** What went wrong in Keycloak, and in the rotation of django-oauth-toolkit and Eventra. */
+let house: House;
+beforeAll(async () => {
+  house = await openHouse();
+});
+afterAll(() => house.close());
+
+const INVALID_GRANT = { status: 400, json: { Error: 'invalid_grant' } };
+const call = async (token: string): Promise<number> => (await house.api('/files/1', token)).status;
+const rotated = async (token: string): Promise<TokenGrant> => {
+  const reply = await house.refresh(token);
+  expect([reply.status, reply.json['Error']]).toEqual([200, undefined]);
+  return reply.json as unknown as TokenGrant;
+};
+
+test('CVE-2023-2585 Keycloak: a device code is of use only to the client that asked for it', async () => {
+  const steps = deviceSteps(house);
+  const codes = await steps.ask('report-runner');
+  await steps.confirm(codes);
+  for (const thief of ['other-app', 'Report-Runner', 'nobody'])
+    expect(await steps.exchange(codes.device_code, thief)).toMatchObject(INVALID_GRANT);
+  expect((await steps.exchange(codes.device_code)).status).toBe(200);
+});
+
+test('Keycloak PR 46054: however many come at once, a refresh token is spent once', async () => {
+  const first = await house.grant();
+  const replies: Reply[] = await Promise.all(
+    Array.from({ length: 50 }, () => house.refresh(first.refresh_token)),
+  );
+  const tokens = new Set(replies.map(({ json }) => String(json['refresh_token'])));
+  expect(tokens.size).toBe(1);
+  const [second = ''] = tokens;
+  expect(openRefresh(second).generation).toBe(2);
+  const third = await rotated(second);
+  expect(await house.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+  expect(await house.refresh(third.refresh_token)).toMatchObject(INVALID_GRANT);
+  expect(await call(third.access_token)).toBe(401);
+});
+
+test('CVE-2026-8922 Keycloak: a not-before counts at every level, and the strictest of them decides', async () => {
+  const { revocations } = house.gateway.store;
+  const early = 1;
+  const levels: readonly ((notBefore: number) => Revocation)[] = [
+    (notBefore) => ({
+      of: 'client',
+      clientId: 'report-runner',
+      notBefore,
+      keepUntil: house.clock.now() + 7_776_000,
+    }),
+    (notBefore) => ({ of: 'identity', identity: ALICE, notBefore, keepUntil: house.clock.now() + 7_776_000 }),
+  ];
+  for (const [at, strict] of levels.entries()) {
+    const grant = await house.grant();
+    expect(await call(grant.access_token)).toBe(200);
+    house.clock.advance(2);
+    await revocations.announce(strict(house.clock.now()));
+    expect([at, await call(grant.access_token)]).toEqual([at, 401]);
+    // A laxer entry later, on either level, brings nothing back.
+    for (const lax of levels) await revocations.announce(lax(early));
+    expect([at, await call(grant.access_token)]).toEqual([at, 401]);
+    house.clock.advance(2);
+    expect(await call((await house.grant()).access_token)).toBe(200);
+  }
+});
+
+test('django-oauth-toolkit #1617: the window is for the direct predecessor, and not for those before it', async () => {
+  const first = await house.grant();
+  const second = await rotated(first.refresh_token);
+  const third = await rotated(second.refresh_token);
+  expect(await house.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+  expect(await house.refresh(third.refresh_token)).toMatchObject(INVALID_GRANT);
+});
+
+test('django-oauth-toolkit #702: a retry gets the successor that works, and not the token that is spent', async () => {
+  const first = await house.grant();
+  const second = await rotated(first.refresh_token);
+  const again = await rotated(first.refresh_token);
+  expect(again.refresh_token).toBe(second.refresh_token);
+  expect(again.refresh_token).not.toBe(first.refresh_token);
+  await rotated(again.refresh_token);
+});
+
+test('Eventra #17845: retries do not push the end of the window away', async () => {
+  const first = await house.grant();
+  await rotated(first.refresh_token);
+  for (let seconds = 3; seconds <= 9; seconds += 3) {
+    house.clock.advance(3);
+    await rotated(first.refresh_token);
+  }
+  house.clock.advance(2);
+  expect(await house.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+});

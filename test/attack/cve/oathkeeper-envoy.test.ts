@@ -1,0 +1,83 @@
+import { expect, test } from 'vitest';
+import { attackHouse } from '../../support/attack-house.ts';
+import { under } from '../../support/reconfigure.ts';
+import { valuesOf } from '../../support/recording-upstream.ts';
+
+/** What Ory Oathkeeper and Envoy were attacked with. */
+const attack = attackHouse();
+
+const statusOf = async (target: string, headers: readonly string[] = []): Promise<number> =>
+  (await attack.ask({ line: `GET ${target} HTTP/1.1`, headers })).status;
+
+async function allRefused(targets: readonly string[]): Promise<void> {
+  attack.upstream.reset();
+  for (const target of targets) expect([target, await statusOf(target)]).toEqual([target, 400]);
+  expect(attack.upstream.bytes()).toBe('');
+  await attack.stands();
+}
+
+test('GHSA-p224-6x5r-fjpm Oathkeeper: no way leads out of a public path by dot segments', () =>
+  allRefused([
+    '/public/../admin/secrets',
+    '/public/a/../../admin',
+    '/public/./../admin',
+    '/public/..',
+    '/public/a/..%2f..%2fadmin',
+  ]));
+
+test('GHSA-vhr5 Oathkeeper: X-Forwarded-Proto and -Host of strangers change neither the rule nor what the upstream is told', async () => {
+  attack.upstream.reset();
+  expect(await statusOf('/admin/x', ['X-Forwarded-Proto: http', 'X-Forwarded-Host: public.test'])).toBe(403);
+  expect(await statusOf('/files/1', ['X-Forwarded-Proto: http', 'X-Forwarded-Host: evil.test'])).toBe(200);
+  const [seen] = attack.upstream.requests;
+  expect([valuesOf(seen, 'x-forwarded-proto'), valuesOf(seen, 'x-forwarded-host')]).toEqual([
+    ['https'],
+    ['gate.test'],
+  ]);
+  await attack.stands();
+});
+
+test('GHSA-4mq7 Oathkeeper: a remembered token counts only for the issuer and audience it was read for', async () => {
+  const ask = async (): Promise<number> => (await attack.house.api('/files/1', attack.token)).status;
+  expect(await ask()).toBe(200);
+  await under(
+    attack.house,
+    (settings) => ({ ...settings, publicUrl: 'https://another.example.test' }),
+    async () => expect(await ask()).toBe(401),
+  );
+  expect(await ask()).toBe(200);
+  await attack.stands();
+});
+
+test('CVE-2019-9900 Envoy: NUL in a header value is refused', async () => {
+  for (const headers of [['X-A: a\x00b'], ['Authorization: Bearer a\x00b'], ['Host: gate.test\x00.evil']])
+    await attack.refused([400], attack.write({ line: 'GET /files/1 HTTP/1.1', headers, token: null }));
+});
+
+test('CVE-2019-9901 Envoy: a path that would have to be normalised is refused', () =>
+  allRefused(['/public/../admin', '/public/.//../admin', '//admin/x', '/./admin/x', '/public/%2e%2e/admin']));
+
+test('CVE-2021-29492 Envoy: an escaped slash or backslash, and two slashes, hide no path', () =>
+  allRefused([
+    '/public%2Fadmin',
+    '/public%2f..%2fadmin',
+    '/public%5cadmin',
+    '/public\\..\\admin',
+    '/public//admin',
+    '/admin%2Fx',
+    '//public/a',
+  ]));
+
+test('CVE-2025-64527 Envoy: two tokens in one request are one refusal, and no crash', async () => {
+  const { token } = attack;
+  for (const second of ['unknown.key.token', token, 'eyJhbGciOiJSUzI1NiIsImtpZCI6InVua25vd24ifQ.e30.AA'])
+    for (const first of [token, second])
+      await attack.refused(
+        [400],
+        attack.write({
+          line: 'GET /files/1 HTTP/1.1',
+          headers: [`Authorization: Bearer ${first}`, `Authorization: Bearer ${second}`],
+          token: null,
+        }),
+      );
+});

@@ -1,0 +1,78 @@
+import { expect, test } from 'vitest';
+import { attackHouse } from '../../support/attack-house.ts';
+import { ALICE } from '../../support/house.ts';
+import { under } from '../../support/reconfigure.ts';
+
+/** What oauth2-proxy was attacked with, sent to gatehouse. */
+const attack = attackHouse();
+
+const PUBLIC = 'GET /public/a HTTP/1.1';
+const trusting = (settings: Parameters<Parameters<typeof under>[1]>[0]) => ({
+  ...settings,
+  trustedProxies: ['127.0.0.1'],
+});
+
+/** Values of all fields an application server could take for this one. */
+const seenAs = (name: string): string[] =>
+  (attack.upstream.requests[0]?.headers ?? [])
+    .filter(([given]) => given.replace(/[_.]/g, '-') === name)
+    .map(([, value]) => value);
+
+test('CVE-2025-64484 oauth2-proxy: X_Forwarded_User, which WSGI takes for X-Forwarded-User, does not reach the upstream', async () => {
+  const headers = [
+    'X_Forwarded_User: root',
+    'X-Forwarded_User: root',
+    'x_forwarded_scope: root',
+    'X_Forwarded_Client_Id: root',
+  ];
+  for (const line of ['GET /files/1 HTTP/1.1', PUBLIC]) {
+    attack.upstream.reset();
+    expect((await attack.ask({ line, headers })).status).toBe(200);
+    expect(seenAs('x-forwarded-user')).toEqual(line === PUBLIC ? [] : [ALICE]);
+    expect(attack.upstream.bytes()).not.toContain('root');
+  }
+  await attack.stands();
+});
+
+test('CVE-2026-40575 (GHSA-7x63-xv5r-3p2x) oauth2-proxy: X-Forwarded-Uri of a public path opens no other path', async () => {
+  const headers = ['X-Forwarded-Uri: /public/a', 'X-Original-URI: /public/a', 'X-Forwarded-Method: GET'];
+  const refused = async (): Promise<void> => {
+    for (const path of ['/files/1', '/admin/x'])
+      expect((await attack.ask({ line: `GET ${path} HTTP/1.1`, headers, token: null })).status).toBe(401);
+    expect((await attack.ask({ line: 'GET /admin/x HTTP/1.1', headers })).status).toBe(403);
+    expect(attack.upstream.bytes()).toBe('');
+    await attack.stands();
+  };
+  await refused();
+  // From a listed proxy neither: what is forwarded is judged by its own path.
+  await under(attack.house, trusting, refused);
+});
+
+test('oauth2-proxy #3506: an empty list of trusted proxies is nobody, and not everybody', async () => {
+  const ask = (): Promise<{ status: number }> =>
+    attack.ask({
+      line: 'GET /authsvc/check HTTP/1.1',
+      headers: ['X-Forwarded-Uri: /public/a', 'X-Forwarded-Method: GET'],
+      token: null,
+    });
+  expect((await ask()).status).toBe(403);
+  await under(attack.house, trusting, async () => expect((await ask()).status).toBe(200));
+  expect((await ask()).status).toBe(403);
+  await attack.stands();
+});
+
+test('CVE-2025-54576 oauth2-proxy: a query that looks like a public path makes nothing public', async () => {
+  for (const target of [
+    '/files/1?/public/',
+    '/files/1?x=/public/a',
+    '/admin/x?a=b/public/**',
+    '/files/1?%2fpublic%2fa',
+  ])
+    expect([target, (await attack.ask({ line: `GET ${target} HTTP/1.1`, token: null })).status]).toEqual([
+      target,
+      401,
+    ]);
+  expect((await attack.ask({ line: 'GET /admin/x?/public/ HTTP/1.1' })).status).toBe(403);
+  expect(attack.upstream.bytes()).toBe('');
+  await attack.stands();
+});

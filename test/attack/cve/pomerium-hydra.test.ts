@@ -1,0 +1,130 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { deviceSteps } from '../../support/device-steps.ts';
+import { failing } from '../../support/fault-injection.ts';
+import { openRefresh } from '../../support/forge.ts';
+import { type House, openHouse, type Reply, type TokenGrant } from '../../support/house.ts';
+
+/** What went wrong in Pomerium, and in Ory Hydra and its library fosite. */
+let house: House;
+beforeAll(async () => {
+  house = await openHouse();
+});
+afterAll(() => house.close());
+
+const call = async (token: string): Promise<number> => (await house.api('/files/1', token)).status;
+const revoke = (token: string): Promise<Reply> =>
+  house.ask({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${token}` } });
+const granted = (reply: Reply): TokenGrant => {
+  expect([reply.status, reply.json['Error']]).toEqual([200, undefined]);
+  return reply.json as unknown as TokenGrant;
+};
+
+test('CVE-2024-47616 Pomerium: a token of one kind is nothing in the place of another', async () => {
+  const grant = await house.grant();
+  const codes = await deviceSteps(house).ask();
+  for (const wrong of [grant.refresh_token, codes.device_code, codes.user_code]) {
+    expect(await call(wrong)).toBe(401);
+    expect(
+      (await house.ask({ path: '/authsvc/Authorize/Verify', headers: { authorization: `Bearer ${wrong}` } }))
+        .status,
+    ).toBe(401);
+    expect((await revoke(wrong)).status).toBe(401);
+  }
+  for (const wrong of [grant.access_token, codes.device_code])
+    expect(await house.refresh(wrong)).toMatchObject({ status: 400, json: { Error: 'invalid_grant' } });
+  expect(await deviceSteps(house).exchange(grant.refresh_token)).toMatchObject({
+    status: 400,
+    json: { Error: 'invalid_grant' },
+  });
+  expect(await call(grant.access_token)).toBe(200);
+});
+
+test('CVE-2024-39315 Pomerium: no page and no answer about a token shows the token', async () => {
+  const grant = await house.grant();
+  const codes = await deviceSteps(house).ask();
+  const last = await deviceSteps(house).walk(codes);
+  const verify = await house.ask({
+    path: '/authsvc/Authorize/Verify',
+    headers: { authorization: `Bearer ${grant.access_token}` },
+  });
+  const refused = await house.api('/files/1', `${grant.access_token}x`);
+  const probes = await fetch(`http://127.0.0.1:${house.adminPort}/readyz`);
+  const page = await house.ask({ path: '/authsvc/device' });
+  const shown = [
+    last.text,
+    verify.text,
+    refused.text,
+    JSON.stringify(refused.headers),
+    await probes.text(),
+    page.text,
+  ].join();
+  for (const secret of [grant.access_token, grant.refresh_token, codes.device_code])
+    expect(shown).not.toContain(secret.slice(8, 40));
+});
+
+test('CVE-2021-29651 Pomerium: no parameter sends a person, or a token, to another place', async () => {
+  const codes = await deviceSteps(house).ask();
+  const places = ['https://evil.test/', '//evil.test', '/\\evil.test', 'javascript:alert(1)'];
+  const names = ['redirect_uri', 'pomerium_redirect_uri', 'next', 'return_to', 'rd', 'url'];
+  for (const place of places) {
+    const query = new URLSearchParams([
+      ...names.map((name): [string, string] => [name, place]),
+      ['user_code', codes.user_code],
+    ]);
+    for (const path of [
+      '/authsvc/device',
+      '/authsvc/device/sign-in',
+      '/authsvc/device/approve',
+      '/authsvc/Authorize/Verify',
+    ]) {
+      const reply = await house.ask({ path: `${path}?${query.toString()}` });
+      expect([path, reply.headers.location ?? '/authsvc/']).toEqual([
+        path,
+        expect.stringMatching(/^\/authsvc\//),
+      ]);
+      expect(reply.text).not.toMatch(/evil\.test|javascript:/);
+    }
+  }
+});
+
+test('CVE-2020-15223 fosite: a revocation that was not stored is 503, and never 200', async () => {
+  const { store } = house.gateway;
+  const grant = await house.grant();
+  const reply = await failing(store.revocations, 'announce', 'does not happen', () =>
+    revoke(grant.access_token),
+  );
+  expect(reply.status).toBe(503);
+  expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
+  expect((await revoke(grant.access_token)).status).toBe(200);
+  expect(await call(grant.access_token)).toBe(401);
+});
+
+test('Hydra #3604: a hundred refreshes of one token at once are all answered, and alike', async () => {
+  const grant = await house.grant();
+  const replies = await Promise.all(Array.from({ length: 100 }, () => house.refresh(grant.refresh_token)));
+  expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200]));
+  expect(new Set(replies.map(({ json }) => json['refresh_token'])).size).toBe(1);
+  expect(new Set(replies.map(({ json }) => json['access_token'])).size).toBe(1);
+});
+
+test('Hydra #1928: a store that is away is never the client’s fault, and costs it no grant', async () => {
+  const grant = await house.grant();
+  const { grants } = house.gateway.store;
+  for (const operation of ['read', 'replace'] as const) {
+    const reply = await failing(grants, operation, 'does not happen', () =>
+      house.refresh(grant.refresh_token),
+    );
+    expect(reply).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
+    expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
+  }
+  granted(await house.refresh(grant.refresh_token));
+});
+
+test('Hydra #1831: a client that lost the answer gets it again, and goes on', async () => {
+  const grant = await house.grant();
+  const lost = granted(await house.refresh(grant.refresh_token));
+  house.clock.advance(5);
+  const again = granted(await house.refresh(grant.refresh_token));
+  expect([again.refresh_token, again.access_token]).toEqual([lost.refresh_token, lost.access_token]);
+  expect(openRefresh(granted(await house.refresh(again.refresh_token)).refresh_token).generation).toBe(3);
+});

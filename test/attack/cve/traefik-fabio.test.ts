@@ -1,0 +1,141 @@
+import { connect } from 'node:net';
+import { connect as connectTls, type TLSSocket } from 'node:tls';
+import { expect, test } from 'vitest';
+import { attackHouse } from '../../support/attack-house.ts';
+import { fragmenting } from '../../support/fragmenting.ts';
+import { ALICE } from '../../support/house.ts';
+import type { Certified } from '../../support/pki.ts';
+import { readAnswer, wholeAnswer } from '../../support/raw-client.ts';
+import { valuesOf } from '../../support/recording-upstream.ts';
+
+/** What Traefik and Fabio were attacked with. A client certificate is asked for only under the name `localhost`. */
+const attack = attackHouse((settings) => ({
+  ...settings,
+  listen: {
+    port: 0,
+    tls: { certificate: 'server.pem', key: 'server-key.pem', askCertificate: ['localhost'] },
+  },
+}));
+
+test('GHSA-5m6w-wvh7-57vm Traefik: identity headers with underscores do not survive beside ours', async () => {
+  attack.upstream.reset();
+  const headers = ['X_Forwarded_User: root', 'X_Forwarded_For: 6.6.6.6', 'x_gatehouse_identity: root'];
+  expect((await attack.ask({ line: 'GET /files/1 HTTP/1.1', headers })).status).toBe(200);
+  expect(attack.upstream.bytes()).not.toMatch(/root|6\.6\.6\.6/);
+  await attack.stands();
+});
+
+test('GHSA-6jwx-7vp4-9847 Traefik: there is one path, and no second reading of it to route by', async () => {
+  attack.upstream.reset();
+  for (const target of [
+    '/public/%2e%2e/admin/x',
+    '/public%2f..%2fadmin',
+    '/public/..%2fadmin',
+    '/packages/..%2Fadmin',
+    '/public/%2e%2e%2fadmin',
+  ])
+    expect([target, (await attack.ask({ line: `GET ${target} HTTP/1.1` })).status]).toEqual([target, 400]);
+  expect(attack.upstream.bytes()).toBe('');
+  expect((await attack.ask({ line: 'GET /%70ublic/%61 HTTP/1.1', token: null })).status).toBe(200);
+  expect(attack.upstream.requests.map(({ target }) => target)).toEqual(['/public/a']);
+  await attack.stands();
+});
+
+test('GHSA-6384-m2mw-rf54 Traefik: X-Forwarded-Prefix of a client is not passed on', async () => {
+  attack.upstream.reset();
+  const headers = [
+    'X-Forwarded-Prefix: //evil.test',
+    'X_Forwarded_Prefix: //evil.test',
+    'Connection: X-Forwarded-Prefix',
+  ];
+  expect((await attack.ask({ line: 'GET /public/a HTTP/1.1', headers, token: null })).status).toBe(200);
+  expect(attack.upstream.bytes()).not.toMatch(/prefix|evil/i);
+  await attack.stands();
+});
+
+interface Handshake {
+  readonly servername: string;
+  readonly as?: Certified;
+  /** The ClientHello comes in records of one byte. */
+  readonly fragmented?: boolean;
+}
+
+/** One call of Authorize/Certificate under this Host, on a connection opened in this way. */
+async function authorize(host: string, { servername, as, fragmented = false }: Handshake): Promise<number> {
+  const { port, ca } = attack.house;
+  const wire = connect(port, '127.0.0.1');
+  const socket: TLSSocket = connectTls({
+    socket: fragmented ? fragmenting(wire) : wire,
+    servername,
+    ca: ca.pem,
+    checkServerIdentity: () => undefined,
+    ...(as !== undefined && { cert: as.pem, key: as.keyPem }),
+  });
+  const body = JSON.stringify({ client_id: 'report-runner', scope: 'files:read' });
+  const head = `POST /authsvc/Authorize/Certificate HTTP/1.1\r\nHost: ${host}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}`;
+  try {
+    return await new Promise((resolve, reject) => {
+      let text = '';
+      socket.setTimeout(5_000, () => reject(new Error('no answer')));
+      socket.on('error', reject).on('data', (part: Buffer) => {
+        text += part.toString('latin1');
+        if (wholeAnswer(text)) resolve(readAnswer(text).status);
+      });
+      socket.write(`${head}\r\n\r\n${body}`);
+    });
+  } finally {
+    socket.destroy();
+    wire.destroy();
+  }
+}
+
+test('CVE-2026-32305 Traefik: a ClientHello in fragments meets the same policy as one in one piece', async () => {
+  const { alice } = attack.house.people;
+  for (const fragmented of [false, true]) {
+    expect([
+      fragmented,
+      await authorize('localhost', { servername: 'localhost', as: alice, fragmented }),
+    ]).toEqual([fragmented, 200]);
+    expect([fragmented, await authorize('localhost', { servername: 'localhost', fragmented })]).toEqual([
+      fragmented,
+      401,
+    ]);
+  }
+  await attack.stands();
+});
+
+test('CVE-2026-48491 Traefik: a connection opened under a lax name is not used for the strict one', async () => {
+  const { alice } = attack.house.people;
+  for (const fragmented of [false, true])
+    for (const host of ['localhost', 'LOCALHOST:8443', 'localhost.'])
+      expect([
+        host,
+        await authorize(host, { servername: 'lax.example.test', as: alice, fragmented }),
+      ]).toEqual([host, 421]);
+  await attack.stands();
+});
+
+test('CVE-2025-48865 Fabio: Connection cannot name our headers away', async () => {
+  attack.upstream.reset();
+  const named = [
+    'X-Forwarded-User',
+    'X-Forwarded-Client-Id',
+    'X-Forwarded-Scope',
+    'X-Forwarded-For',
+    'X-Forwarded-Host',
+    'X-Forwarded-Proto',
+    'X-Request-Id',
+    'traceparent',
+  ];
+  for (const headers of [
+    [`Connection: keep-alive, ${named.join(', ')}`],
+    named.map((name) => `Connection: ${name.toLowerCase()}`),
+  ]) {
+    attack.upstream.reset();
+    expect((await attack.ask({ line: 'GET /files/1 HTTP/1.1', headers })).status).toBe(200);
+    const [seen] = attack.upstream.requests;
+    for (const name of named) expect([name, valuesOf(seen, name.toLowerCase()).length]).toEqual([name, 1]);
+    expect(valuesOf(seen, 'x-forwarded-user')).toEqual([ALICE]);
+  }
+  await attack.stands();
+});
