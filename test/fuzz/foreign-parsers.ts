@@ -1,6 +1,6 @@
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import { connect } from 'node:net';
-import { freePort, startGateway } from '../support/gateway-process.ts';
+import { freePort, nginxArguments, startGateway } from '../support/gateway-process.ts';
 
 /**
  * HTTP servers that others have written. They get the bytes our upstream got, and tell which requests they read in
@@ -63,30 +63,16 @@ export const nginx = (): Promise<ForeignParser> =>
       port,
       arguments: (folder, write) => {
         file = `${folder}/requests.log`;
-        const kinds = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
-        const main = write(
-          'nginx.conf',
-          [
-            ...(process.geteuid?.() === 0 ? ['user root;'] : []),
-            'daemon off;',
-            'worker_processes 1;',
-            `pid ${folder}/nginx.pid;`,
-            'error_log stderr warn;',
-            'events { worker_connections 256; }',
-            'http {',
-            "  log_format told escape=none '$request_method $request_uri $http_x_request_id';",
-            `  access_log ${file} told;`,
-            ...kinds.map((kind) => `  ${kind}_temp_path ${folder}/${kind};`),
-            '  keepalive_requests 10000000;',
-            '  large_client_header_buffers 8 64k;',
-            '  client_max_body_size 0;',
-            // It would half-close a connection before it has written down the last request.
-            '  lingering_close off;',
-            `  server { listen 127.0.0.1:${port}; location / { return 200; } }`,
-            '}',
-          ].join('\n'),
-        );
-        return ['-p', folder, '-e', 'stderr', '-c', main];
+        return nginxArguments(folder, write, [
+          "  log_format told escape=none '$request_method $request_uri $http_x_request_id';",
+          `  access_log ${file} told;`,
+          '  keepalive_requests 10000000;',
+          '  large_client_header_buffers 8 64k;',
+          '  client_max_body_size 0;',
+          // It would half-close a connection before it has written down the last request.
+          '  lingering_close off;',
+          `  server { listen 127.0.0.1:${port}; location / { return 200; } }`,
+        ]);
       },
     });
     return { file, close: () => server.close() };

@@ -1,6 +1,6 @@
 import { describe } from 'vitest';
 import { tellForwardAuthStory } from '../support/forward-auth-story.ts';
-import { documented, filledIn, startGateway } from '../support/gateway-process.ts';
+import { documented, filledIn, nginxArguments, startGateway } from '../support/gateway-process.ts';
 
 describe('nginx', () => {
   tellForwardAuthStory({
@@ -21,26 +21,7 @@ describe('nginx', () => {
               '/etc/gatehouse/ca.pem': ca,
             }),
           );
-          // Around it stands what a distribution's nginx.conf gives, with everything it writes in a folder of the test.
-          const kinds = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
-          const main = write(
-            'nginx.conf',
-            [
-              // Started by root, it would work as somebody who may not write in the test's folder.
-              ...(process.geteuid?.() === 0 ? ['user root;'] : []),
-              'daemon off;',
-              'worker_processes 1;',
-              `pid ${folder}/nginx.pid;`,
-              'error_log stderr warn;',
-              'events { worker_connections 256; }',
-              'http {',
-              '  access_log off;',
-              ...kinds.map((kind) => `  ${kind}_temp_path ${folder}/${kind};`),
-              `  include ${folder}/gatehouse.conf;`,
-              '}',
-            ].join('\n'),
-          );
-          return ['-p', folder, '-e', 'stderr', '-c', main];
+          return nginxArguments(folder, write, ['  access_log off;', `  include ${folder}/gatehouse.conf;`]);
         },
       }),
   });

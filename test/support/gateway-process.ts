@@ -53,6 +53,32 @@ export interface GatewayProgram {
   readonly port: number;
 }
 
+/** What a distribution's nginx.conf gives around these lines of its `http` part, all it writes in the test's folder. */
+export function nginxArguments(
+  folder: string,
+  write: (name: string, text: string) => string,
+  http: readonly string[],
+): readonly string[] {
+  const kinds = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
+  const main = write(
+    'nginx.conf',
+    [
+      // Started by root, it would work as somebody who may not write in the test's folder.
+      ...(process.geteuid?.() === 0 ? ['user root;'] : []),
+      'daemon off;',
+      'worker_processes 1;',
+      `pid ${folder}/nginx.pid;`,
+      'error_log stderr warn;',
+      'events { worker_connections 256; }',
+      'http {',
+      ...kinds.map((kind) => `  ${kind}_temp_path ${folder}/${kind};`),
+      ...http,
+      '}',
+    ].join('\n'),
+  );
+  return ['-p', folder, '-e', 'stderr', '-c', main];
+}
+
 const START_MS = 15_000;
 const END_MS = 5_000;
 
