@@ -1,0 +1,106 @@
+import type { Settings } from '../config/schema.ts';
+import type { Logger } from '../observability/logger.ts';
+import { type AdminListener, openAdmin } from '../ops/admin.ts';
+import type { CertificateFiles } from '../tls/certificate-files.ts';
+import {
+  openPublicListener,
+  type PublicListener,
+  type PublicListenerOptions,
+  type TlsMaterial,
+} from '../tls/listener.ts';
+import type { Generation } from './generation.ts';
+import type { OpenedStore } from './open-store.ts';
+import { StartError } from './start-error.ts';
+
+export const materialOf = (settings: Settings, files: CertificateFiles): TlsMaterial | undefined => {
+  const { tls } = settings.listen;
+  if (tls === undefined || files.server === undefined) return undefined;
+  return {
+    certificate: files.server.certificate,
+    key: files.server.key,
+    minVersion: tls.minVersion,
+    issuers: tls.nameIssuers ? files.issuers.map(({ certificate }) => certificate.toString()) : [],
+  };
+};
+
+/** The door for clients. */
+export async function openPublic(
+  { settings, files }: Generation,
+  log: Logger,
+  now: () => number,
+  hooks: Pick<PublicListenerOptions, 'onCall' | 'onDone' | 'trustedProxies'>,
+): Promise<PublicListener> {
+  const { host, port, tls, http2, proxyProtocol } = settings.listen;
+  const material = materialOf(settings, files);
+  try {
+    return await openPublicListener({
+      host,
+      port,
+      ...(material !== undefined &&
+        tls !== undefined && { tls: { ...material, askCertificate: tls.askCertificate, http2 } }),
+      limits: settings.limits,
+      proxyProtocol,
+      ...hooks,
+      log,
+      now,
+    });
+  } catch (error) {
+    throw portProblem('listen', host, port, error);
+  }
+}
+
+/** The door for probes and operators. */
+export async function openAdminFor(
+  { admin: { host, port } }: Settings,
+  store: () => Pick<OpenedStore, 'probe'> | undefined,
+  isDraining: () => boolean,
+  checks: readonly { name: string; check(): Promise<void> }[] = [],
+): Promise<AdminListener> {
+  try {
+    return await openAdmin({
+      host,
+      port,
+      checks: [
+        {
+          name: 'accepting',
+          check: async () => {
+            if (isDraining()) throw new Error('is shutting down');
+          },
+        },
+        {
+          name: 'store',
+          check: async () => {
+            const opened = store();
+            if (opened === undefined) throw new Error('has not been reached yet');
+            await opened.probe();
+          },
+        },
+        ...checks,
+      ],
+    });
+  } catch (error) {
+    throw portProblem('admin', host, port, error);
+  }
+}
+
+/** Row "event loop lag" of the failure policy: whoever balances the load should send it elsewhere for a moment. */
+export const keepsUp = (isPressed: () => boolean) => ({
+  name: 'event loop',
+  check: async () => {
+    if (isPressed()) throw new Error('does not keep up');
+  },
+});
+
+/** What the operating system says about a port, and the setting that changes it. */
+const PORT_PROBLEMS: Readonly<Record<string, (setting: string, address: string) => string>> = {
+  EADDRINUSE: (setting, address) =>
+    `${setting}.port: ${address} is taken by another program; end it, or change ${setting}.port`,
+  EACCES: (setting, address) =>
+    `${setting}.port: not allowed to listen on ${address}; choose a port above 1023, or give the right to`,
+  EADDRNOTAVAIL: (setting, address) => `${setting}.host: ${address} is not an address of this machine`,
+};
+
+function portProblem(setting: 'listen' | 'admin', host: string, port: number, error: unknown): unknown {
+  const problem = PORT_PROBLEMS[(error as NodeJS.ErrnoException).code ?? ''];
+  return problem === undefined ? error : new StartError([problem(setting, `${host}:${port}`)]);
+}
