@@ -140,7 +140,7 @@ describe('from where', () => {
       async () => {
         expect(await ask({ ...GET, headers: told })).toBe(200);
         expect(seen()).toEqual(SOCKET_FACTS);
-        expect(attack.upstream.bytes()).not.toMatch(/6\.6\.6\.6|evil|gopher|666/);
+        expect(attack.upstream.bytes()).not.toMatch(/6\.6\.6\.6|evil|gopher|: 666\b/);
         await attack.stands();
       },
     ));
@@ -216,7 +216,7 @@ describe('certificates in headers', () => {
     expect(
       await ask({ ...PUBLIC, headers: [...forms(alice), ...more.map((name) => `${name}: forged`)] }),
     ).toBe(200);
-    expect(attack.upstream.bytes()).not.toMatch(/cert|forged|ssl|-----BEGIN/i);
+    expect(attack.upstream.bytes()).not.toMatch(/[-_]cert|forged|^(?:x.)?ssl|-----BEGIN/im);
     await attack.stands();
   });
 
@@ -321,7 +321,8 @@ test('I13 an upstream cannot speak in our name', async () => {
   );
   const { head, status } = await attack.ask(GET);
   expect(status).toBe(200);
-  expect(head).not.toMatch(/gatehouse|root|x.forwarded|eyJ|x-hop|request-id: theirs/i);
+  expect(head).not.toMatch(/gatehouse|root|x.forwarded|server-timing|x-hop|request-id: theirs/i);
+  expect(head).not.toContain(attack.token);
   expect(head.match(/set-cookie: [^\r]*/gi)).toEqual(['Set-Cookie: theirs=1']);
   expect(head).toMatch(/x-kept: yes/i);
   await attack.stands();
