@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import {
   BROKEN_CHUNKS,
   CHUNKED,
@@ -26,7 +27,16 @@ export interface Batch {
 
 /** Stands for the token while messages are made. */
 const TOKEN = 'T0KEN';
-const MARK = 'X-Nonce';
+
+const checkOf = (text: string): string => hash('sha256', text, 'hex').slice(0, 8);
+/** Names a message, so that damage to the name itself cannot make it that of another. */
+const nonce = (seed: number, count: number): string => `${seed}.${count}.${checkOf(`${seed}.${count}`)}`;
+
+/** The seed of the batch a nonce names; undefined for one that was damaged. */
+export function seedIn(text: string): number | undefined {
+  const [, seed, count, check] = /^(\d+)\.(\d+)\.([0-9a-f]{8})$/.exec(text) ?? [];
+  return check !== undefined && check === checkOf(`${seed}.${count}`) ? Number(seed) : undefined;
+}
 
 const nested = `GET /files/nested HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${TOKEN}\r\nX-Nonce: nested\r\n\r\n`;
 const smuggled = `GET /admin/x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${TOKEN}\r\n\r\n`;
@@ -243,7 +253,7 @@ export function makeBatch(seed: number, token: string): Batch {
   for (let count = 1 + below(3); count > 0; count -= 1) {
     // What is refused ends the connection: most begin as something that would not be.
     const draft = read(pick(below(8) === 0 ? REFUSED : WELL_FORMED));
-    draft.fields.push(`${MARK}: ${seed}.${count}`);
+    draft.fields.push(`X-Nonce: ${nonce(seed, count)}`);
     const damage = below(3);
     for (let changes = damage === 0 ? below(2) : 1 + below(2); changes > 0; changes -= 1)
       pick(CHANGES)(draft, below, pick);

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { nginx, python } from './foreign-parsers.ts';
-import { type Batch, makeBatch } from './grammar.ts';
+import { type Batch, makeBatch, seedIn } from './grammar.ts';
 import { openTarget, type Target } from './rounds.ts';
 
 /**
@@ -67,7 +67,9 @@ async function report(
   seed: number,
 ): Promise<string> {
   const summary = `seed ${seed}: ${wrongs.length} wrong, such as\n  ${wrongs.slice(0, 5).join('\n  ')}`;
-  const named = new Set([...wrongs.join('\n').matchAll(/\((\d+)\.\d+\)/g)].map(([, found]) => Number(found)));
+  const named = new Set(
+    [...wrongs.join('\n').matchAll(/\(([^)]+)\)/g)].map(([, found = '']) => seedIn(found)),
+  );
   const suspects = batches.filter((batch) => named.has(batch.seed));
   for (const suspect of suspects.length > 0 ? suspects : batches) {
     const alone = await target.round([suspect]);

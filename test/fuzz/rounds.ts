@@ -8,7 +8,7 @@ import { rawRequest } from '../support/raw-client.ts';
 import { type Recorded, type RecordingUpstream, recordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
 import type { ForeignParser } from './foreign-parsers.ts';
-import { type Batch, LAST } from './grammar.ts';
+import { type Batch, LAST, seedIn } from './grammar.ts';
 
 /** A gateway to throw requests at, and a judge who compares what it says it did with what reached the upstream. */
 export interface Target {
@@ -142,7 +142,9 @@ async function settled(house: House, upstream: RecordingUpstream): Promise<strin
 function judge(log: readonly LogLine[], upstream: RecordingUpstream, batches: readonly Batch[]): string[] {
   const wrongs: string[] = [];
   const lines = new Map(requestLines(log).map((line) => [line['request_id'], line]));
-  const unauthorised = new Set(batches.filter(({ authorised }) => !authorised).map(({ seed }) => seed));
+  const unauthorised: ReadonlySet<number | undefined> = new Set(
+    batches.filter(({ authorised }) => !authorised).map(({ seed }) => seed),
+  );
   const arrived = new Set<string>();
   for (const request of upstream.requests) {
     const id = idOf(request);
@@ -157,7 +159,7 @@ function judge(log: readonly LogLine[], upstream: RecordingUpstream, batches: re
       wrongs.push(`upstream in a form that can be read otherwise: ${told}`);
     const protectedPath = !request.target.startsWith('/public');
     if (request.target.startsWith('/admin')) wrongs.push(`upstream without the scope: ${told}`);
-    if (protectedPath && unauthorised.has(Number.parseInt(nonceOf(request), 10)))
+    if (protectedPath && unauthorised.has(seedIn(nonceOf(request))))
       wrongs.push(`upstream without a token: ${told}`);
     wrongs.push(...fieldWrongs(request, protectedPath).map((wrong) => `${wrong}: ${told}`));
   }
