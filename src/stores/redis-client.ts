@@ -63,6 +63,18 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
     away = true;
   });
 
+  // ioredis gives up for good when a failover is told while it connects; whoever follows Redis must not.
+  let wanted = false;
+  let endings = 0;
+  redis.on('ready', () => {
+    endings = 0;
+  });
+  redis.on('end', () => {
+    endings += 1;
+    const again = (): void => void (wanted && redis.connect().catch(() => {}));
+    if (wanted) setTimeout(again, backOff(endings)).unref();
+  });
+
   const answered = <T>(answer: T): T => {
     if (away) {
       away = false;
@@ -106,6 +118,7 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
     const [seconds, micros] = await redis.time();
     offset = Number(seconds) * 1_000 + Number(micros) / 1_000 - performance.now();
     away = false;
+    wanted = true;
   } catch (error) {
     redis.disconnect();
     throw redisFault(lastError ?? error);
@@ -121,7 +134,10 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
     },
     storeTime,
     recoveredAt: () => recoveredAt,
-    close: () => redis.disconnect(),
+    close() {
+      wanted = false;
+      redis.disconnect();
+    },
   };
 }
 

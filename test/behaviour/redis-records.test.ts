@@ -159,6 +159,24 @@ describe('when Redis itself fails', () => {
     }
   });
 
+  test('S04 a client that has given up the connection for good makes it anew', async () => {
+    const server = await redisServer();
+    const { client, grants } = await grantsAt(server.url);
+    try {
+      await grants.create('a', aGrant(), LATER);
+      // What the library does by itself when a failover is told while it connects.
+      client.redis.disconnect();
+      await comesBack(() => grants.read('a'));
+      expect(client.recoveredAt()).toBeGreaterThan(0);
+      client.close();
+      await comesBack(async () => expect(client.redis.status).toBe('end'));
+      expect(await codeOf(grants.read('a'))).toBe('store_unavailable');
+    } finally {
+      client.close();
+      await server.stop();
+    }
+  });
+
   test('S06 a full server is full: nothing new, what is there is read', async () => {
     const server = await redisServer(['--maxmemory-policy', 'noeviction']);
     const { client, grants } = await grantsAt(server.url);
