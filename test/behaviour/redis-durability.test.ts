@@ -38,7 +38,15 @@ async function aPair(): Promise<Pair> {
   return { primary, replica, way, atReplica };
 }
 const open = async (url: string, changes: Partial<RedisOptions> = {}): Promise<RedisStore> => {
-  const store = await openRedis({ url, maxStaleness: 60, ack: 'reachable', replicas: 1, ...changes });
+  // What is tested here is what was confirmed, not how quickly on a busy machine.
+  const store = await openRedis({
+    url,
+    maxStaleness: 60,
+    ack: 'reachable',
+    replicas: 1,
+    commandTimeout: 2_000,
+    ...changes,
+  });
   closing.push(() => store.close());
   return store;
 };
