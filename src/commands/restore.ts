@@ -22,7 +22,7 @@ export const command: Command = {
     const loaded = await settingsFor(context);
     if (typeof loaded === 'number') return loaded;
     if (loaded.settings.store.type !== 'embedded') {
-      context.stderr('gatehouse: store.type is redis; back up the Redis server by its own means\n');
+      context.stderr('gatehouse: store.type is redis; restore the Redis server by its own means\n');
       return EXIT.configuration;
     }
     const { settings } = loaded;
