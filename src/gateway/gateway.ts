@@ -146,11 +146,16 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         current = built;
         before.retire();
         judgeStreams();
-        const waiting = needsRestart(before.settings, next);
+        // Against what this process was started with: a setting that was put back waits for nothing.
+        const waiting = needsRestart(settings, next);
         for (const setting of waiting)
           log.warn('restart_needed', {
             setting,
             note: 'this setting is read at start; the old value stays in force',
+          });
+        if (before.settings.publicUrl !== next.publicUrl)
+          log.warn('public_url_changed', {
+            note: 'publicUrl is the issuer of tokens: those made under the old one are refused from now on; clients get new ones by a refresh',
           });
         tellWarnings(built, log);
         log.audit('configuration_changed', {});

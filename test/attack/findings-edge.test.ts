@@ -140,6 +140,22 @@ test('a reload says which settings of the listener it cannot change', async () =
   );
 });
 
+test('a setting that waits for a restart and is put back waits for nothing', async () => {
+  const opened = await house();
+  const waiting = (): unknown[] =>
+    opened.log.filter(({ event }) => event === 'restart_needed').map((line) => line['setting']);
+  await opened.reload((settings) => ({ ...settings, limits: { ...settings.limits, connections: 5 } }));
+  expect(waiting()).toEqual(['limits.connections']);
+  await opened.reload((settings) => ({ ...settings, limits: { ...settings.limits, connections: 10_000 } }));
+  expect(waiting()).toEqual(['limits.connections']);
+});
+
+test('another publicUrl is told to the operator, since it ends every access token', async () => {
+  const opened = await house();
+  await opened.reload((settings) => ({ ...settings, publicUrl: 'https://other.example.test' }));
+  expect(opened.log.filter(({ event }) => event === 'public_url_changed')).toHaveLength(1);
+});
+
 test('a byte order mark in a certificate name is part of the name, in every string type', () => {
   const bmp = readText({
     tag: TAG.bmpString,
