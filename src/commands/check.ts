@@ -21,11 +21,11 @@ const checkCertificates: Check = async (settings, now) => {
   }
 };
 
-/** A missing key file is made at the first start; one that is there must be sound. */
+/** A missing key file is made at the first start, and never beside grants; one that is there must be sound. */
 const checkKeys: Check = async (settings, now) => {
   const { keys } = settings;
   const { existsSync } = await import('node:fs');
-  if (!existsSync(keys.file)) return { problems: [], warnings: [] };
+  if (!existsSync(keys.file)) return { problems: await missingKeys(settings), warnings: [] };
   const { readKeyringFile } = await import('../tokens/keyring-file.ts');
   const { openKeyring } = await import('../tokens/keyring.ts');
   const { keyWarnings } = await import('../gateway/keys.ts');
@@ -38,6 +38,30 @@ const checkKeys: Check = async (settings, now) => {
     return { problems: [`keys.file: ${keys.file} cannot be used`], warnings: [] };
   }
 };
+
+/** Would the start make them? The store is looked at as one more worker would, without its lock. */
+async function missingKeys({ store, keys }: Settings): Promise<string[]> {
+  if (store.type === 'redis')
+    return [
+      `keys.file: ${keys.file} is missing; replicas share one key file: make it by \`gatehouse keys new\``,
+    ];
+  const { openEmbedded } = await import('../stores/embedded.ts');
+  const { Fault } = await import('../ports/fault.ts');
+  try {
+    const { path, mapSize } = store;
+    const opened = await openEmbedded({ path, mapSize, role: 'worker', now: () => Date.now() / 1_000 });
+    try {
+      if (await opened.isEmpty()) return [];
+    } finally {
+      await opened.close();
+    }
+    return [`keys.file: ${keys.file} is missing, but the store in ${path} holds grants made with other keys`];
+  } catch (error) {
+    // No store yet, as before a first start; one that cannot be opened is told by whoever opens it.
+    if (error instanceof Fault) return [];
+    throw error;
+  }
+}
 
 /** Certificates and keys of https upstreams. */
 const checkUpstreamFiles: Check = async ({ upstreams }) => {
@@ -120,7 +144,8 @@ const checkReach: Check = async ({ publicUrl, listen, directories, integrations,
       warnings.push(
         `listen.tls.certificate: is not for ${name}, the host of publicUrl; clients will refuse it`,
       );
-    if (((await stat(tls.key)).mode & 0o077) !== 0)
+    const { isReadByOthers } = await import('../tokens/keyring-file.ts');
+    if (isReadByOthers(await stat(tls.key)))
       warnings.push(`listen.tls.key: ${tls.key} can be read by others; run chmod 600`);
   } catch {
     // What cannot be read is told by the check of certificates.

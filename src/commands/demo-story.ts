@@ -63,6 +63,7 @@ export function story(facts: StoryFacts): string {
     '      $URL/authsvc/Authorize/Token',
     '',
     'The browser does not know the development CA (pki/ca.pem) and warns: accept it.',
+    'pki/alice.p12 and pki/bob.p12 are for browsers; their passwords are in passwords.txt.',
     'Ctrl-C ends gatehouse. What happens is told below.',
     '',
     '',

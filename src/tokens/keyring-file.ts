@@ -9,6 +9,7 @@ import {
   openSync,
   readFileSync,
   renameSync,
+  type Stats,
   statSync,
   unlinkSync,
   writeSync,
@@ -52,11 +53,11 @@ const problem = (path: string, words: string): Fault => new Fault('keys_unavaila
 
 export function readKeyringFile(path: string): KeyringFile {
   if (!existsSync(path)) throw problem(path, 'no such key file; make one with `gatehouse keys new`');
-  const mode = statSync(path).mode & 0o777;
-  if ((mode & 0o077) !== 0 && process.platform !== 'win32')
+  const stat = statSync(path);
+  if (isReadByOthers(stat) && process.platform !== 'win32')
     throw problem(
       path,
-      `others can read this key file (mode ${mode.toString(8)}); run chmod 600, and rotate the keys if somebody may have read it`,
+      `others can read this key file (mode ${(stat.mode & 0o777).toString(8)}); run chmod 600, and rotate the keys if somebody may have read it`,
     );
   let json: unknown;
   try {
@@ -73,6 +74,16 @@ export function readKeyringFile(path: string): KeyringFile {
   const kids = [...parsed.data.signing, ...parsed.data.sealing].map((key) => key.kid);
   if (new Set(kids).size !== kids.length) throw problem(path, 'two keys have the same kid');
   return parsed.data;
+}
+
+/**
+ * A kubelet hands secrets to a user without privileges in one way only: owned by root, and readable (not writable) by a
+ * group that the user is in (`fsGroup`). Nobody but root and that group reads such a file.
+ */
+export function isReadByOthers({ mode, uid, gid }: Pick<Stats, 'mode' | 'uid' | 'gid'>): boolean {
+  const handed =
+    uid === 0 && process.geteuid?.() !== 0 && process.getgroups?.().includes(gid) === true && gid !== 0;
+  return (mode & (handed ? 0o037 : 0o077)) !== 0;
 }
 
 /** Writes beside and renames, so that a crash leaves the old file or the new one. */

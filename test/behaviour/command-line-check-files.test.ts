@@ -4,6 +4,7 @@ import { expect, test } from 'vitest';
 import { run, type Surroundings } from '../../src/commands/run.ts';
 import { folder } from '../support/configuration.ts';
 import { issueServer, makeCa, makeCrl, writePki } from '../support/pki.ts';
+import { aGrant, LATER, openOwner } from '../support/store-fixtures.ts';
 
 const DAY = 86_400_000;
 const inDays = (days: number): Date => new Date(Date.now() + days * DAY);
@@ -103,6 +104,20 @@ test('a key file that others can read is a problem; a missing one is made at the
   const { code, stderr } = await runHere(['check', '-c', config, '--set', 'keys.file=keys.json']);
   expect(code).toBe(78);
   expect(stderr).toMatch(/keys\.file: .*others can read this key file/);
+});
+
+test('a missing key file beside grants, or beside a Redis, is a problem', async () => {
+  const { place, config } = await installation();
+  const store = await openOwner(join(place, 'data'));
+  await store.grants.create('g1', aGrant({ id: 'g1' }), LATER);
+  await store.close();
+  const besideGrants = await runHere(['check', '-c', config]);
+  expect(besideGrants.code).toBe(78);
+  expect(besideGrants.stderr).toContain('is missing, but the store in');
+  const redis = ['--set', 'store.type=redis', '--set', 'store.url=redis://127.0.0.1:1/0'];
+  const besideRedis = await runHere(['check', '-c', config, ...redis]);
+  expect(besideRedis.code).toBe(78);
+  expect(besideRedis.stderr).toMatch(/keys\.file: .*replicas share one key file/);
 });
 
 test('an error of our own is one line and 70; its trace only when asked for', async () => {
