@@ -1,12 +1,15 @@
 import type { DeviceRequest } from '../domain/device-request.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
+import type { GrantIndex } from './grant-index.ts';
 import type { RecordStore } from './record-store.ts';
 import type { RevocationLog } from './revocation-log.ts';
 
 /** Everything that outlives the process and is shared by workers and replicas. */
 export interface Store {
   readonly grants: RecordStore<Grant>;
+  /** Which grants there are; kept in step with `grants` by the store itself. */
+  readonly grantIndex: GrantIndex;
   readonly devices: RecordStore<DeviceRequest>;
   /** Which device request a typed code stands for, under a keyed digest of the code. */
   readonly userCodes: RecordStore<UserCodeEntry>;

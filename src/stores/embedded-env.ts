@@ -14,11 +14,16 @@ export type Table = Database<Buffer, string>;
 /** When to forget what: one key per record that ends. */
 export type ExpiryKey = [keepUntil: Epoch, table: TableName, id: string];
 
+/** Under whose name a grant stands: one key per grant. */
+export type HolderKey = [holder: string, grantId: string];
+
 /** The opened file: its tables, the one line of writes, and reading that always sees the newest flushed state. */
 export interface Env {
   readonly root: RootDatabase<Buffer, string>;
   readonly tables: Readonly<Record<TableName, Table>>;
   readonly expiry: Database<Buffer, ExpiryKey>;
+  /** Grants by identity; each entry is written and removed together with its grant. */
+  readonly holders: Database<Buffer, HolderKey>;
   /** What the process writes to see whether it can. */
   readonly pulse: Table;
   readonly writes: WriteLine;
@@ -64,8 +69,9 @@ export function openEnv(files: StoreFiles, mapSize: number, now: () => Epoch): E
       revocations: table('revocations'),
     };
     const expiry = root.openDB<Buffer, ExpiryKey>('expiry', { encoding: 'binary' });
+    const holders = root.openDB<Buffer, HolderKey>('holders', { encoding: 'binary' });
     const pulse = table('pulse');
-    const trees = [...Object.values(tables), expiry, pulse];
+    const trees = [...Object.values(tables), expiry, holders, pulse];
     const reserved = reserve(files, pagesOf(root, trees));
     space = reserved;
     const writes = writeLine(now, reserved);
@@ -73,6 +79,7 @@ export function openEnv(files: StoreFiles, mapSize: number, now: () => Epoch): E
       root,
       tables,
       expiry,
+      holders,
       pulse,
       writes,
       requireRoom: roomKeeper(root, trees, mapSize),

@@ -1,9 +1,10 @@
+import { hash } from 'node:crypto';
 import { getLastVersion } from 'lmdb';
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordStore, Version } from '../ports/record-store.ts';
 import { KEEP_FOREVER } from '../ports/store.ts';
-import type { Env, ExpiryKey, RecordKind, TableName } from './embedded-env.ts';
+import type { Env, ExpiryKey, HolderKey, RecordKind, TableName } from './embedded-env.ts';
 
 /** A record as it lies in the file. */
 export interface Envelope {
@@ -65,6 +66,16 @@ export const expiryKey = (keepUntil: Epoch, table: TableName, id: string): Expir
   id,
 ];
 
+/** Under whose name a record stands; only grants do. */
+export function holderKey(kind: TableName, id: string, record: unknown): HolderKey | undefined {
+  if (kind !== 'grants' || typeof record !== 'object' || record === null || !('identity' in record))
+    return undefined;
+  return typeof record.identity === 'string' ? [holderOf(record.identity), id] : undefined;
+}
+
+/** A digest, since LMDB's keys have a length. */
+export const holderOf = (identity: string): string => hash('sha256', identity, 'base64url');
+
 export const EMPTY = Buffer.from([1]);
 
 /** Whoever loses a race looks again; more often than this is no race but a fault. */
@@ -83,11 +94,19 @@ export function embeddedRecords<T>(env: Env, kind: RecordKind, now: () => Epoch)
     });
 
   /** Puts the record and its place in the order of expiry, if the entry is still as it was seen. */
-  const put = (id: string, seen: Seen | undefined, version: number, envelope: Envelope): Promise<boolean> => {
+  const put = (
+    id: string,
+    seen: Seen | undefined,
+    version: number,
+    envelope: Envelope,
+    holders?: { readonly before: HolderKey | undefined; readonly after: HolderKey | undefined },
+  ): Promise<boolean> => {
     const bytes = seal(envelope);
     const { keepUntil } = envelope;
     const change = (): void => {
       void table.put(id, bytes, version);
+      if (holders?.before !== undefined) void env.holders.remove(holders.before);
+      if (holders?.after !== undefined) void env.holders.put(holders.after, EMPTY);
       if (keepUntil === seen?.keepUntil) return;
       if (seen !== undefined && seen.keepUntil !== KEEP_FOREVER)
         void env.expiry.remove(expiryKey(seen.keepUntil, kind, id));
@@ -117,7 +136,9 @@ export function embeddedRecords<T>(env: Env, kind: RecordKind, now: () => Epoch)
         const found = lookUp(id);
         if (found !== undefined && now() < found.keepUntil) return 'taken';
         // What has ended but was not swept yet is written over; the sweeper and we cannot both be first.
-        if (await put(id, found, firstVersion(), { record, keepUntil })) return 'created';
+        // A grant stays with its identity for life, so only its making and its end touch the list of holders.
+        const holders = { before: holderKey(kind, id, found?.record), after: holderKey(kind, id, record) };
+        if (await put(id, found, firstVersion(), { record, keepUntil }, holders)) return 'created';
       }
       throw new Fault('overloaded', 'too many writers for one record');
     },

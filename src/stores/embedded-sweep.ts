@@ -1,7 +1,7 @@
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import type { Env, ExpiryKey } from './embedded-env.ts';
-import { unseal } from './embedded-records.ts';
+import { holderKey, unseal } from './embedded-records.ts';
 import { unpack } from './embedded-revocations.ts';
 
 const BATCH = 200;
@@ -76,12 +76,14 @@ async function forget(env: Env, key: ExpiryKey): Promise<boolean> {
   }
   const kept = name === 'revocations' ? unpack(found.value) : unseal(name, found.value);
   const isIt = kept.keepUntil === keepUntil;
+  const holder = 'record' in kept ? holderKey(name, id, kept.record) : undefined;
   const done = await env.writes.write({
     purpose: 'sweep',
     bytes: 0,
     change: () =>
       table.ifVersion(id, found.version ?? 0, () => {
         if (isIt) void table.remove(id);
+        if (isIt && holder !== undefined) void env.holders.remove(holder);
         void env.expiry.remove(key);
       }),
   });

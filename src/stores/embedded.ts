@@ -15,6 +15,7 @@ import {
   takeLock,
   writeMarker,
 } from './embedded-folder.ts';
+import { embeddedGrantIndex, indexHolders } from './embedded-grant-index.ts';
 import { embeddedRecords, firstVersion } from './embedded-records.ts';
 import { embeddedRevocations } from './embedded-revocations.ts';
 import { patientClock, sweep } from './embedded-sweep.ts';
@@ -60,9 +61,15 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedSt
 
   let closing = false;
   const sweeping = sweeper(env, options, () => closing);
+  // In the background: until it is done, grants are found by looking at each.
+  const indexing =
+    options.role === 'owner'
+      ? indexHolders(env, () => closing).catch((error: unknown) => options.onFault?.(asFault(error)))
+      : undefined;
   return {
     notices,
     grants: embeddedRecords<Grant>(env, 'grants', now),
+    grantIndex: embeddedGrantIndex(env, now),
     devices: embeddedRecords<DeviceRequest>(env, 'devices', now),
     userCodes: embeddedRecords<UserCodeEntry>(env, 'userCodes', now),
     notes: embeddedRecords<Readonly<Record<string, string>>>(env, 'notes', now),
@@ -82,6 +89,7 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedSt
       if (closing) return;
       closing = true;
       await sweeping.stop();
+      await indexing;
       await env.close();
       unlock();
     },
@@ -129,9 +137,7 @@ function sweeper(
       env.root.readerCheck();
       await once(trusted);
     } catch (error) {
-      onFault?.(
-        error instanceof Fault ? error : new Fault('store_unavailable', 'sweeping failed', { cause: error }),
-      );
+      onFault?.(asFault(error));
     }
   };
   const timer = role === 'owner' ? setInterval(() => void inBackground(), SWEEP_EVERY_MS).unref() : undefined;
@@ -143,6 +149,11 @@ function sweeper(
     },
   };
 }
+
+const asFault = (error: unknown): Fault =>
+  error instanceof Fault
+    ? error
+    : new Fault('store_unavailable', 'work in the background failed', { cause: error });
 
 const PULSE_EVERY_MS = 1000;
 

@@ -1,6 +1,7 @@
 import type { DeviceRequest } from '../domain/device-request.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
+import { type GrantIndex, isAsked } from '../ports/grant-index.ts';
 import type { RecordStore, Version } from '../ports/record-store.ts';
 import type { RevocationLog } from '../ports/revocation-log.ts';
 import type { Store, UserCodeEntry } from '../ports/store.ts';
@@ -20,6 +21,7 @@ export function memoryStore({ now }: { readonly now: () => Epoch }): Store {
   const devices = new Map<string, Kept>();
   return {
     grants: memoryRecords<Grant>(grants, now),
+    grantIndex: memoryGrantIndex(grants, now),
     devices: memoryRecords<DeviceRequest>(devices, now),
     userCodes: memoryRecords<UserCodeEntry>(new Map(), now),
     notes: memoryRecords<Readonly<Record<string, string>>>(new Map(), now),
@@ -65,6 +67,25 @@ function memoryRecords<T>(kept: Map<string, Kept>, now: () => Epoch): RecordStor
       if (live(id)?.version !== seen) return 'stale';
       keep(id, record, keepUntil);
       return 'replaced';
+    },
+  };
+}
+
+function memoryGrantIndex(kept: ReadonlyMap<string, Kept>, now: () => Epoch): GrantIndex {
+  return {
+    async list({ after, limit, ...asked }) {
+      const ids = [...kept.keys()].toSorted().filter((id) => after === undefined || id > after);
+      const found: { readonly id: string; readonly grant: Grant }[] = [];
+      for (const id of ids) {
+        const entry = kept.get(id);
+        const grant = entry && now() < entry.keepUntil && (JSON.parse(entry.text) as Grant);
+        if (!grant || !isAsked(grant, { ...asked, limit })) continue;
+        const last = found.at(-1)?.id;
+        if (found.length >= limit && last !== undefined)
+          return { grants: found.map((one) => one.grant), next: last };
+        found.push({ id, grant });
+      }
+      return { grants: found.map(({ grant }) => grant) };
     },
   };
 }

@@ -1,3 +1,4 @@
+import type { Cluster, Redis } from 'ioredis';
 import { Fault } from '../ports/fault.ts';
 import { type RedisClient, redisScript } from './redis-client.ts';
 
@@ -27,6 +28,9 @@ export const SKEW_REFUSED = 30;
 const OLDEST = [6, 2] as const;
 
 /** Tries every command our scripts use on keys of its own, and tells which were refused. Leaves nothing behind. */
+/** The record that trying commands leaves for a moment. */
+export const CHECK_ID = 'check';
+
 const tried = (calls: string): string => `
 local refused = {}
 local function try(...)
@@ -46,6 +50,16 @@ try('SET', KEYS[1], 'x', 'PX', '1000')
 try('GET', KEYS[1])
 try('MGET', KEYS[1])
 try('DEL', KEYS[1])`),
+);
+
+const INDEX_COMMANDS = redisScript(
+  tried(`
+try('ZADD', KEYS[1], '1', 'm')
+try('PEXPIRE', KEYS[1], '1000')
+try('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')
+try('ZRANK', KEYS[1], 'm')
+try('ZREM', KEYS[1], 'm')
+try('ZREMRANGEBYSCORE', KEYS[1], '-inf', '1')`),
 );
 
 const REVOCATION_COMMANDS = redisScript(
@@ -109,12 +123,14 @@ async function unfitServer(client: RedisClient): Promise<readonly string[]> {
 async function refusedCommands({ client, prefix, replicated }: CheckOptions): Promise<readonly string[]> {
   const key = `{${prefix}}:check`;
   const ways: readonly (readonly [string, () => Promise<unknown>])[] = [
-    ['EVALSHA', () => client.run(RECORD_COMMANDS, [`${prefix}:{check}:g`], [])],
+    ['EVALSHA', () => client.run(RECORD_COMMANDS, [`${prefix}:{${CHECK_ID}}:g`], [])],
+    ['EVALSHA', () => client.run(INDEX_COMMANDS, [`${prefix}:{${CHECK_ID}}:h`], [])],
     ['EVALSHA', () => client.run(REVOCATION_COMMANDS, [`${key}:h`, `${key}:z`, `${key}:x`], [])],
     ['XREAD', () => client.ask((redis) => redis.xread('COUNT', 1, 'STREAMS', `{${prefix}}:revs`, '0-0'))],
     ['ZSCAN', () => client.ask((redis) => redis.zscan(`{${prefix}}:rev`, '0', 'COUNT', 1))],
     ['HSCAN', () => client.ask((redis) => redis.hscan(`{${prefix}}:lim`, '0', 'COUNT', 1))],
     ['HEXISTS', () => client.ask((redis) => redis.hexists(`{${prefix}}:head`, 'used'))],
+    ['SCAN', () => client.ask((redis) => anyServer(redis).scan('0', 'COUNT', 1))],
     ['PING', () => client.ask((redis) => redis.ping())],
     ['INFO', () => client.ask((redis) => redis.info())],
     ...(replicated ? ([['WAIT', () => client.ask((redis) => redis.wait(0, 1))]] as const) : []),
@@ -134,3 +150,7 @@ async function refusedCommands({ client, prefix, replicated }: CheckOptions): Pr
 
 const isRefusal = (error: unknown): boolean =>
   error instanceof Fault && error.cause instanceof Error && error.cause.message.startsWith('NOPERM');
+
+/** A cluster has no SCAN of its own, its nodes have. */
+const anyServer = (redis: Redis): Redis =>
+  redis.isCluster ? ((redis as unknown as Cluster).nodes('master')[0] ?? redis) : redis;

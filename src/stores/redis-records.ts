@@ -92,17 +92,17 @@ interface Replacement {
   readonly json: string;
 }
 
-export interface RedisRecordsOptions {
+export interface RedisRecordsOptions<T> {
   readonly client: RedisClient;
   /** For what writes; the same, unless writes are confirmed by replicas. */
   readonly writer?: RedisClient | undefined;
   readonly prefix: string;
   readonly kind: RedisRecordKind;
   /** Awaited before anything is created. */
-  readonly beforeCreate?: () => Promise<void>;
+  readonly beforeCreate?: (id: string, record: T, keepUntil: Epoch) => Promise<void>;
 }
 
-export function redisRecords<T>(options: RedisRecordsOptions): RecordStore<T> {
+export function redisRecords<T>(options: RedisRecordsOptions<T>): RecordStore<T> {
   const { client, writer = client, prefix, kind, beforeCreate } = options;
   const keyOf = (id: string): string => `${prefix}:{${id}}:${kind}`;
   // Drawn once for this process, counted for each write: never given twice, and by nobody else.
@@ -139,7 +139,7 @@ export function redisRecords<T>(options: RedisRecordsOptions): RecordStore<T> {
     },
     async create(id, record, keepUntil) {
       if (!isUsableId(id)) throw new RangeError(`not an id the store can keep: ${id.length} characters`);
-      await beforeCreate?.();
+      await beforeCreate?.(id, record, keepUntil);
       const args = [nextVersion(), milliseconds(keepUntil), text(record), client.timeArgument()];
       return (await writer.run(CREATE, [keyOf(id)], args)) === 1 ? 'created' : 'taken';
     },

@@ -8,7 +8,8 @@ import { KEEP_FOREVER, type Store, type UserCodeEntry } from '../ports/store.ts'
 import { checkRedis, RedisUnfit, refuseToWait, SKEW_REFUSED } from './redis-checks.ts';
 import { COMMAND_TIMEOUT_MS, connectRedis, type RedisClient } from './redis-client.ts';
 import { confirmedClient } from './redis-confirmed.ts';
-import { type RedisRecordKind, redisRecords } from './redis-records.ts';
+import { redisGrantIndex } from './redis-grant-index.ts';
+import { type RedisRecordKind, type RedisRecordsOptions, redisRecords } from './redis-records.ts';
 import { revocationKeys } from './redis-revocation-scripts.ts';
 import { type Ack, type RedisRevocations, redisRevocations } from './redis-revocations.ts';
 import { parseRedisUrl } from './redis-url.ts';
@@ -98,9 +99,16 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
           });
     const writer = await confirmed('writes');
     const used = usedMark(control, prefix);
-    const records = <T>(kind: RedisRecordKind, beforeCreate?: () => Promise<void>): RecordStore<T> =>
+    const records = <T>(
+      kind: RedisRecordKind,
+      beforeCreate?: RedisRecordsOptions<T>['beforeCreate'],
+    ): RecordStore<T> =>
       redisRecords<T>({ client, writer, prefix, kind, ...(beforeCreate && { beforeCreate }) });
     const notes = rememberedNotes(records<Readonly<Record<string, string>>>('n'));
+    const grantIndex = redisGrantIndex({ client, prefix, grants: () => grants });
+    const grants = records<Grant>('g', async (id, grant, keepUntil) => {
+      await Promise.all([used.mark(), grantIndex.enter(id, grant, keepUntil)]);
+    });
     const revocations = await redisRevocations({
       control,
       // Beats and announcements wait for replicas too, and not behind the writes of records.
@@ -117,7 +125,8 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
     });
     return {
       notices,
-      grants: records<Grant>('g', () => used.mark()),
+      grants,
+      grantIndex,
       devices: records<DeviceRequest>('d', () => used.mark()),
       userCodes: records<UserCodeEntry>('u'),
       notes: notes.records,

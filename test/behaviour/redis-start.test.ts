@@ -35,7 +35,7 @@ const problemsOf = async (opening: Promise<unknown>): Promise<string> => {
 
 /** What docs/storage.md tells operators to allow, and no more. */
 const ALLOWED =
-  '+evalsha +eval +time +get +mget +set +del +hset +hget +hmget +hgetall +hexists +hscan +hdel +zadd +zscan +zrangebyscore +zrem +xadd +xread +ping +info +hello +client +select +wait';
+  '+evalsha +eval +time +get +mget +set +del +hset +hget +hmget +hgetall +hexists +hscan +hdel +zadd +zscan +zrange +zrangebyscore +zrank +zrem +zremrangebyscore +pexpire +scan +xadd +xread +ping +info +hello +client +select +wait';
 const setUser = async (server: RedisServer, rules: string): Promise<string> => {
   const admin = await connectRedis({ url: server.url, name: 'test', commandTimeout: 5_000 });
   await admin.ask((redis) =>

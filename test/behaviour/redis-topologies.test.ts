@@ -7,6 +7,7 @@ import { randomGrantId } from '../../src/grants/issue.ts';
 import { openRedis, type RedisOptions, type RedisStore } from '../../src/stores/redis.ts';
 import { connectRedis, type RedisClient } from '../../src/stores/redis-client.ts';
 import { parseRedisUrl } from '../../src/stores/redis-url.ts';
+import { everyGrant } from '../contract/grant-index.ts';
 import { issue, issueServer, makeCa } from '../support/pki.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { aGrant } from '../support/store-fixtures.ts';
@@ -75,6 +76,9 @@ test('a cluster of three: records lie on all of its nodes, revocations count on 
       'replaced',
     );
   }
+  const held = { identity: aGrant().identity, limit: 50 };
+  expect((await everyGrant(two.grantIndex, held)).map(({ id }) => id)).toEqual(ids.toSorted());
+  expect(await everyGrant(two.grantIndex, { clientId: aGrant().clientId, limit: 50 })).toHaveLength(120);
   for (const client of clients) expect(await client.ask((redis) => redis.dbsize())).toBeGreaterThan(10);
   for (const id of ids.slice(0, 30)) {
     await end(one, id);

@@ -1,5 +1,6 @@
 import { afterAll, expect, test } from 'vitest';
 import { aFolder, openOwner, storeChild, type TestFolder } from '../support/store-fixtures.ts';
+import { describeGrantIndex } from './grant-index.ts';
 import { describeStore } from './record-store.ts';
 
 const folders: TestFolder[] = [];
@@ -13,6 +14,7 @@ afterAll(() => {
 });
 
 describeStore('the embedded store', (now) => openOwner(folder(), now));
+describeGrantIndex('the embedded store', (now) => openOwner(folder(), now));
 
 test('two processes that create one id a hundred times each are first once between them', async () => {
   const path = folder();

@@ -1,7 +1,9 @@
 import { afterAll, beforeAll } from 'vitest';
+import type { Store } from '../../src/ports/store.ts';
 import { openRedis } from '../../src/stores/redis.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { NOW } from '../support/store-fixtures.ts';
+import { describeGrantIndex } from './grant-index.ts';
 import { describeStore } from './record-store.ts';
 
 let server: RedisServer;
@@ -12,11 +14,14 @@ afterAll(() => server.stop());
 
 let stores = 0;
 
-describeStore('the store in Redis', async (clock) => {
+const open = async (clock: () => number): Promise<Store> => {
   stores += 1;
   const options = { url: server.url, prefix: `s${stores}`, maxStaleness: 60, ack: 'reachable' } as const;
   // A new store refuses what was issued before it: this one has stood for a while.
   const before = await openRedis({ ...options, clock: () => NOW - 3600 });
   await before.close();
   return openRedis({ ...options, clock });
-});
+};
+
+describeStore('the store in Redis', open);
+describeGrantIndex('the store in Redis', open);

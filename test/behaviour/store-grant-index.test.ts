@@ -1,0 +1,94 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { open } from 'lmdb';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { filesIn } from '../../src/stores/embedded-folder.ts';
+import { openRedis } from '../../src/stores/redis.ts';
+import { everyGrant } from '../contract/grant-index.ts';
+import { type RedisServer, redisServer } from '../support/redis-server.ts';
+import { aFolder, aGrant, LATER, NOW, openOwner } from '../support/store-fixtures.ts';
+
+const identity = 'corp:01';
+const query = { identity, limit: 100 };
+
+/** What an earlier gatehouse leaves: records, and no entries (or old ones) beside them. */
+async function withoutEntries(path: string, entries: readonly [string, string][] = []): Promise<void> {
+  const root = open<Buffer, string>({
+    path: filesIn(path).data,
+    noSubdir: true,
+    maxDbs: 16,
+    encoding: 'binary',
+  });
+  const holders = root.openDB<Buffer, [string, string]>('holders', { encoding: 'binary' });
+  await holders.clearAsync();
+  for (const key of entries) await holders.put(key, Buffer.from([1]));
+  await root.close();
+}
+
+const entriesIn = async (path: string): Promise<number> => {
+  const root = open<Buffer, string>({
+    path: filesIn(path).data,
+    noSubdir: true,
+    maxDbs: 16,
+    encoding: 'binary',
+  });
+  const count = [...root.openDB<Buffer, [string, string]>('holders', { encoding: 'binary' }).getKeys()]
+    .length;
+  await root.close();
+  return count;
+};
+
+test('a store of an earlier gatehouse answers at once, and has its entries a moment later', async () => {
+  const { path, remove } = aFolder();
+  const before = await openOwner(path);
+  const made = Array.from({ length: 700 }, (_, at) => `g${String(at).padStart(3, '0')}`);
+  await Promise.all(made.map((id) => before.grants.create(id, aGrant({ id, identity }), LATER)));
+  await before.close();
+  await withoutEntries(path, [['nobody', 'g-gone']]);
+
+  const store = await openOwner(path);
+  expect((await everyGrant(store.grantIndex, query)).map(({ id }) => id)).toEqual(made);
+  for (let tries = 0; tries < 200 && (await entriesIn(path)) !== 700; tries += 1) await pause(50);
+  expect(await entriesIn(path)).toBe(700);
+  expect((await everyGrant(store.grantIndex, query)).map(({ id }) => id)).toEqual(made);
+  await store.close();
+  remove();
+});
+
+test('the entry of a grant goes with its record when that is swept', async () => {
+  const { path, remove } = aFolder();
+  let now = NOW;
+  const store = await openOwner(path, () => now);
+  await store.grants.create('a', aGrant({ id: 'a', identity }), LATER);
+  await store.grants.create('b', aGrant({ id: 'b', identity }), LATER + 10);
+  now = LATER;
+  expect(await store.sweep()).toBe(1);
+  await store.close();
+  expect(await entriesIn(path)).toBe(1);
+  remove();
+});
+
+let server: RedisServer;
+beforeAll(async () => {
+  server = await redisServer();
+});
+afterAll(() => server.stop());
+
+const options = { maxStaleness: 60, ack: 'reachable' } as const;
+
+test('an entry in Redis whose grant was never made is passed over, and goes at its time', async () => {
+  let now = NOW;
+  const store = await openRedis({ ...options, url: server.url, prefix: 'dangling', clock: () => now });
+  await store.grants.create('a', aGrant({ id: 'a', identity }), LATER);
+  const redis = new Redis(server.port, { replyMapping: 'legacy' });
+  const [set = ''] = await redis.keys('dangling:{i*}:h');
+  await redis.zadd(set, LATER * 1_000, 'never-made');
+  expect((await everyGrant(store.grantIndex, query)).map(({ id }) => id)).toEqual(['a']);
+  expect(await redis.zcard(set)).toBe(2);
+  expect(await redis.pttl(set)).toBeGreaterThan(0);
+  now = LATER;
+  expect(await everyGrant(store.grantIndex, query)).toEqual([]);
+  expect(await redis.exists(set)).toBe(0);
+  redis.disconnect();
+  await store.close();
+});

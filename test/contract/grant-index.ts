@@ -1,0 +1,119 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { Grant } from '../../src/domain/grant.ts';
+import type { GrantIndex, GrantQuery } from '../../src/ports/grant-index.ts';
+import type { Store } from '../../src/ports/store.ts';
+import { aClock, aGrant, LATER } from '../support/store-fixtures.ts';
+
+/** Every page, one after another; each grant once. */
+export async function everyGrant(index: GrantIndex, query: GrantQuery): Promise<readonly Grant[]> {
+  const found = new Map<string, Grant>();
+  let after: string | undefined;
+  for (let pages = 0; pages < 5_000; pages += 1) {
+    const page = await index.list({ ...query, ...(after !== undefined && { after }) });
+    for (const grant of page.grants) found.set(grant.id, grant);
+    if (page.next === undefined) return [...found.values()].toSorted((a, b) => (a.id < b.id ? -1 : 1));
+    after = page.next;
+  }
+  throw new Error('there is no last page');
+}
+
+/** The promises of every index of grants. */
+export function describeGrantIndex(name: string, open: (now: () => number) => Promise<Store>): void {
+  describe(`${name} finds grants`, () => {
+    let clock = aClock();
+    let store: Store;
+    beforeEach(async () => {
+      clock = aClock();
+      store = await open(clock.now);
+    });
+    afterEach(() => store.close());
+
+    const make = async (id: string, changes: Partial<Grant> = {}, keepUntil = LATER): Promise<Grant> => {
+      const grant = aGrant({ id, ...changes });
+      expect(await store.grants.create(id, grant, keepUntil)).toBe('created');
+      return grant;
+    };
+    const ids = async (query: GrantQuery): Promise<readonly string[]> =>
+      (await everyGrant(store.grantIndex, query)).map(({ id }) => id);
+
+    test('of one identity, and of no other', async () => {
+      const mine = await make('a', { identity: 'corp:{A}' });
+      await make('b', { identity: 'corp:{A' });
+      await make('c', { identity: 'corp:{A}}' });
+      expect(await everyGrant(store.grantIndex, { identity: 'corp:{A}', limit: 10 })).toEqual([mine]);
+      expect(await ids({ identity: 'corp:{a}', limit: 10 })).toEqual([]);
+      expect(await ids({ identity: '', limit: 10 })).toEqual([]);
+    });
+
+    test('of one integration, of one integration and identity, and all of them', async () => {
+      await make('a', { clientId: 'one', identity: 'corp:01' });
+      await make('b', { clientId: 'two', identity: 'corp:01' });
+      await make('c', { clientId: 'two', identity: 'corp:02' });
+      expect(await ids({ clientId: 'two', limit: 10 })).toEqual(['b', 'c']);
+      expect(await ids({ clientId: 'two', identity: 'corp:01', limit: 10 })).toEqual(['b']);
+      expect(await ids({ limit: 10 })).toEqual(['a', 'b', 'c']);
+    });
+
+    test.each([1, 2, 7, 100])('all of many, in pages of %i', async (limit) => {
+      const made = Array.from({ length: 30 }, (_, at) => `g${String(at).padStart(2, '0')}`);
+      // Half of them end at the same moment, as grants made in one second do.
+      await Promise.all(
+        made.map((id, at) => make(id, { identity: 'corp:01' }, LATER + Math.max(0, at - 15))),
+      );
+      await make('other', { identity: 'corp:02' });
+      expect(await ids({ identity: 'corp:01', limit })).toEqual(made);
+      expect(await ids({ limit })).toEqual([...made, 'other']);
+    });
+
+    test('as they are now: replaced, and revoked', async () => {
+      await make('a', { identity: 'corp:01' });
+      const found = await store.grants.read('a');
+      if (found === undefined) throw new Error('not there');
+      const changed = { ...found.record, generation: 5, revokedAt: clock.now() };
+      await store.grants.replace('a', found.version, changed, LATER);
+      expect(await everyGrant(store.grantIndex, { identity: 'corp:01', limit: 10 })).toEqual([changed]);
+    });
+
+    test('until the end of their records, and not after', async () => {
+      await make('short', { identity: 'corp:01' }, LATER);
+      await make('long', { identity: 'corp:01' }, LATER + 10);
+      clock.at(LATER - 1);
+      expect(await ids({ identity: 'corp:01', limit: 10 })).toEqual(['long', 'short']);
+      clock.at(LATER);
+      expect(await ids({ identity: 'corp:01', limit: 10 })).toEqual(['long']);
+      expect(await ids({ limit: 10 })).toEqual(['long']);
+      clock.at(LATER + 10);
+      expect(await ids({ identity: 'corp:01', limit: 10 })).toEqual([]);
+    });
+
+    test('under its new identity when an id is used again after its time', async () => {
+      await make('a', { identity: 'corp:01' });
+      clock.at(LATER);
+      await make('a', { identity: 'corp:02' }, LATER + 10);
+      expect(await ids({ identity: 'corp:01', limit: 10 })).toEqual([]);
+      expect(await ids({ identity: 'corp:02', limit: 10 })).toEqual(['a']);
+    });
+
+    test('while others end between two pages', async () => {
+      for (const id of ['a', 'b', 'c', 'd'])
+        await make(id, { identity: 'corp:01' }, id === 'b' ? LATER : LATER + 9);
+      const first = await store.grantIndex.list({ identity: 'corp:01', limit: 2 });
+      clock.at(LATER);
+      const rest: Grant[] = [];
+      for (let after = first.next; after !== undefined; ) {
+        const page = await store.grantIndex.list({ identity: 'corp:01', limit: 2, after });
+        rest.push(...page.grants);
+        after = page.next;
+      }
+      const seen = new Set([...first.grants, ...rest].map(({ id }) => id));
+      expect([...seen].filter((id) => id !== 'b').toSorted()).toEqual(['a', 'c', 'd']);
+    });
+
+    test('one that was tried twice is one', async () => {
+      await make('a', { identity: 'corp:01' });
+      await store.grants.create('a', aGrant({ id: 'a', identity: 'corp:02' }), LATER);
+      expect(await ids({ identity: 'corp:01', limit: 10 })).toEqual(['a']);
+      expect(await ids({ identity: 'corp:02', limit: 10 })).toEqual([]);
+    });
+  });
+}
