@@ -10,14 +10,21 @@ export type TcpFault = 'pass' | 'black hole' | 'refuse' | 'lose reply';
 export interface FaultyWay {
   readonly port: number;
   set(fault: TcpFault): void;
+  /** Leads elsewhere from now on, as an address that follows a failover; what leads to the old place is cut. */
+  moveTo(port: number): void;
   /** How many answers were lost. */
   lost(): number;
   close(): Promise<void>;
 }
 
-/** Stands between a client and a server on this machine, and fails as it is told to. */
-export async function faultyWay(to: number): Promise<FaultyWay> {
+/** Stands between a client and a server on this machine, and fails as it is told to. `tap` sees what clients send. */
+export async function faultyWay(
+  to: number,
+  tap?: (bytes: Buffer, connection: number) => void,
+): Promise<FaultyWay> {
   let fault: TcpFault = 'pass';
+  let target = to;
+  let connections = 0;
   let lost = 0;
   const open = new Set<Socket>();
   const keep = (socket: Socket): void => {
@@ -31,8 +38,11 @@ export async function faultyWay(to: number): Promise<FaultyWay> {
       client.destroy();
       return;
     }
-    const there = connect(to, '127.0.0.1');
+    const there = connect(target, '127.0.0.1');
     keep(there);
+    connections += 1;
+    const connection = connections;
+    if (tap !== undefined) client.on('data', (bytes: Buffer) => tap(bytes, connection));
     client.once('close', () => there.destroy());
     there.once('close', () => client.destroy());
     client.on('data', (bytes) => void (fault !== 'black hole' && there.write(bytes)));
@@ -56,6 +66,10 @@ export async function faultyWay(to: number): Promise<FaultyWay> {
       fault = next;
       // What a black hole has swallowed is missing: a connection cannot go on as if nothing had been.
       if (next === 'refuse' || before === 'black hole') cutAll();
+    },
+    moveTo(port) {
+      target = port;
+      cutAll();
     },
     lost: () => lost,
     async close() {
