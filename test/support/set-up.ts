@@ -10,6 +10,8 @@ const NEEDED: readonly { readonly program: string; readonly package: string }[] 
   { program: 'haproxy', package: 'haproxy' },
   { program: 'caddy', package: 'caddy' },
   { program: 'redis-server', package: 'redis-server' },
+  { program: 'chromium', package: 'chromium' },
+  { program: 'slapd', package: 'slapd' },
 ];
 
 const LIMIT_MS = 300_000;
