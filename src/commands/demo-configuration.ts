@@ -72,7 +72,7 @@ routes:                                  # first match wins; what nothing matche
     requires: any-token
 
 shutdown: { preStop: 0s, drain: 2s }     # behind a load balancer: preStop: 5s, drain: 30s
-log: { level: info, format: text, requests: false }   # in production: format: json
+log: { level: info, format: text, access: { enabled: false } }   # in production: format: json
 `;
 
 const userLines = ({ id, name, displayName, email, group, passwordHash }: DemoUser): string =>

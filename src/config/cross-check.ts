@@ -1,5 +1,6 @@
 import { type PatternSegment, parsePattern } from '../domain/access-rule.ts';
 import { excessOf, type Scope, writeScope } from '../domain/scope.ts';
+import { type ObservabilitySections, observabilityProblems } from './observability.ts';
 import type { SettingPath } from './setting-path.ts';
 import { storeProblems } from './store.ts';
 
@@ -7,7 +8,7 @@ import { storeProblems } from './store.ts';
  * What the cross-check looks at; the whole of the settings has more. A section, or an entry of one, is undefined
  * when its own problems must be solved first: then nothing that depends on it is claimed.
  */
-export interface SoundSettings {
+export interface SoundSettings extends ObservabilitySections {
   readonly publicUrl?: string;
   readonly listen?: {
     readonly tls?: unknown;
@@ -87,6 +88,7 @@ export const issuerName = (issuer: { readonly file: string; readonly name?: stri
 /** What no single setting can know: names that must exist elsewhere, and settings that contradict each other. */
 export function crossCheck(settings: SoundSettings, tell: Tell): void {
   checkListeners(settings, tell);
+  for (const { path, message } of observabilityProblems(settings)) tell(path, message);
   for (const { setting, message } of settings.store ? storeProblems(settings.store) : [])
     tell(['store', setting], message);
   checkPollInterval(settings, tell);

@@ -5,6 +5,7 @@ import { isIdentityId, isIdentityLabel } from '../domain/person.ts';
 import { NAME_SOURCES } from '../ports/directory.ts';
 import { cors } from './cors.ts';
 import { crossCheck } from './cross-check.ts';
+import { auditSection, logSection, tracingSection } from './observability.ts';
 import { storeSection } from './store.ts';
 import { duration, durationFrom, pathIn, peers, rate, scope, size } from './units.ts';
 
@@ -643,19 +644,9 @@ export function settingsSections(folder: string) {
           .meta({ description: 'Then: how long running requests may take to end.' }),
       })
       .prefault({}),
-    log: z
-      .strictObject({
-        level: z
-          .enum(['debug', 'info', 'warn', 'error'])
-          .default('info')
-          .meta({ description: 'The least important lines that are written.' }),
-        format: z
-          .enum(['json', 'text'])
-          .default('json')
-          .meta({ description: '`json` for programs, `text` for people.' }),
-        requests: z.boolean().default(true).meta({ description: 'One line for each request.' }),
-      })
-      .prefault({}),
+    log: logSection(path).prefault({}),
+    audit: auditSection(path).prefault({}),
+    tracing: tracingSection(path).prefault({}),
   };
 }
 

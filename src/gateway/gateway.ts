@@ -2,6 +2,7 @@ import type { Settings } from '../config/schema.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { AdminListener } from '../ops/admin.ts';
+import type { SharedLimits } from '../ports/shared-limits.ts';
 import { ensureAdminToken } from './admin-token.ts';
 import { keepsUp, materialOf, openAdminFor, openPublic } from './doors.ts';
 import { buildGeneration, type Generation } from './generation.ts';
@@ -21,7 +22,8 @@ export interface GatewayOptions {
    * holds the store's lock and answers probes.
    */
   readonly role?: 'alone' | 'worker';
-  readonly workers?: number;
+  /** Counts that are shared with other processes, where the store does not keep them. */
+  readonly limits?: SharedLimits;
   /** Whether this process keeps up; left out, it is taken to. */
   readonly loop?: Pick<LoopGuard, 'isPressed'>;
 }
@@ -55,7 +57,7 @@ export interface Gateway {
 const systemClock = (): number => Date.now() / 1_000;
 
 export async function openGateway(options: GatewayOptions): Promise<Gateway> {
-  const { settings, log, now = systemClock, role = 'alone', workers = 1, loop } = options;
+  const { settings, log, now = systemClock, role = 'alone', loop } = options;
   // Not ready comes first; what is in front of us needs the pre-stop time to notice it.
   let ready = true;
   let opened: OpenedStore | undefined;
@@ -91,7 +93,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       store,
       log,
       now,
-      workers,
+      limits: store.limits ?? options.limits,
       isPressed: () => loop?.isPressed() === true,
     });
     closing.push(() => permanent.stop());
@@ -119,7 +121,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         includes: (address) => current.settings.trustedProxies.includes(address),
       },
       onCall,
-      onDone: (call, end) => void (current.settings.log.requests && logRequest(call, end)),
+      onDone: (call, end) => void (current.settings.log.access.enabled && logRequest(call, end)),
     });
     closing.push(() => listener.close());
     await answerProbes();

@@ -90,7 +90,7 @@ beforeAll(async () => {
         ...(settings.routes ?? []),
       ],
       limits: { ...settings.limits, body: '1GiB' },
-      log: { level: 'info', requests: false },
+      log: { level: 'info', access: { enabled: false } },
     };
   }, api);
   server = await startServe(folder);

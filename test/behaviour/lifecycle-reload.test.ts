@@ -35,7 +35,7 @@ afterEach(async () => {
 
 async function start(change: (settings: SettingsInput) => SettingsInput = (s) => s): Promise<ServeProcess> {
   folder = await makeServeFolder(
-    (settings) => change({ ...settings, log: { level: 'info', requests: false } }),
+    (settings) => change({ ...settings, log: { level: 'info', access: { enabled: false } } }),
     tellHeaders,
   );
   return startServe(folder);

@@ -24,7 +24,7 @@ async function start(): Promise<ServeProcess> {
     ...settings,
     listen: { ...settings.listen, workers: 2 },
     shutdown: { preStop: '0s', drain: '10s' },
-    log: { level: 'info', requests: false },
+    log: { level: 'info', access: { enabled: false } },
   }));
   return startServe(folder);
 }

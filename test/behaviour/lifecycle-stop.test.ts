@@ -36,7 +36,7 @@ async function start(
       ...settings,
       listen: { ...settings.listen, workers },
       shutdown,
-      log: { level: 'info', requests: false },
+      log: { level: 'info', access: { enabled: false } },
       routes: [...(settings.routes ?? []), { path: '/held', public: true }],
     }),
     (request, response) => {

@@ -223,7 +223,7 @@ describe('what else ends a stream', () => {
     const { house } = await setUp();
     const { access_token: token } = await house.grant();
     const client = await webSocket(house, token);
-    await house.reload((settings) => ({ ...settings, log: { ...settings.log, requests: false } }));
+    await house.reload((settings) => ({ ...settings, log: { ...settings.log, access: { enabled: false } } }));
     client.send('after a reload');
     await until('an echo', () => client.messages.includes('echo after a reload'));
     await house.reload((settings) => ({

@@ -16,7 +16,7 @@ const LOOKED_AT_EACH_RESTART = 40;
 
 const folder = await makeServeFolder((settings) => ({
   ...settings,
-  log: { level: 'info', requests: false },
+  log: { level: 'info', access: { enabled: false } },
 }));
 afterAll(() => folder.remove());
 

@@ -66,7 +66,7 @@ export async function openFleet(options: FleetOptions): Promise<Fleet> {
       ...settings,
       store: { type: 'redis', url: 'redis://127.0.0.1:1', ...store },
       keys: { file: 'keys.json' },
-      log: { level: 'info', requests: false },
+      log: { level: 'info', access: { enabled: false } },
     }),
   );
   writeKeyringFile(folder.file('keys.json'), newKeyring('EdDSA'), { replace: false });

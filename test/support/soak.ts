@@ -33,7 +33,7 @@ export interface SoakOptions {
 export async function soak({ seconds, warmUpSeconds, everySeconds, onSample }: SoakOptions): Promise<Soaked> {
   const folder = await makeServeFolder((settings) => ({
     ...settings,
-    log: { level: 'info', requests: false },
+    log: { level: 'info', access: { enabled: false } },
     tokens: { accessLifetime: '10s', grantLifetime: '1m' },
   }));
   try {

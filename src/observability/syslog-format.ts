@@ -1,0 +1,58 @@
+/** RFC 5424 §6.2.1. */
+export const FACILITIES = [
+  'user',
+  'daemon',
+  'auth',
+  'authpriv',
+  'local0',
+  'local1',
+  'local2',
+  'local3',
+  'local4',
+  'local5',
+  'local6',
+  'local7',
+] as const;
+export type Facility = (typeof FACILITIES)[number];
+
+const NUMBERS: Readonly<Record<Facility, number>> = {
+  user: 1,
+  daemon: 3,
+  auth: 4,
+  authpriv: 10,
+  local0: 16,
+  local1: 17,
+  local2: 18,
+  local3: 19,
+  local4: 20,
+  local5: 21,
+  local6: 22,
+  local7: 23,
+};
+
+export const SEVERITY = { warning: 4, notice: 5, info: 6 } as const;
+export type Severity = keyof typeof SEVERITY;
+
+export interface SyslogTerms {
+  readonly facility: Facility;
+  readonly host: string;
+  readonly pid: number;
+}
+
+/**
+ * One message after RFC 5424 §6: `<PRI>1 TIME HOST APP PROCID MSGID - MSG`. The message is pure ASCII, so that no
+ * receiver has to guess its encoding (§6.4).
+ */
+export function syslogMessage(
+  { facility, host, pid }: SyslogTerms,
+  event: { readonly time: string; readonly name: string; readonly severity: Severity; readonly line: string },
+): string {
+  const priority = NUMBERS[facility] * 8 + SEVERITY[event.severity];
+  return `<${priority}>1 ${event.time} ${word(host, 255)} gatehouse ${pid} ${word(event.name, 32)} - ${ascii(event.line.trimEnd())}`;
+}
+
+const word = (text: string, most: number): string => text.replace(/[^\x21-\x7e]/g, '').slice(0, most) || '-';
+
+/** JSON may write every character outside ASCII as an escape. */
+const ascii = (json: string): string =>
+  json.replace(/[^\x20-\x7e]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`);
