@@ -1,11 +1,11 @@
-import type { Call } from '../http/call.ts';
+import type { DoneCall } from '../http/call.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { CallEnd } from '../tls/listener.ts';
 
 /** One line for each request, when it has ended: who, what, which rule, what was decided, how long. Never the query. */
 export const requestLog =
   (log: Logger) =>
-  (call: Call, end: CallEnd): void => {
+  (call: DoneCall, end: CallEnd): void => {
     const { rule, decision, reason, identity, clientId, grantId, upstream, original } = call.notes;
     log.info('request', {
       request_id: call.id,

@@ -22,6 +22,11 @@ export interface Call {
   readonly notes: CallNote;
 }
 
+/** What is told about a call when it is over: whoever counts or writes it down needs no more. */
+export interface DoneCall extends Pick<Call, 'id' | 'clientAddress' | 'notes'> {
+  readonly request: { readonly method?: string | undefined; readonly url?: string | undefined };
+}
+
 export interface CallNote {
   readonly rule?: string;
   readonly decision?: string;

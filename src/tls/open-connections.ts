@@ -3,6 +3,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { TLSSocket } from 'node:tls';
+import type { Session } from './first-reader.ts';
 
 /**
  * The connections that are open and the calls that run on them, so that a stop can be gentle: `server.close()`
@@ -13,6 +14,9 @@ export interface OpenConnections {
   secured(socket: TLSSocket): void;
   /** It carries many calls at once and knows itself when they have ended; `close` says that no more are taken. */
   multiplexed(socket: TLSSocket, close: () => void): void;
+  /** Somebody else reads this connection and answers on it, until it is returned. */
+  lent(socket: Socket, session: Session): void;
+  returned(socket: Socket): void;
   begin(socket: Socket, response: ServerResponse): void;
   end(socket: Socket, response: ServerResponse): void;
   /**
@@ -43,6 +47,7 @@ export function trackConnections(tls: boolean): OpenConnections {
   const channels = new Set<Socket>();
   const calls = new Map<Duplex, Set<ServerResponse>>();
   const sessions = new Map<TLSSocket, () => void>();
+  const lent = new Map<Socket, Session>();
   let draining = false;
   let graceOver = false;
   let whenEmpty: (() => void) | undefined;
@@ -51,7 +56,8 @@ export function trackConnections(tls: boolean): OpenConnections {
     channels.delete(socket);
     if (sockets.delete(socket) && sockets.size === 0) whenEmpty?.();
   };
-  const isIdle = (socket: Socket): boolean => (calls.get(socket)?.size ?? 0) === 0;
+  const isIdle = (socket: Socket): boolean =>
+    (calls.get(socket)?.size ?? 0) === 0 && lent.get(socket)?.isBusy() !== true;
 
   return {
     add(socket) {
@@ -69,6 +75,12 @@ export function trackConnections(tls: boolean): OpenConnections {
       socket.once('close', () => sessions.delete(socket));
       if (draining) close();
     },
+    lent(socket, session) {
+      lent.set(socket, session);
+      socket.once('close', () => lent.delete(socket));
+      if (draining) session.drain(graceOver);
+    },
+    returned: (socket) => void lent.delete(socket),
     begin(socket, response) {
       if (draining) response.shouldKeepAlive = false;
       const running = calls.get(socket) ?? new Set();
@@ -104,6 +116,7 @@ export function trackConnections(tls: boolean): OpenConnections {
       for (const running of calls.values())
         for (const response of running) if (!response.headersSent) response.shouldKeepAlive = false;
       for (const close of sessions.values()) close();
+      for (const session of lent.values()) session.drain(false);
       if (seconds > 0) {
         const ended = new Promise<void>((resolve) => {
           whenEmpty = resolve;
@@ -113,6 +126,7 @@ export function trackConnections(tls: boolean): OpenConnections {
         const limit = new Promise<void>((resolve) => over.addEventListener('abort', () => resolve()));
         await Promise.race([ended, sleep(Math.min(GRACE_SECONDS, seconds / 2) * 1_000)]);
         graceOver = true;
+        for (const session of lent.values()) session.drain(true);
         endIdle(channels, isIdle);
         await Promise.race([ended, limit]);
       }
