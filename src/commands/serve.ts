@@ -3,6 +3,7 @@ import { availableParallelism } from 'node:os';
 import { type Loaded, loadSettings } from '../config/load.ts';
 import { type DrainTerms, openGateway } from '../gateway/gateway.ts';
 import { guardLoop, type LoopGuard } from '../gateway/loop-guard.ts';
+import { limitLine } from '../gateway/limit-line.ts';
 import { createReloader } from '../gateway/reloader.ts';
 import { StartError } from '../gateway/start-error.ts';
 import { openSupervisor } from '../gateway/supervisor.ts';
@@ -10,6 +11,7 @@ import type { FromWorker, ToWorker } from '../gateway/workers.ts';
 import { createLogger, errorFields, type Logger, stdoutSink } from '../observability/logger.ts';
 import { CONFIG_OPTIONS, type Command, type Context, EXIT } from './command.ts';
 import { selfCheck, thisRuntime } from './self-check.ts';
+import { type ServiceManager, serviceManager } from './service-manager.ts';
 import { settingsFor } from './settings.ts';
 
 export const command: Command = {
@@ -72,7 +74,8 @@ export async function serve(context: Context, loaded: Loaded): Promise<number> {
   process.on('SIGUSR1', () => log.warn('debugger_refused'));
   const surprise = endOnSurprise(log, () => sink.flush());
   try {
-    const run = { context, loaded, log, surprise, end: ended.resolve };
+    const manager = serviceManager({ env: cluster.isWorker ? {} : context.env, log });
+    const run = { context, loaded, log, surprise, manager, end: ended.resolve };
     if (cluster.isWorker) await runWorker(run, count);
     else if (count === 1) await runAlone(run);
     else await runSupervisor(run, count);
@@ -103,6 +106,7 @@ interface Run {
   readonly loaded: Loaded;
   readonly log: Logger;
   readonly surprise: Surprise;
+  readonly manager: ServiceManager;
   readonly end: (code: number) => void;
 }
 
@@ -126,7 +130,7 @@ const watchedLoop = (log: Logger, onChange?: (pressed: boolean) => void): LoopGu
     },
   });
 
-async function runAlone({ context, loaded, log, surprise, end }: Run): Promise<void> {
+async function runAlone({ context, loaded, log, surprise, manager, end }: Run): Promise<void> {
   const { settings, files } = loaded;
   const opening = openGateway({ settings, log, loop: watchedLoop(log) });
   const reloader = createReloader({
@@ -143,19 +147,24 @@ async function runAlone({ context, loaded, log, surprise, end }: Run): Promise<v
     adminPort: gateway.adminPort,
     pid: process.pid,
   });
+  manager.ready(`serving ${settings.publicUrl}`);
   const stop = (terms?: DrainTerms): Promise<boolean> => {
+    manager.stopping();
     reloader.close();
     return gateway.drain(terms);
   };
   surprise.stopBy(stop);
-  process.on('SIGHUP', () => void reloader.reload('SIGHUP'));
+  process.on('SIGHUP', () => {
+    manager.reloading();
+    void reloader.reload('SIGHUP').then(() => manager.ready(`serving ${settings.publicUrl}`));
+  });
   process.on('SIGUSR2', () =>
     log.warn('restart_refused', { note: 'there is one process and no workers; set listen.workers above 1' }),
   );
   onEnd(log, async () => end(codeFor(await stop())));
 }
 
-async function runSupervisor({ loaded, log, surprise, end }: Run, workers: number): Promise<void> {
+async function runSupervisor({ loaded, log, surprise, manager, end }: Run, workers: number): Promise<void> {
   const { settings, text } = loaded;
   const supervisor = await openSupervisor({ settings, text, workers, log });
   log.info('ready', {
@@ -165,10 +174,21 @@ async function runSupervisor({ loaded, log, surprise, end }: Run, workers: numbe
     pid: process.pid,
     workers: supervisor.pids().map(String),
   });
-  surprise.stopBy((terms) => supervisor.drain(terms));
-  process.on('SIGHUP', () => supervisor.reload());
+  const status = `serving ${settings.publicUrl} by ${workers} workers`;
+  manager.ready(status);
+  const stop = (terms?: DrainTerms): Promise<boolean> => {
+    manager.stopping();
+    return supervisor.drain(terms);
+  };
+  surprise.stopBy(stop);
+  process.on('SIGHUP', () => {
+    manager.reloading();
+    // Each worker reads for itself and goes on serving meanwhile.
+    supervisor.reload();
+    manager.ready(status);
+  });
   process.on('SIGUSR2', () => void supervisor.restartWorkers('SIGUSR2'));
-  onEnd(log, async () => end(codeFor(await supervisor.drain())));
+  onEnd(log, async () => end(codeFor(await stop())));
 }
 
 async function runWorker({ context, loaded, log, surprise, end }: Run, workers: number): Promise<void> {
@@ -176,7 +196,8 @@ async function runWorker({ context, loaded, log, surprise, end }: Run, workers: 
   // The supervisor says when to stop; a terminal sends its signals to the workers as well.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'] as const) process.on(signal, () => {});
   const loop = watchedLoop(log, (pressed) => tell({ kind: 'pressed', pressed }));
-  const opening = openGateway({ settings, log, role: 'worker', workers, loop });
+  const limits = limitLine(tell, workers);
+  const opening = openGateway({ settings, log, role: 'worker', limits, loop });
   const reloader = createReloader({
     load: () => reloadable(context)(),
     gateway: opening,
@@ -192,6 +213,7 @@ async function runWorker({ context, loaded, log, surprise, end }: Run, workers: 
   };
   surprise.stopBy(stop);
   process.on('message', (message: ToWorker) => {
+    if (message.kind === 'limit') limits.heard(message);
     if (message.kind === 'reload') void reloader.reload('SIGHUP');
     if (message.kind !== 'drain') return;
     void stop(message).then((gentle) => {

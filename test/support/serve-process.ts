@@ -103,12 +103,14 @@ export interface StartOptions {
   /** A program that starts it, such as `taskset -c 0`. */
   readonly under?: readonly string[];
   readonly nodeOptions?: readonly string[];
+  /** Added to its environment. */
+  readonly env?: Readonly<Record<string, string>>;
 }
 
 /** Starts `gatehouse serve` and waits until it says that it is ready. */
 export async function startServe(
   folder: Pick<ServeFolder, 'path'>,
-  { set = [], entry = SRC, under = [], nodeOptions = [] }: StartOptions = {},
+  { set = [], entry = SRC, under = [], nodeOptions = [], env = {} }: StartOptions = {},
 ): Promise<ServeProcess> {
   const words = [
     ...under,
@@ -122,7 +124,7 @@ export async function startServe(
   ];
   const child = spawn(words[0] ?? '', words.slice(1), {
     cwd: folder.path,
-    env: cleanEnvironment(),
+    env: { ...cleanEnvironment(), ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   const log: LogLine[] = [];

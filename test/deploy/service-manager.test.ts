@@ -1,0 +1,117 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { afterEach, describe, expect, test } from 'vitest';
+import { serviceManager } from '../../src/commands/service-manager.ts';
+import type { LogFields } from '../../src/observability/logger.ts';
+import { makeServeFolder, type ServeFolder, startServe, until } from '../support/serve-process.ts';
+
+/** What systemd would read: datagrams on a unix socket, which Node cannot open; Python can. */
+const LISTENER = `
+import array, os, socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(sys.argv[1])
+print('listening', flush=True)
+while True:
+    data, ancillary, _, _ = s.recvmsg(4096, socket.CMSG_SPACE(64))
+    # The sender waits until its barrier is closed, as systemd does when it has read everything before it.
+    for level, kind, fds in ancillary:
+        if kind == socket.SCM_RIGHTS:
+            for fd in array.array('i', fds):
+                os.close(fd)
+    for text in data.decode().split('\\n'):
+        print(text, flush=True)
+`;
+
+interface Manager {
+  readonly socket: string;
+  readonly heard: readonly string[];
+}
+
+const open: { child: ChildProcess; folder: string }[] = [];
+const folders: ServeFolder[] = [];
+afterEach(async () => {
+  for (const folder of folders.splice(0)) await folder.remove();
+  for (const { child, folder } of open.splice(0)) {
+    child.kill('SIGKILL');
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+async function listen(): Promise<Manager> {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-notify-'));
+  const socket = join(folder, 'notify');
+  const child = spawn('python3', ['-c', LISTENER, socket], { stdio: ['ignore', 'pipe', 'inherit'] });
+  open.push({ child, folder });
+  const heard: string[] = [];
+  createInterface({ input: child.stdout }).on('line', (line) => void heard.push(line));
+  await until('the socket is there', () => heard.includes('listening'));
+  return { socket, heard };
+}
+
+const logTo = (lines: { event: string; fields: LogFields }[]) => {
+  const write = (event: string, fields: LogFields = {}): void => void lines.push({ event, fields });
+  return { debug: write, info: write, warn: write, error: write, audit: write };
+};
+
+const notifies = existsSync('/usr/bin/systemd-notify');
+
+describe.skipIf(!notifies)('A11 systemd is told how far gatehouse is', () => {
+  test.each([1, 2])('READY, RELOADING, READY, STOPPING, and heartbeats (%i workers)', async (workers) => {
+    const { socket, heard } = await listen();
+    const folder = await makeServeFolder((settings) => ({
+      ...settings,
+      shutdown: { preStop: '0s', drain: '5s' },
+    }));
+    folders.push(folder);
+    const server = await startServe(folder, {
+      set: [`listen.workers=${workers}`],
+      env: { NOTIFY_SOCKET: socket, WATCHDOG_USEC: '1000000' },
+    });
+    await until('READY', () => heard.includes('READY=1'));
+    expect(heard).toContain(`MAINPID=${server.pid}`);
+    expect(heard.find((line) => line.startsWith('STATUS='))).toMatch(/^STATUS=serving https:/);
+    await until('two heartbeats', () => heard.filter((line) => line === 'WATCHDOG=1').length >= 2);
+    server.signal('SIGHUP');
+    await until('RELOADING', () => heard.includes('RELOADING=1'));
+    await until('READY again', () => heard.lastIndexOf('READY=1') > heard.indexOf('RELOADING=1'));
+    expect(await server.stop()).toBe(0);
+    await until('STOPPING', () => heard.includes('STOPPING=1'));
+    // One voice: the workers say nothing.
+    expect(heard.filter((line) => line === 'READY=1')).toHaveLength(2);
+    expect(heard.filter((line) => line === 'STOPPING=1')).toHaveLength(1);
+  });
+
+  test('nobody who did not ask is told, and no heartbeat goes out for another process', async () => {
+    const { socket, heard } = await listen();
+    const log = logTo([]);
+    serviceManager({ env: {}, log }).ready('unasked');
+    serviceManager({ env: { NOTIFY_SOCKET: 'relative' }, log }).ready('relative');
+    const other = { NOTIFY_SOCKET: socket, WATCHDOG_USEC: '2000', WATCHDOG_PID: '1' };
+    const manager = serviceManager({ env: other, log });
+    manager.ready('asked');
+    manager.stopping();
+    await until('STOPPING', () => heard.includes('STOPPING=1'));
+    expect(heard.filter((line) => /^(STATUS|WATCHDOG)=/.test(line))).toEqual([
+      'STATUS=asked',
+      'STATUS=draining',
+    ]);
+  });
+});
+
+test('A11 a service manager that cannot be reached costs one line in the log, not the service', async () => {
+  const lines: { event: string; fields: LogFields }[] = [];
+  const env = { NOTIFY_SOCKET: '/nowhere/notify' };
+  const manager = serviceManager({ env, log: logTo(lines), program: '/nowhere/systemd-notify' });
+  manager.ready('one');
+  manager.reloading();
+  manager.stopping();
+  await until('a line', () => lines.length > 0);
+  manager.ready('two');
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  expect(lines).toEqual([
+    { event: 'service_manager_unreachable', fields: { problem: '/nowhere/systemd-notify (ENOENT)' } },
+  ]);
+});
