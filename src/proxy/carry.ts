@@ -2,20 +2,19 @@ import type { IncomingMessage } from 'node:http';
 import { pipeline } from 'node:stream';
 import type { AccessRule } from '../domain/access-rule.ts';
 import { allowsOrigin } from '../domain/cors.ts';
-import type { RequestTarget } from '../domain/request-target.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
-import type { Admission, Caller } from './admission.ts';
+import type { Caller } from './admission.ts';
 import { corsOf, originOf, withCors } from './cors.ts';
 import { GrantEnded } from './exchange.ts';
 import type { HeaderRules } from './headers.ts';
 import type { LiveStreams, StreamEnd } from './live-streams.ts';
-import { type LocationTerms, originsOf } from './location.ts';
 import { type ProxyRefusal, reasonOf } from './refuse.ts';
 import { BodyFault } from './request-body.ts';
 import type { RequestHead } from './request-head.ts';
 import type { UpstreamSettings } from './upstream-settings.ts';
 import type { Upstreams, Way } from './upstreams.ts';
+import { type Admitted, bearerOf, isEventStream, waysOut, wirePath } from './way-out.ts';
 
 /** What ends with the token it began with. */
 export type EndStreams = 'all' | 'upgrades-and-events' | 'none';
@@ -36,8 +35,6 @@ export interface CarrierDeps {
   readonly turnAway: (call: Call, refusal: ProxyRefusal, rule: AccessRule) => void;
 }
 
-type Admitted = Admission & { readonly kind: 'admitted' };
-
 export interface Carrier {
   carry(call: Call, head: RequestHead, admitted: Admitted): void;
   close(withinSeconds: number): Promise<void>;
@@ -47,24 +44,7 @@ export interface Carrier {
 export function createCarrier(deps: CarrierDeps): Carrier {
   const { headers, maxBodyBytes, streams, endStreams, log } = deps;
   const lease = deps.ways.lease(deps.upstreams);
-  const ownOrigins = new Map(
-    Object.entries(deps.upstreams).map(([name, { targets }]) => [name, originsOf(targets)]),
-  );
-
-  /** How redirects of this upstream are written for this client; undefined when they are left alone. */
-  const locationFor = ({ rule, target }: Admitted, host: string): LocationTerms | undefined => {
-    const own = ownOrigins.get(rule.upstream);
-    if (own === undefined || deps.upstreams[rule.upstream]?.rewriteLocation === false) return undefined;
-    // A rule with a host of its own is not reached under the host of `publicUrl`.
-    const origin = rule.host === undefined ? deps.publicUrl : `${new URL(deps.publicUrl).protocol}//${host}`;
-    return { own, origin, prefix: strippedPrefix(rule, target) };
-  };
-
-  const assertion = ({ rule, caller }: Admitted): string[] => {
-    const wanted = deps.upstreams[rule.upstream]?.assertion;
-    if (wanted === undefined || caller === undefined || deps.assert === undefined) return [];
-    return [wanted.header, deps.assert(caller, wanted.audience ?? rule.upstream)];
-  };
+  const out = waysOut(deps);
 
   const reporter =
     (call: Call, rule: AccessRule) =>
@@ -87,7 +67,7 @@ export function createCarrier(deps: CarrierDeps): Carrier {
     const bearer = endStreams === 'none' ? undefined : bearerOf(admitted);
     const cors = corsOf(rule, request.rawHeaders);
     const report = reporter(call, rule);
-    const location = locationFor(admitted, target.authority ?? head.host);
+    const location = out.locationFor(admitted, target.authority ?? head.host);
     const hasBody = head.framing !== 'none';
     if (head.expectsContinue && hasBody) response.writeContinue();
     const watch = (): void => {
@@ -132,7 +112,7 @@ export function createCarrier(deps: CarrierDeps): Carrier {
   ): void => {
     const { request, response, upgrade } = call;
     const { rule, target } = admitted;
-    const location = locationFor(admitted, target.authority ?? head.host);
+    const location = out.locationFor(admitted, target.authority ?? head.host);
     const report = reporter(call, rule);
     if (upgrade === undefined) return;
     tunnels.carry({
@@ -194,7 +174,7 @@ export function createCarrier(deps: CarrierDeps): Carrier {
         forwardAuthorization: rule.forwardAuthorization,
         caller,
       });
-      list.push(...assertion(admitted));
+      list.push(...out.assertion(admitted));
       call.note(
         wouldRefuse === undefined
           ? { decision: 'forwarded' }
@@ -207,31 +187,6 @@ export function createCarrier(deps: CarrierDeps): Carrier {
   };
 }
 
-/** By whose leave it runs. A rule that only reports lets it run in any case. */
-const bearerOf = ({ rule, caller }: Admitted) => (rule.reportOnly === true ? undefined : caller?.bearer);
-
 /** In a form that is no handshake: nobody upstream may take it for one. */
 const offersWebSocket = ({ upgrade }: RequestHead): boolean =>
   upgrade !== undefined && /(?:^|,)\s*websocket\s*(?:,|$)/i.test(upgrade);
-
-function isEventStream(rawHeaders: readonly string[]): boolean {
-  for (let at = 0; at + 1 < rawHeaders.length; at += 2)
-    if (rawHeaders[at]?.length === 12 && rawHeaders[at]?.toLowerCase() === 'content-type')
-      return /^\s*text\/event-stream\s*(?:;|$)/i.test(rawHeaders[at + 1] ?? '');
-  return false;
-}
-
-/** What the rule takes off the path: as many segments as its prefix has, since those of the prefix match. */
-function strippedPrefix({ stripPrefix }: AccessRule, { path }: RequestTarget): string {
-  if (stripPrefix === undefined) return '';
-  let at = 0;
-  for (let segments = stripPrefix.split('/').length - 1; segments > 0 && at >= 0; segments -= 1)
-    at = path.indexOf('/', at + 1);
-  return at < 0 ? path : path.slice(0, at);
-}
-
-/** The matched path, less what its rule takes off, and the query to the letter. */
-function wirePath(rule: AccessRule, target: RequestTarget): string {
-  const path = target.path.slice(strippedPrefix(rule, target).length);
-  return (path === '' ? '/' : path) + target.query;
-}

@@ -1,11 +1,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Dispatcher } from 'undici';
+import { enterLine, isFull, type Line, type LineTerms, leaveLine, type Turn } from './line.ts';
 import type { StreamEnd } from './live-streams.ts';
 import { discardRest, type ProxyRefusal } from './refuse.ts';
 import { BodyFault, RequestBody } from './request-body.ts';
 import type { Target, Targets } from './targets.ts';
 import { type Pool, wasUsedBefore } from './upstream-pool.ts';
-import { MAX_PENDING, type UpstreamSettings } from './upstream-settings.ts';
+import type { UpstreamSettings } from './upstream-settings.ts';
 
 export interface ForwardJob {
   readonly request: IncomingMessage;
@@ -32,12 +33,7 @@ export interface Carried {
 }
 
 /** The connections to one target. */
-export interface Line {
-  readonly target: Target;
-  /** Requests given to the pool: as many as there may be connections. */
-  running: number;
-  /** Those that wait for their turn, in their order. */
-  readonly waiting: Set<Exchange>;
+export interface PoolLine extends Line {
   readonly pool: Pool;
   /** Connections that are used once: what is asked again must not meet another one that has been closed meanwhile. */
   readonly fresh: () => Pool;
@@ -45,8 +41,9 @@ export interface Line {
 
 export interface Lines {
   readonly settings: UpstreamSettings;
+  readonly terms: LineTerms;
   readonly targets: Targets;
-  readonly lineOf: (target: Target) => Line;
+  readonly lineOf: (target: Target) => PoolLine;
 }
 
 /** Steps on the way to an answer (1xx) that are put up with. */
@@ -55,11 +52,11 @@ const MOST_STEPS = 20;
 const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']);
 
 /** One request and its answer: what happens to either side is told to the other. */
-export class Exchange implements Dispatcher.DispatchHandler, Carried {
+export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
   readonly #lines: Lines;
   readonly #job: ForwardJob;
   readonly #timeouts: UpstreamSettings['timeouts'];
-  #line: Line;
+  #line: PoolLine;
   #controller: Dispatcher.DispatchController | undefined;
   #body: RequestBody | undefined;
   #patience: NodeJS.Timeout | undefined;
@@ -82,7 +79,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried {
   /** False when it was refused at once. */
   start(): boolean {
     const { request, response, hasBody, maxBodyBytes, failed } = this.#job;
-    if (this.#isFull()) {
+    if (isFull(this.#line, this.#lines.terms)) {
       failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
       return false;
     }
@@ -103,46 +100,23 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried {
     this.#job.failed(refusalFor(ended), ended);
   }
 
-  #isFull(): boolean {
-    const { connections, maxPending = MAX_PENDING } = this.#lines.settings;
-    return this.#line.running >= connections && this.#line.waiting.size >= maxPending;
-  }
-
   #enter(): void {
     this.#stage = 'waiting';
-    this.#line.target.pending += 1;
     this.#wait(this.#timeouts.headers, this.#turnLate);
-    const { running, waiting } = this.#line;
-    if (running < this.#lines.settings.connections && waiting.size === 0) this.#takeTurn();
-    else waiting.add(this);
+    enterLine(this.#line, this.#lines.terms, this);
   }
 
-  #takeTurn(): void {
+  takeTurn(): void {
     const { method, path, headers } = this.#job;
     this.#stage = 'given';
-    this.#line.running += 1;
     const pool = this.#repeated ? this.#line.fresh() : this.#line.pool;
     pool.dispatch({ method, path, headers, body: this.#body ?? null }, this);
   }
 
-  /** Once for each time it entered; whoever waits is next. */
   #leave(): void {
     if (this.#stage === 'left') return;
     this.#stage = 'left';
-    const line = this.#line;
-    line.target.pending -= 1;
-    if (line.waiting.delete(this)) return;
-    line.running -= 1;
-    // Later, so that many that fail at once do not stand on each other's shoulders.
-    if (line.waiting.size > 0) queueMicrotask(() => this.#callNext(line));
-  }
-
-  #callNext(line: Line): void {
-    for (const next of line.waiting) {
-      if (line.running >= this.#lines.settings.connections) return;
-      line.waiting.delete(next);
-      next.#takeTurn();
-    }
+    leaveLine(this.#line, this.#lines.terms, this);
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {

@@ -1,9 +1,9 @@
-import { type Carried, Exchange, type ForwardJob, type Line } from './exchange.ts';
+import { type Carried, Exchange, type ForwardJob, type PoolLine } from './exchange.ts';
 import { watchHealth } from './health.ts';
 import type { Targets } from './targets.ts';
 import { contextOf, type UpstreamMaterial } from './upstream-files.ts';
 import { openPool, type Pool } from './upstream-pool.ts';
-import type { UpstreamSettings } from './upstream-settings.ts';
+import { MAX_PENDING, type UpstreamSettings } from './upstream-settings.ts';
 
 /**
  * Carries requests to an upstream and its answers back, both streamed.
@@ -34,7 +34,7 @@ export function openUpstream(
     if (closing) void pool.destroy();
     return pool;
   };
-  const lines = targets.all.map((target): Line => {
+  const lines = targets.all.map((target): PoolLine => {
     let fresh: Pool | undefined;
     return {
       target,
@@ -44,12 +44,14 @@ export function openUpstream(
       fresh: () => (fresh ??= open(target.url, false)),
     };
   });
-  const lineOf = ({ place }: { readonly place: number }): Line => lines[place] as Line;
+  const lineOf = ({ place }: { readonly place: number }): PoolLine => lines[place] as PoolLine;
+  const { connections, maxPending = MAX_PENDING } = settings;
+  const terms = { connections, maxPending };
   const health = settings.health && watchHealth(targets, (target) => lineOf(target).fresh(), settings.health);
 
   return {
     forward(job) {
-      const exchange = new Exchange({ settings, targets, lineOf }, job);
+      const exchange = new Exchange({ settings, terms, targets, lineOf }, job);
       return exchange.start() ? exchange : undefined;
     },
     async close(withinSeconds) {

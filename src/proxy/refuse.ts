@@ -184,14 +184,14 @@ export interface RefusalTerms {
   readonly cors?: Readonly<Record<string, string>> | undefined;
 }
 
-/** Sends a refusal that nobody may store, and leaves the connection fit for what comes next, or closed. */
-export function refuse(response: ServerResponse, refusal: ProxyRefusal, terms: RefusalTerms): void {
+/** A refusal as it is told to a stranger. */
+export function refusalAnswer(refusal: ProxyRefusal, terms: RefusalTerms): EarlyAnswer {
   const words = wordingOf(refusal);
   const { status, close = false } = terms.instead ?? words;
   const { error, description } = words;
   const text = JSON.stringify({ error, error_description: description, request_id: terms.requestId });
   const asked = challenge(refusal, terms.realm);
-  answerEarly(response, {
+  return {
     status,
     text,
     close,
@@ -206,8 +206,12 @@ export function refuse(response: ServerResponse, refusal: ProxyRefusal, terms: R
       ...('retryAfter' in refusal && { 'retry-after': String(refusal.retryAfter) }),
       ...terms.cors,
     },
-  });
+  };
 }
+
+/** Sends a refusal that nobody may store, and leaves the connection fit for what comes next, or closed. */
+export const refuse = (response: ServerResponse, refusal: ProxyRefusal, terms: RefusalTerms): void =>
+  answerEarly(response, refusalAnswer(refusal, terms));
 
 export interface EarlyAnswer {
   readonly status: number;
