@@ -41,7 +41,7 @@ export async function answerAuthsvc(service: Service, call: Call, rest: string):
 }
 
 async function perform(operation: Operation, service: Service, call: Call): Promise<Answer> {
-  const wait = service.rates[operation.name].take(limitName(call.clientAddress));
+  const wait = await service.rates[operation.name].take(limitName(call.clientAddress));
   if (wait > 0) return refusal(operation, service, call, { reason: 'too_many_requests', retryAfter: wait });
 
   let parameters = NOTHING;

@@ -1,5 +1,6 @@
 import { readUserCode, showUserCode } from '../domain/device-request.ts';
 import { findQuestion } from '../grants/device-decision.ts';
+import type { RateLimit } from '../http/rate-limit.ts';
 import type { Fields } from './form.ts';
 import { MAX_WRONG_CODES } from './guess-limit.ts';
 import { plain } from './html.ts';
@@ -10,7 +11,7 @@ import type { Reply, Room, Visit } from './visit.ts';
 
 /** The first page. A link may bring the code along; it is only written into the field. */
 export async function showCode(room: Room, { call, session }: Visit): Promise<Reply> {
-  const locked = lockedFor(room, session);
+  const locked = await lockedFor(room, session);
   if (locked > 0) return { page: tooManyPage(room, locked) };
   const fresh = session.identity === undefined ? room.sessions.extend(session) : session;
   const code = codeInLink(call.request.url ?? '');
@@ -32,29 +33,32 @@ function codeInLink(url: string): string | undefined {
 export async function takeCode(room: Room, visit: Visit, fields: Fields): Promise<Reply> {
   const typed = fields.get('user_code') ?? '';
   if (typed.trim() === '') return codeAgain(room, visit.session, '', room.words.code.missing);
-  const wait = waitToGuess(room, visit);
-  if (wait > 0) return { page: tooManyPage(room, wait) };
 
   return room.memory.codeTurns.take('codes', async () => {
-    // Those before us in the line may have used up what was left.
-    const waitNow = waitToGuess(room, visit);
-    if (waitNow > 0) return { page: tooManyPage(room, waitNow) };
-    const found = await findQuestion(room.desk, typed);
-    if (found.ok) {
-      const { requestId, clientId } = found.value;
-      const { ended: _before, ...session } = visit.session;
-      const code = readUserCode(typed) ?? '';
-      visit.call.note({ clientId });
-      return {
-        go: session.identity === undefined ? '/sign-in' : '/review',
-        session: { ...session, request: { id: requestId, clientId, code } },
-      };
+    const guess = await reserveGuess(room, visit);
+    if ('wait' in guess) return { page: tooManyPage(room, guess.wait) };
+    let isWrong = false;
+    try {
+      const found = await findQuestion(room.desk, typed);
+      if (found.ok) {
+        const { requestId, clientId } = found.value;
+        const { ended: _before, ...session } = visit.session;
+        const code = readUserCode(typed) ?? '';
+        visit.call.note({ clientId });
+        return {
+          go: session.identity === undefined ? '/sign-in' : '/review',
+          session: { ...session, request: { id: requestId, clientId, code } },
+        };
+      }
+      const { reason } = found.refusal;
+      isWrong = reason === 'device_code_unknown' || reason === 'device_code_expired';
+      // One answer for a wrong shape, an unknown code and an old one.
+      if (isWrong) return codeAgain(room, await countWrong(room, visit), typed, room.words.code.wrong);
+      return { page: endedPage(room, found.refusal) };
+    } finally {
+      // Who was right, or was told nothing because we failed, has not guessed.
+      if (!isWrong) await guess.giveBack();
     }
-    const { reason } = found.refusal;
-    // One answer for a wrong shape, an unknown code and an old one.
-    if (reason === 'device_code_unknown' || reason === 'device_code_expired')
-      return codeAgain(room, countWrong(room, visit), typed, room.words.code.wrong);
-    return { page: endedPage(room, found.refusal) };
   });
 }
 
@@ -71,27 +75,37 @@ function codeAgain(room: Room, session: Session, typed: string, problem: string)
 }
 
 /** A cookie from before does not set the count back: the larger of cookie and memory counts. */
-export const wrongCodesOf = (room: Room, session: Session): number =>
-  Math.max(session.wrongCodes, room.memory.wrongCodes(session.id));
+export const wrongCodesOf = async (room: Room, session: Session): Promise<number> =>
+  Math.max(session.wrongCodes, await room.memory.wrongCodes(session.id));
 
-const lockedFor = (room: Room, session: Session): number =>
-  wrongCodesOf(room, session) < MAX_WRONG_CODES ? 0 : Math.max(1, session.expires - room.desk.now());
+const lockedFor = async (room: Room, session: Session): Promise<number> =>
+  (await wrongCodesOf(room, session)) < MAX_WRONG_CODES ? 0 : Math.max(1, session.expires - room.desk.now());
 
-function waitToGuess(room: Room, { session, from }: Visit): number {
-  const own = lockedFor(room, session) || room.rates.codeGuesses.peek(from);
-  const all = room.rates.allCodeGuesses.peek('all');
-  if (own > 0 || all === 0) return own;
-  return isNewcomer(room, session, from) ? room.memory.newcomers.peek('all') : all;
+type Reserved = { readonly wait: number } | { readonly giveBack: () => Promise<void> };
+
+/** A guess is paid for before the code is looked up: otherwise many at once, here and elsewhere, would be one. */
+async function reserveGuess(room: Room, { session, from }: Visit): Promise<Reserved> {
+  const { codeGuesses, allCodeGuesses } = room.rates;
+  const { newcomers } = room.memory;
+  const own = (await lockedFor(room, session)) || (await codeGuesses.take(from));
+  if (own > 0) return { wait: own };
+  const paidFrom = (everybody: RateLimit): Reserved => ({
+    async giveBack() {
+      await codeGuesses.giveBack(from);
+      await everybody.giveBack('all');
+    },
+  });
+  const wait = await allCodeGuesses.take('all');
+  if (wait === 0) return paidFrom(allCodeGuesses);
+  await codeGuesses.giveBack(from);
+  if ((await wrongCodesOf(room, session)) > 0 || !(await codeGuesses.isFresh(from))) return { wait };
+  const late = (await newcomers.take('all')) || (await codeGuesses.take(from));
+  return late > 0 ? { wait: late } : paidFrom(newcomers);
 }
 
-const isNewcomer = (room: Room, session: Session, from: string): boolean =>
-  wrongCodesOf(room, session) === 0 && room.rates.codeGuesses.isFresh(from);
-
-function countWrong(room: Room, { call, session, from }: Visit): Session {
-  const wrongCodes = wrongCodesOf(room, session) + 1;
-  room.memory.setWrongCodes(session.id, wrongCodes);
-  room.rates.codeGuesses.take(from);
-  if (room.rates.allCodeGuesses.take('all') > 0) room.memory.newcomers.take('all');
+async function countWrong(room: Room, { call, session }: Visit): Promise<Session> {
+  const wrongCodes = (await wrongCodesOf(room, session)) + 1;
+  await room.memory.addWrongCodes(session.id, 1, session.expires - room.desk.now());
   call.note({ reason: 'device_code_unknown' });
   room.desk.log.audit('code_guess_failed', { from: call.clientAddress, tries: wrongCodes });
   return { ...session, wrongCodes };

@@ -1,17 +1,19 @@
 import { LRUCache } from 'lru-cache';
-import { type Rate, type RateLimit, rateLimit } from '../http/rate-limit.ts';
+import { type Rate, type RateLimit, rateLimit, type Soon } from '../http/rate-limit.ts';
+import type { SharedLimits } from '../ports/shared-limits.ts';
 import { type Turns, turns } from './turns.ts';
 
 export const MAX_WRONG_CODES = 5;
 
 /**
  * What the pages remember between requests, made once per process: the configuration may change, a count may
- * not be forgotten by that. All of it is bounded.
+ * not be forgotten by that. All of it is bounded, and what limits guessing is shared with the other processes.
  */
 export interface ConfirmMemory {
   /** Wrong codes of a session, so that an old cookie put back does not set the count back. */
-  wrongCodes(sessionId: string): number;
-  setWrongCodes(sessionId: string, count: number): void;
+  wrongCodes(sessionId: string): Soon<number>;
+  /** For as long as a cookie from before could come back. */
+  addWrongCodes(sessionId: string, count: number, seconds: number): Soon<void>;
   /** Sign-in attempts by client address, and failed ones by the name that was typed. */
   readonly signInsFrom: RateLimit;
   readonly failuresAs: RateLimit;
@@ -39,14 +41,38 @@ const SIGN_IN_RATES: SignInRates = {
 
 const NEWCOMERS: Rate = { burst: 30, perSecond: 1 / 2 };
 
-export function confirmMemory(now: () => number, rates: SignInRates = SIGN_IN_RATES): ConfirmMemory {
+export type Guesses = 'signInsFrom' | 'failuresAs' | 'newcomers';
+
+export interface ConfirmMemoryOptions {
+  readonly now: () => number;
+  readonly rates?: SignInRates;
+  /** Makes the limits; left out, they are this process's own. */
+  readonly limit?: (name: Guesses, rate: Rate) => RateLimit;
+  /** Where wrong codes of a session are counted for all processes, and under which name. */
+  readonly shared?: { readonly limits: SharedLimits; readonly nameOf: (sessionId: string) => string };
+}
+
+export function confirmMemory(options: ConfirmMemoryOptions): ConfirmMemory {
+  const { now, rates = SIGN_IN_RATES, shared } = options;
+  const { limit = (_: Guesses, rate: Rate) => rateLimit(rate, now) } = options;
   const wrong = new LRUCache<string, number>({ max: 20_000 });
+  const here = (sessionId: string): number => wrong.get(sessionId) ?? 0;
   return {
-    wrongCodes: (sessionId) => wrong.get(sessionId) ?? 0,
-    setWrongCodes: (sessionId, count) => void wrong.set(sessionId, count),
-    signInsFrom: rateLimit(rates.from, now),
-    failuresAs: rateLimit(rates.failuresAs, now),
-    newcomers: rateLimit(NEWCOMERS, now),
+    wrongCodes(sessionId) {
+      const own = here(sessionId);
+      if (shared === undefined || own >= MAX_WRONG_CODES) return own;
+      return shared.limits
+        .count(shared.nameOf(sessionId), { seconds: 0 }, 0)
+        .then((all) => Math.max(own, all));
+    },
+    addWrongCodes(sessionId, count, seconds) {
+      wrong.set(sessionId, here(sessionId) + count);
+      if (shared === undefined || count === 0) return;
+      return shared.limits.count(shared.nameOf(sessionId), { seconds }, count).then(() => {});
+    },
+    signInsFrom: limit('signInsFrom', rates.from),
+    failuresAs: limit('failuresAs', rates.failuresAs),
+    newcomers: limit('newcomers', NEWCOMERS),
     codeTurns: turns({ waiting: 64, seconds: 10 }),
     signInTurns: turns({ waiting: 8, seconds: 10 }),
   };

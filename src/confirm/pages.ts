@@ -97,7 +97,7 @@ export function createConfirmPages(deps: ConfirmDeps): ConfirmPages {
 
   const answer = async (call: Call, place: Place | undefined): Promise<Reply> => {
     const from = limitName(call.clientAddress);
-    const wait = rates.page.take(from);
+    const wait = await rates.page.take(from);
     if (wait > 0) return { page: tooManyPage(room, wait) };
     if (place === undefined) return { page: missingPage(room) };
     const { show, take } = STEPS[place];

@@ -45,16 +45,27 @@ export async function takePassword(room: Room, visit: Visit, fields: Fields): Pr
     'sign-in name',
     userName.slice(0, MAX_NAME).normalize('NFC').toLowerCase(),
   );
-  const wait = memory.signInsFrom.take(from) || memory.failuresAs.peek(named);
+  const wait = await memory.signInsFrom.take(from);
   if (wait > 0) return { page: tooManyPage(room, wait) };
 
   return memory.signInTurns.take(request.id, async () => {
     const question = await questionOf(desk, request.id);
     if (!question.ok) return { page: endedPage(room, question.refusal) };
-    const person = await signedIn(room, userName, password);
-    if (person !== undefined && !person.disabled) return enter(room, visit, person, 'password');
+    // Paid before the password is looked at, and given back unless it was wrong.
+    const waitAs = await memory.failuresAs.take(named);
+    if (waitAs > 0) return { page: tooManyPage(room, waitAs) };
+    let person: Person | undefined;
+    try {
+      person = await signedIn(room, userName, password);
+    } catch (error) {
+      await memory.failuresAs.giveBack(named);
+      throw error;
+    }
+    if (person !== undefined && !person.disabled) {
+      await memory.failuresAs.giveBack(named);
+      return enter(room, visit, person, 'password');
+    }
 
-    memory.failuresAs.take(named);
     visit.call.note({ reason: 'sign_in_failed', clientId: request.clientId });
     desk.log.audit('sign_in_failed', {
       request: request.id,
@@ -82,7 +93,7 @@ export async function takeCertificate(room: Room, visit: Visit): Promise<Reply> 
   const { call, session, from } = visit;
   const { request } = session;
   if (request === undefined) return { go: '' };
-  const wait = memory.signInsFrom.take(from);
+  const wait = await memory.signInsFrom.take(from);
   if (wait > 0) return { page: tooManyPage(room, wait) };
   const question = await questionOf(desk, request.id);
   if (!question.ok) return { page: endedPage(room, question.refusal) };
@@ -107,10 +118,10 @@ export async function takeCertificate(room: Room, visit: Visit): Promise<Reply> 
 }
 
 /** From here on the session has another id: one that was known before the sign-in is worth nothing after it. */
-function enter(room: Room, { call, session }: Visit, person: Person, by: string): Reply {
+async function enter(room: Room, { call, session }: Visit, person: Person, by: string): Promise<Reply> {
   const { identity } = person;
   const entered: Session = { ...room.sessions.renew(session), identity };
-  room.memory.setWrongCodes(entered.id, wrongCodesOf(room, session));
+  await carryWrongCodes(room, session, entered);
   call.note({ identity });
   room.desk.log.audit('sign_in', {
     identity,
@@ -124,9 +135,12 @@ function enter(room: Room, { call, session }: Visit, person: Person, by: string)
 
 export async function signOut(room: Room, { session }: Visit): Promise<Reply> {
   const { request, ended } = session;
-  const wrongCodes = wrongCodesOf(room, session);
-  const fresh = room.sessions.begin(wrongCodes);
-  room.memory.setWrongCodes(fresh.id, wrongCodes);
+  const fresh = room.sessions.begin(await wrongCodesOf(room, session));
+  await carryWrongCodes(room, session, fresh);
   if (request === undefined || ended !== undefined) return { go: '', session: fresh };
   return { go: '/sign-in', session: { ...fresh, request } };
 }
+
+/** Another id does not begin another count. */
+const carryWrongCodes = async (room: Room, from: Session, to: Session): Promise<void> =>
+  room.memory.addWrongCodes(to.id, await wrongCodesOf(room, from), to.expires - room.desk.now());

@@ -51,12 +51,13 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   const { requireCrl, requireClientAuth, asciiNames, forwardedFrom, forwardedHeader } = settings.certificates;
   const { rates } = settings.limits;
 
+  const sealer = createSealer(keyring, now);
   const desk: GrantDesk = {
     store,
     people: usable(() => createPeople(settings.directories)),
     certificates: createCertificateJudge({ issuers, crls, requireCrl, requireClientAuth, asciiNames }),
     mint,
-    sealer: createSealer(keyring, now),
+    sealer,
     integrations,
     policy: policyOf(settings),
     pace: permanent.pace,
@@ -135,6 +136,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   const looksOurs = serviceLookalike(settings);
   const afterCheck = checkMatcher(settings);
   const isOurs = serviceMatcher(proxy.desk.isOwnAuthority, below);
+  permanent.hideBy((text) => sealer.digest('limit', text));
   let running = 0;
   let retired = false;
   const close = (): Promise<void> => proxy.close(0);

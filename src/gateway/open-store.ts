@@ -68,6 +68,7 @@ async function openShared({ settings, log, now, onWaiting }: OpenStoreOptions): 
         replicas: durability === 'replicated' ? replicas : 0,
         wallTime: now,
         onFault: (fault) => log.error('store_fault', errorFields(fault)),
+        onAlarm: (what) => log.error('store_alarm', { what }),
       });
     } catch (error) {
       if (error instanceof RedisUnfit)

@@ -7,9 +7,11 @@ import { type PollPace, pollPace } from '../grants/poll-pace.ts';
 import { type WaitingRoom, waitingRoom } from '../grants/waiting-room.ts';
 import { type RateLimit, rateLimit } from '../http/rate-limit.ts';
 import type { Logger } from '../observability/logger.ts';
+import type { SharedLimits } from '../ports/shared-limits.ts';
 import type { Store } from '../ports/store.ts';
 import { type LiveStreams, liveStreams } from '../proxy/live-streams.ts';
 import { createUpstreams, type Upstreams } from '../proxy/upstreams.ts';
+import { sharedRateLimit, sharedWaitingRoom } from './shared-limiter.ts';
 
 /** What outlives a configuration generation: a reload resets nobody's count and closes no store. */
 export interface Permanent {
@@ -27,7 +29,9 @@ export interface Permanent {
   /** Connections to upstreams, and what is known about their targets. */
   readonly upstreams: Upstreams;
   /** The limiter of this name, made anew only when its rate has changed. */
-  limiter(name: keyof Settings['limits']['rates'], rate: Rate | undefined): RateLimit;
+  limiter(name: RateName, rate: Rate | undefined): RateLimit;
+  /** How names of those that are counted are made unreadable, under the keys in force. */
+  hideBy(digest: (text: string) => string): void;
   /** Ends what runs by itself; before the store closes. */
   stop(): Promise<void>;
 }
@@ -37,26 +41,47 @@ export interface PermanentOptions {
   readonly store: Store;
   readonly log: Logger;
   readonly now: () => Epoch;
-  /** How many processes share the work: a limit on all of them is divided among them. */
-  readonly workers: number;
+  /** Where counts are shared with other processes; left out, this is the only one. */
+  readonly limits?: SharedLimits | undefined;
   readonly isPressed: () => boolean;
 }
 
-const GLOBAL_LIMITS: ReadonlySet<string> = new Set(['allCodeGuesses']);
+type RateName = keyof Settings['limits']['rates'];
+
+/** Guesses: each is asked for before it is allowed. */
+const STRICT: ReadonlySet<string> = new Set([
+  'codeGuesses',
+  'allCodeGuesses',
+  'newcomers',
+  'signInsFrom',
+  'failuresAs',
+]);
+/** What these protect is this process's own time, and they are answered from memory: nobody else is asked. */
+const OWN: ReadonlySet<string> = new Set(['verify', 'page']);
 
 export function createPermanent({
   settings,
   store,
   log,
   now,
-  workers,
+  limits: shared,
   isPressed,
 }: PermanentOptions): Permanent {
   const limiters = new Map<string, { readonly rate: string; readonly limit: RateLimit }>();
   const revocations = denyAtOnce({ log: store.revocations, now });
   const streams = liveStreams({ revocations, now, log });
   const upstreams = createUpstreams(log);
-  const share = (count: number): number => Math.max(1, Math.floor(count / workers));
+  let digest: ((text: string) => string) | undefined;
+  const hide = (text: string): string => {
+    if (digest === undefined) throw new Error('nothing is counted before there are keys');
+    return digest(text).slice(0, DIGEST_LENGTH);
+  };
+  const limitBy = (name: string, rate: Rate | undefined): RateLimit =>
+    shared === undefined || rate === undefined || OWN.has(name)
+      ? rateLimit(rate, now)
+      : sharedRateLimit({ shared, name, rate, strict: STRICT.has(name), hide, now });
+  const { maxPending: all, maxPendingPerClient: perClient } = settings.device;
+  const room = waitingRoom({ all, perClient });
   return {
     store: { ...store, revocations },
     streams,
@@ -71,22 +96,28 @@ export function createPermanent({
     startedAt: now(),
     isPressed,
     pace: pollPace(),
-    confirm: confirmMemory(now),
-    waiting: waitingRoom({
-      all: share(settings.device.maxPending),
-      perClient: share(settings.device.maxPendingPerClient),
+    confirm: confirmMemory({
+      now,
+      limit: limitBy,
+      ...(shared && { shared: { limits: shared, nameOf: (sessionId) => hide(`session\n${sessionId}`) } }),
     }),
+    waiting:
+      shared === undefined
+        ? room
+        : sharedWaitingRoom({ shared, limits: { all, perClient }, own: room, hide }),
+    hideBy(by) {
+      digest = by;
+    },
     limiter(name, rate) {
-      const own =
-        rate !== undefined && GLOBAL_LIMITS.has(name)
-          ? { burst: share(rate.burst), perSecond: rate.perSecond / workers }
-          : rate;
-      const text = JSON.stringify(own ?? 'off');
+      const text = JSON.stringify(rate ?? 'off');
       const known = limiters.get(name);
       if (known?.rate === text) return known.limit;
-      const limit = rateLimit(own, now);
+      const limit = limitBy(name, rate);
       limiters.set(name, { rate: text, limit });
       return limit;
     },
   };
 }
+
+/** 132 bits: nobody finds two names with one digest. */
+const DIGEST_LENGTH = 22;

@@ -1,7 +1,9 @@
 import type { Worker } from 'node:cluster';
 import type { Settings } from '../config/schema.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
+import { memoryLimits } from '../stores/memory-limits.ts';
 import type { DrainTerms } from './gateway.ts';
+import { answerLimit, type LimitAnswer, type LimitAsk } from './limit-line.ts';
 import { StartError } from './start-error.ts';
 
 /** What workers tell their supervisor, and it tells them. */
@@ -11,11 +13,13 @@ export type FromWorker =
   /** The file on disk cannot be used: what did it say when it could? */
   | { readonly kind: 'settings_wanted' }
   | { readonly kind: 'reloaded'; readonly text: string | undefined; readonly needRestart: readonly string[] }
-  | { readonly kind: 'pressed'; readonly pressed: boolean };
+  | { readonly kind: 'pressed'; readonly pressed: boolean }
+  | LimitAsk;
 export type ToWorker =
   | { readonly kind: 'reload' }
   | ({ readonly kind: 'drain' } & DrainTerms)
-  | { readonly kind: 'settings'; readonly text: string | undefined };
+  | { readonly kind: 'settings'; readonly text: string | undefined }
+  | LimitAnswer;
 
 export interface CrewOptions {
   readonly fork: () => Worker;
@@ -62,6 +66,8 @@ export function manCrew({ fork, count, text, shutdown, log }: CrewOptions): Crew
   let ending = false;
   /** How many may end before all are ready: by accident, not by a configuration only the supervisor could read. */
   let early = count;
+  /** Counted here for all workers. */
+  const limits = memoryLimits({ now: () => Date.now() / 1_000, sharers: () => count });
 
   const tell = (worker: Worker, message: ToWorker): void => {
     if (worker.isConnected()) worker.send(message);
@@ -87,6 +93,9 @@ export function manCrew({ fork, count, text, shutdown, log }: CrewOptions): Crew
       case 'pressed':
         if (message.pressed) pressed.add(worker);
         else pressed.delete(worker);
+        return;
+      case 'limit':
+        void answerLimit(limits, message).then((answer) => tell(worker, answer));
     }
   };
 

@@ -71,7 +71,7 @@ export async function askForDevice(desk: GrantDesk, ask: DeviceAsk): Promise<Out
   const { codeLifetime, interval } = deviceTimes(desk, integration);
   const now = desk.now();
   const expires = Math.floor(now) + codeLifetime;
-  if (!desk.waiting.enter(ask.clientId, limitName(ask.from), expires, now))
+  if (!(await desk.waiting.enter(ask.clientId, limitName(ask.from), expires, now)))
     return refused({ reason: 'device_requests_full' });
 
   const deviceCode = `ghd_${randomBytes(32).toString('base64url')}`;

@@ -5,48 +5,84 @@ export interface Rate {
   readonly perSecond: number;
 }
 
+/** At once from memory, or a moment later from what is shared with others. */
+export type Soon<T> = T | Promise<T>;
+
 /** How often somebody may do something. Off is a limiter that always says yes. */
 export interface RateLimit {
   /** 0 when allowed; otherwise after how many seconds to try again. */
-  take(who: string): number;
-  /** As `take`, but only looks. */
-  peek(who: string): number;
+  take(who: string): Soon<number>;
+  /** What was taken did not count after all. */
+  giveBack(who: string): Soon<void>;
   /** Nothing has been taken of late: the whole allowance is there. */
+  isFresh(who: string): Soon<boolean>;
+}
+
+export interface LocalRateLimit extends RateLimit {
+  take(who: string): number;
+  giveBack(who: string): void;
   isFresh(who: string): boolean;
 }
+
+const NO_LIMIT: LocalRateLimit = { take: () => 0, giveBack: () => {}, isFresh: () => true };
+
+/** A token bucket for each name, with a bound on the names: strangers cannot make it grow. */
+export function rateLimit(rate: Rate | undefined, now: () => number, names = 10_000): LocalRateLimit {
+  if (rate === undefined) return NO_LIMIT;
+  const buckets = localBuckets(now, names);
+  return {
+    take: (who) => waitFor(buckets.draw(who, rate, 1), rate),
+    giveBack: (who) => void buckets.draw(who, rate, -1),
+    isFresh: (who) => buckets.draw(who, rate, 0) >= rate.burst,
+  };
+}
+
+/** After how many whole seconds a bucket with this level gives something. */
+export const waitFor = (level: number, { perSecond }: Rate): number =>
+  level >= 1 ? 0 : Math.max(1, Math.ceil((1 - level) / perSecond));
 
 interface Bucket {
   level: number;
   at: number;
 }
 
-const NO_LIMIT: RateLimit = { take: () => 0, peek: () => 0, isFresh: () => true };
+export interface LocalBuckets {
+  /** What was in the bucket before; taken only if there was enough, unless it is owed. */
+  draw(who: string, rate: Rate, amount: number, owed?: boolean): number;
+  /** The level, when the bucket is known. */
+  level(who: string, rate: Rate): number | undefined;
+  set(who: string, level: number): void;
+}
 
-/** A token bucket for each name, with a bound on the names: strangers cannot make it grow. */
-export function rateLimit(rate: Rate | undefined, now: () => number, names = 10_000): RateLimit {
-  if (rate === undefined) return NO_LIMIT;
-  const { burst, perSecond } = rate;
+export function localBuckets(now: () => number, names: number): LocalBuckets {
   const buckets = new LRUCache<string, Bucket>({ max: names });
-  const filled = (who: string): Bucket => {
+  const filled = (bucket: Bucket, { burst, perSecond }: Rate): Bucket => {
     const time = now();
-    const bucket = buckets.get(who) ?? { level: burst, at: time };
     bucket.level = Math.min(burst, bucket.level + Math.max(0, time - bucket.at) * perSecond);
     bucket.at = time;
     return bucket;
   };
-  const wait = (bucket: Bucket): number =>
-    bucket.level >= 1 ? 0 : Math.max(1, Math.ceil((1 - bucket.level) / perSecond));
   return {
-    peek: (who) => wait(filled(who)),
-    isFresh: (who) => filled(who).level >= burst,
-    take(who) {
-      const bucket = filled(who);
-      const seconds = wait(bucket);
-      if (seconds === 0) bucket.level -= 1;
+    draw(who, rate, amount, owed = false) {
+      const bucket = filled(buckets.get(who) ?? { level: rate.burst, at: now() }, rate);
+      const { level } = bucket;
+      if (amount === 0) return level;
+      bucket.level = levelAfter(level, rate, amount, owed);
       buckets.set(who, bucket);
-      return seconds;
+      return level;
     },
+    level(who, rate) {
+      const bucket = buckets.get(who);
+      return bucket && filled(bucket, rate).level;
+    },
+    set: (who, level) => void buckets.set(who, { level, at: now() }),
   };
+}
+
+/** Debts have an end, too: nobody is shut out for longer than it takes to fill a bucket twice. */
+export function levelAfter(level: number, { burst }: Rate, amount: number, owed: boolean): number {
+  if (amount > 0 && !owed && level < amount) return level;
+  return Math.max(-burst, Math.min(burst, level - amount));
 }
 
 /** An address as the limiter counts it: an IPv6 caller owns a whole /64, not one address. */

@@ -4,6 +4,7 @@ import type { Grant } from '../domain/grant.ts';
 import type { GrantIndex } from './grant-index.ts';
 import type { RecordStore } from './record-store.ts';
 import type { RevocationLog } from './revocation-log.ts';
+import type { SharedLimits } from './shared-limits.ts';
 
 /** Everything that outlives the process and is shared by workers and replicas. */
 export interface Store {
@@ -16,10 +17,14 @@ export interface Store {
   /** Facts about the store itself, such as the fingerprints of the keys it was written under. */
   readonly notes: RecordStore<Readonly<Record<string, string>>>;
   readonly revocations: RevocationLog;
+  /** Counts shared with whoever else uses this store, where it keeps any. */
+  readonly limits?: SharedLimits;
   /** No grant and no device request has ever been kept here. */
   isEmpty(): Promise<boolean>;
   /** When the store last came back after being away; 0 when it never was. */
   recoveredAt(): Epoch;
+  /** Resolves when all that was read before is kept as surely as what is written here. */
+  settled(): Promise<void>;
   /** Resolves when the store can be read and written; throws a `Fault` that says what is wrong. */
   probe(): Promise<void>;
   close(): Promise<void>;

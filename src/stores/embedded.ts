@@ -81,6 +81,8 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedSt
         return true;
       }),
     recoveredAt: () => env.writes.recoveredAt(),
+    // What can be read has been flushed.
+    settled: async () => {},
     probe: pulse(env),
     backup: (toFile) => backup(env, toFile),
     sweep: sweeping.now,

@@ -28,6 +28,7 @@ export function memoryStore({ now }: { readonly now: () => Epoch }): Store {
     revocations: memoryRevocations(now),
     isEmpty: async () => grants.size === 0 && devices.size === 0,
     recoveredAt: () => 0,
+    settled: async () => {},
     probe: async () => {},
     close: async () => {},
   };

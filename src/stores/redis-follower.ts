@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
-import type { Fault } from '../ports/fault.ts';
+import { Fault } from '../ports/fault.ts';
 import { type RedisClient, redisFault } from './redis-client.ts';
 import {
   compareIds,
@@ -27,8 +27,12 @@ export interface Follower {
   readonly floor: () => number;
   /** Milliseconds since the last moment at which all that had been announced was known here. */
   staleness(): number;
+  /** How many follow the log, this one included, as the last beat told. */
+  followers(): number;
   /** What an announcement of ours was answered with. */
   saw(head: Head): void;
+  /** Throws while the server is not the one whose history is known here; what it lacks then says nothing. */
+  requireSame(): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -67,6 +71,7 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
   /** What was known before the server was found changed, until all of it is published again. */
   let owed: { readonly epoch: string; readonly floor: number; readonly informed: boolean } | undefined;
   let syncing: Promise<void> | undefined;
+  let followers = 1;
   let stopped = false;
 
   const add = (entries: Iterable<KeyedEntry>): void => {
@@ -133,6 +138,7 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
     if (syncing !== undefined) return;
     if (!isSame(head, appliedThen)) return syncLater();
     floor = head.floor;
+    followers = head.followers;
     confirm(sentAt, head.last);
     if (waiting !== undefined && sentAt - waiting.sentAt > BEHIND_MS) syncLater();
   };
@@ -199,6 +205,7 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
     while ((await readOnce(undefined)) > 0);
     const sentAt = performance.now();
     const head = await server.beat(replica, applied, lease);
+    followers = head.followers;
     if (!isSame(head, applied)) await syncAgain();
     else if (compareIds(applied, head.last) === 0) {
       knownAt = sentAt;
@@ -212,6 +219,13 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
     epoch: () => epoch ?? '',
     floor: () => floor,
     staleness,
+    followers: () => followers,
+    async requireSame() {
+      const found = await server.epoch();
+      if (owed === undefined && syncing === undefined && found === epoch) return;
+      syncLater();
+      throw new Fault('store_unavailable', 'Redis: it is another one than before, or was emptied');
+    },
     saw: (head) => {
       if (head.epoch !== epoch && syncing === undefined) syncLater();
     },

@@ -112,7 +112,9 @@ return answer`);
 /** KEYS: head, replicas. ARGV: time, replica, applied id, lease. */
 const BEAT = redisScript(`${TIME}
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[3] .. ' ' .. string.format('%d', now) .. ' ' .. ARGV[4])
-return head()`);
+local answer = head()
+answer[5] = redis.call('HLEN', KEYS[2])
+return answer`);
 
 const PEERS = redisScript(`${TIME}
 local answer = head()
@@ -165,8 +167,11 @@ export function revocationServer(client: RedisClient, keys: RevocationKeys, writ
       const answer = await write(ANNOUNCE, [head, ended, limits, log, replicas], [epoch, floor, ...words]);
       return { ...headOf(answer), peers: peersOf(answer[4]) };
     },
-    beat: async (replica: string, applied: string, lease: number): Promise<Head> =>
-      headOf(await write(BEAT, [head, replicas], [replica, applied, lease])),
+    async beat(replica: string, applied: string, lease: number) {
+      const answer = await write(BEAT, [head, replicas], [replica, applied, lease]);
+      return { ...headOf(answer), followers: Number(answer[4]) };
+    },
+    epoch: async (): Promise<string | null> => client.ask((redis) => redis.hget(head, 'epoch')),
     async peers() {
       const answer = await call(PEERS, [head, replicas], []);
       return { ...headOf(answer), peers: peersOf(answer[4]) };

@@ -27,6 +27,10 @@ export interface RedisRevocations extends RevocationLog {
   readonly view: RevocationView;
   /** Seconds since all that had been announced was last known here. */
   staleness(): number;
+  /** How many processes share this store, as far as is known. */
+  followers(): number;
+  /** Throws while the server is not the one whose history is known here. */
+  requireSame(): Promise<void>;
   /** Removes what has ended, here and in Redis, piece by piece; returns how many here. */
   sweep(): Promise<number>;
   stop(): Promise<void>;
@@ -73,6 +77,8 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
       return bearer.issuedAt < follower.floor() || view.isRevoked(bearer, control.storeTime());
     },
     staleness: () => follower.staleness() / 1_000,
+    followers: () => follower.followers(),
+    requireSame: () => follower.requireSame(),
     sweep,
     async stop() {
       clearInterval(sweeping);

@@ -5,10 +5,12 @@ import type { Grant } from '../domain/grant.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 import { KEEP_FOREVER, type Store, type UserCodeEntry } from '../ports/store.ts';
-import { checkRedis, RedisUnfit, refuseToWait, SKEW_REFUSED } from './redis-checks.ts';
-import { COMMAND_TIMEOUT_MS, connectRedis, type RedisClient } from './redis-client.ts';
+import { checkRedis, RedisUnfit, refuseToWait } from './redis-checks.ts';
+import { COMMAND_TIMEOUT_MS, connectRedis, type RedisClient, redisScript } from './redis-client.ts';
+import { clockGuard } from './redis-clock.ts';
 import { confirmedClient } from './redis-confirmed.ts';
 import { redisGrantIndex } from './redis-grant-index.ts';
+import { redisLimits } from './redis-limits.ts';
 import { type RedisRecordKind, type RedisRecordsOptions, redisRecords } from './redis-records.ts';
 import { revocationKeys } from './redis-revocation-scripts.ts';
 import { type Ack, type RedisRevocations, redisRevocations } from './redis-revocations.ts';
@@ -31,6 +33,8 @@ export interface RedisOptions {
   readonly wallTime?: () => Epoch;
   /** What went wrong in the background, for the log. */
   readonly onFault?: (fault: Fault) => void;
+  /** What an operator should hear of at once: data that was lost, clocks that differ. */
+  readonly onAlarm?: (what: string) => void;
 }
 
 export interface RedisStore extends Store {
@@ -39,6 +43,8 @@ export interface RedisStore extends Store {
   sweep(): Promise<number>;
   readonly revocations: RedisRevocations;
 }
+
+const TOUCH = redisScript("return redis.call('HSET', KEYS[1], 'again', redis.call('TIME')[1])");
 
 const CONTROL_TIMEOUT_MS = 1_000;
 /** What replicas of the server are given to take a write. */
@@ -52,7 +58,7 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
   const {
     url,
     connection,
-    clock,
+    clock: givenClock,
     prefix = 'gh',
     replicas = 0,
     commandTimeout = COMMAND_TIMEOUT_MS,
@@ -70,7 +76,7 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       name: `gatehouse-${name}`,
       commandTimeout: timeout,
       connection: settings,
-      clock,
+      clock: givenClock,
     });
     clients.push(client);
     return client;
@@ -119,30 +125,59 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       ack: options.ack,
       onFault,
       async onDataLoss() {
+        options.onAlarm?.(
+          'Redis has lost its data, or is another one: what was revoked is put back, grants are gone',
+        );
         used.forget();
         await notes.putBack();
       },
     });
+    const clock = clockGuard({
+      ours: options.wallTime,
+      theirs: () => control.storeTime(),
+      tell: options.onAlarm,
+    });
     return {
       notices,
-      grants,
+      grants: {
+        async read(id) {
+          const found = await grants.read(id);
+          // An emptied server knows no grant: that is our loss, until it is sure to be the state of things.
+          if (found === undefined) await revocations.requireSame();
+          return found;
+        },
+        async create(id, grant, keepUntil) {
+          clock.require();
+          return grants.create(id, grant, keepUntil);
+        },
+        async replace(id, seen, grant, keepUntil) {
+          // An end needs no clock.
+          if (grant.revokedAt === undefined) clock.require();
+          return grants.replace(id, seen, grant, keepUntil);
+        },
+      },
       grantIndex,
-      devices: records<DeviceRequest>('d', () => used.mark()),
+      devices: records<DeviceRequest>('d', async () => {
+        clock.require();
+        await used.mark();
+      }),
       userCodes: records<UserCodeEntry>('u'),
       notes: notes.records,
       revocations,
+      limits: redisLimits({ client, prefix, sharers: () => revocations.followers() }),
       sweep: async () => revocations.sweep(),
       isEmpty: () => used.isUnset(),
       recoveredAt: () => Math.max(client.recoveredAt(), writer?.recoveredAt() ?? 0),
+      // A WAIT waits for what its own connection wrote: a write of ours comes after all that was read.
+      settled: async () => void (await writer?.run(TOUCH, [revocationKeys(prefix).head], [])),
       async probe() {
         await client.ask((redis) => redis.ping());
         if (revocations.staleness() > options.maxStaleness)
           throw new Fault('store_unavailable', 'what was revoked is not known for sure');
-        const skew = options.wallTime === undefined ? 0 : Math.abs(options.wallTime() - control.storeTime());
-        if (skew > SKEW_REFUSED)
-          throw new Fault('store_unavailable', `its clock and ours differ by ${Math.round(skew)} s`);
+        clock.require();
       },
       async close() {
+        clock.stop();
         await revocations.stop();
         for (const one of clients) one.close();
       },

@@ -195,7 +195,7 @@ export async function confirmHouse(options: HouseOptions = {}): Promise<ConfirmH
   };
   const plenty: Rate = { burst: 100_000, perSecond: 100_000 };
   const signIns = options.signInRate ?? plenty;
-  const memory = confirmMemory(now, { from: signIns, failuresAs: plenty });
+  const memory = confirmMemory({ now, rates: { from: signIns, failuresAs: plenty } });
   const rates = {
     page: rateLimit(options.rates?.page ?? plenty, now),
     codeGuesses: rateLimit(options.rates?.codeGuesses ?? plenty, now),

@@ -1,0 +1,111 @@
+import type { WaitingRoom, WaitingRoomLimits } from '../grants/waiting-room.ts';
+import { sharesOf } from '../grants/waiting-room.ts';
+import { levelAfter, localBuckets, type Rate, type RateLimit, waitFor } from '../http/rate-limit.ts';
+import type { SharedLimits } from '../ports/shared-limits.ts';
+
+export interface SharedLimitOptions {
+  readonly shared: SharedLimits;
+  /** What is limited: part of every name. */
+  readonly name: string;
+  readonly rate: Rate;
+  /**
+   * Every single one is asked for before it is allowed: for guesses, where one too many is one too many. Otherwise
+   * somebody who has plenty left is let through at once and counted behind: no round trip, and what several
+   * processes let through too much at the same moment is owed, and paid later.
+   */
+  readonly strict: boolean;
+  /** Makes a digest of whom it counts. */
+  readonly hide: (text: string) => string;
+  readonly now: () => number;
+}
+
+const NAMES = 10_000;
+
+/**
+ * One allowance for all processes. What is known of it here says no without asking; while it cannot be asked this
+ * process gives out its part: the allowance divided by those that share it.
+ */
+export function sharedRateLimit(options: SharedLimitOptions): RateLimit {
+  const { shared, name, rate, strict, now } = options;
+  const hide = (who: string): string => options.hide(`${name}\n${who}`);
+  /** The shared level when it was last heard, filled since: others can only have taken from it meanwhile. */
+  const heard = localBuckets(now, NAMES);
+  /** What this process may give out alone. Counted along, so that the store's going away opens no fresh budget. */
+  const part = localBuckets(now, NAMES);
+  const partRate = (): Rate => {
+    const sharers = Math.max(1, shared.sharers());
+    return { burst: Math.max(1, rate.burst / sharers), perSecond: rate.perSecond / sharers };
+  };
+  let away = false;
+
+  const draw = async (who: string, amount: number, owed = false): Promise<number> => {
+    try {
+      const before = await shared.draw(hide(who), rate, amount, owed);
+      away = false;
+      heard.set(who, levelAfter(before, rate, amount, owed));
+      return before;
+    } catch (error) {
+      away = true;
+      throw error;
+    }
+  };
+  return {
+    take(who) {
+      const level = heard.level(who, rate);
+      if (level !== undefined && level < 1 && !away) return waitFor(level, rate);
+      if (!strict && !away && level !== undefined && level >= rate.burst / 2) {
+        heard.draw(who, rate, 1);
+        part.draw(who, partRate(), 1, true);
+        draw(who, 1, true).catch(() => {});
+        return 0;
+      }
+      return draw(who, 1).then(
+        (before) => {
+          if (before >= 1) part.draw(who, partRate(), 1, true);
+          return waitFor(before, rate);
+        },
+        () => waitFor(part.draw(who, partRate(), 1), partRate()),
+      );
+    },
+    async giveBack(who) {
+      part.draw(who, partRate(), -1);
+      await draw(who, -1).catch(() => {});
+    },
+    // Who cannot be asked about is not taken for somebody new.
+    isFresh: (who) =>
+      draw(who, 0).then(
+        (level) => level >= rate.burst,
+        () => false,
+      ),
+  };
+}
+
+/** One room for all processes. Its own doorkeeper comes first; a store that is away could not keep the request either. */
+export function sharedWaitingRoom({
+  shared,
+  limits,
+  own,
+  hide,
+}: {
+  readonly shared: SharedLimits;
+  readonly limits: WaitingRoomLimits;
+  readonly own: WaitingRoom;
+  readonly hide: (text: string) => string;
+}): WaitingRoom {
+  return {
+    async enter(clientId, from, until, now) {
+      if (!(await own.enter(clientId, from, until, now))) return false;
+      const seconds = Math.max(1, until - now);
+      const asked = sharesOf(limits, clientId, from).map(([whose, most]) => ({
+        name: hide(`waiting\n${whose}`),
+        window: { most, seconds },
+      }));
+      const before = await Promise.all(asked.map(({ name, window }) => shared.count(name, window, 1)));
+      const isIn = asked.map(({ window }, index) => (before[index] ?? window.most) < window.most);
+      if (isIn.every(Boolean)) return true;
+      const entered = asked.filter((_, index) => isIn[index]);
+      await Promise.allSettled(entered.map(({ name, window }) => shared.count(name, window, -1)));
+      return false;
+    },
+  };
+}
