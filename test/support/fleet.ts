@@ -55,12 +55,17 @@ export interface FleetOptions {
   readonly change?: (settings: SettingsInput) => SettingsInput;
   /** Connections to each replica. */
   readonly connections?: number;
+  /** Milliseconds a caller waits for an answer. */
+  readonly patience?: number;
+  /** Settings of one replica, such as `store.ack=everywhere`. */
+  readonly set?: (replica: number) => readonly string[];
   readonly tap?: (replica: number) => (bytes: Buffer, connection: number) => void;
 }
 
 /** Several real gatehouses on one Redis, each a process of its own that can be cut off, stopped or killed. */
 export async function openFleet(options: FleetOptions): Promise<Fleet> {
-  const { redis, size = 3, store = {}, change = (settings) => settings, connections = 32 } = options;
+  const { redis, size = 3, store = {}, change = (settings) => settings } = options;
+  const { connections = 32, patience = ANSWER_MS } = options;
   const folder = await makeServeFolder((settings) =>
     change({
       ...settings,
@@ -74,7 +79,8 @@ export async function openFleet(options: FleetOptions): Promise<Fleet> {
   const replicas = await Promise.all(
     Array.from({ length: size }, async (_, name) => {
       const way = await faultyWay(redis, options.tap?.(name));
-      return oneOf({ folder, name, way, connections, ended });
+      const words = options.set?.(name) ?? [];
+      return oneOf({ folder, name, way, words, ended, call: { connections, patience } });
     }),
   );
   return {
@@ -103,15 +109,21 @@ interface Place {
   readonly folder: ServeFolder;
   readonly name: number;
   readonly way: FaultyWay;
-  readonly connections: number;
+  readonly words: readonly string[];
   readonly ended: ServeProcess[];
+  readonly call: Calling;
 }
 
-async function oneOf({ folder, name, way, connections, ended }: Place): Promise<Replica> {
+interface Calling {
+  readonly connections: number;
+  readonly patience: number;
+}
+
+async function oneOf({ folder, name, way, words, ended, call }: Place): Promise<Replica> {
   const launch = (): Promise<ServeProcess> =>
-    startServe(folder, { set: [`store.url=redis://127.0.0.1:${way.port}/0`] });
+    startServe(folder, { set: [`store.url=redis://127.0.0.1:${way.port}/0`, ...words] });
   let running = await launch();
-  let caller = callerOf(folder, running.port, connections);
+  let caller = callerOf(folder, running.port, call);
   let life = 1;
   let isUp = true;
   return {
@@ -138,7 +150,7 @@ async function oneOf({ folder, name, way, connections, ended }: Place): Promise<
     },
     async start() {
       running = await launch();
-      caller = callerOf(folder, running.port, connections);
+      caller = callerOf(folder, running.port, call);
       life += 1;
       isUp = true;
     },
@@ -155,12 +167,10 @@ async function oneOf({ folder, name, way, connections, ended }: Place): Promise<
 
 const ANSWER_MS = 15_000;
 
-export function callerOf(folder: ServeFolder, port: number, connections: number): Caller {
+function callerOf(folder: ServeFolder, port: number, { connections, patience }: Calling): Caller {
   const pool = new Pool(`https://127.0.0.1:${port}`, {
     connections,
     allowH2: false,
-    headersTimeout: ANSWER_MS,
-    bodyTimeout: ANSWER_MS,
     connect: {
       ca: folder.ca.pem,
       cert: folder.alice.pem,
@@ -175,7 +185,8 @@ export function callerOf(folder: ServeFolder, port: number, connections: number)
     headers: Record<string, string>,
     body: string | null = null,
   ): Promise<Answer> => {
-    const reply = await pool.request({ method, path, headers, body });
+    const signal = AbortSignal.timeout(patience);
+    const reply = await pool.request({ method, path, headers, body, signal });
     const text = await reply.body.text();
     const retryAfter = reply.headers['retry-after'];
     return {
