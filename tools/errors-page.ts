@@ -2,11 +2,11 @@ import {
   BEARER_ERRORS,
   CERTIFICATE_ERRORS,
   DEVICE_ERRORS,
-  describe,
-  type ErrorTable,
   TOKEN_ERRORS,
 } from '../src/authsvc/wire-errors.ts';
 import type { RefusalOf, RefusalReason } from '../src/domain/refusal.ts';
+import { describe, type ErrorTable } from '../src/http/wire-error.ts';
+import * as OAUTH from '../src/oauth/wire-errors.ts';
 import { type ProxyRefusal, wordingOf } from '../src/proxy/refuse.ts';
 
 /** Each reason with facts that stand for whatever a real refusal would carry. */
@@ -18,10 +18,13 @@ const EXAMPLES: { readonly [R in RefusalReason]: Omit<RefusalOf<R>, 'reason'> } 
   client_mismatch: { grantId: '' },
   device_flow_off: {},
   grant_type_off: { grantType: 'certificate' },
+  grant_type_unsupported: { grantType: 'password' },
+  client_authentication_unsupported: {},
   scope_missing: {},
   scope_malformed: { at: 6 },
   scope_exceeds_integration: { excess: 'files:write' },
   scope_exceeds_access: { excess: 'files:write' },
+  scope_exceeds_grant: { excess: 'files:write' },
   certificate_missing: {},
   certificate_issuer_not_approved: {},
   certificate_outside_validity: {},
@@ -44,67 +47,79 @@ const EXAMPLES: { readonly [R in RefusalReason]: Omit<RefusalOf<R>, 'reason'> } 
   device_code_expired: {},
   device_code_spent: {},
   device_pending: {},
+  device_polled_early: { retryAfter: 3 },
   device_denied: {},
   device_closed: {},
   device_requests_full: {},
   token_missing: {},
   token_invalid: { why: 'expired' },
+  token_scope_unmet: { scope: 'tokens:introspect' },
 };
 
 const WHO = ['identity_unknown', 'identity_disabled', 'identity_not_allowed'] as const;
 const SENT = ['request_malformed', 'client_id_missing', 'too_many_requests', 'client_unknown'] as const;
+const CERTIFICATE = [
+  'certificate_missing',
+  'certificate_issuer_not_approved',
+  'certificate_outside_validity',
+  'certificate_revoked',
+  'certificate_status_unknown',
+  'certificate_unusable',
+  'certificate_name_unclear',
+] as const;
+const REFRESH = [
+  'client_mismatch',
+  'refresh_token_forged',
+  'grant_unknown',
+  'grant_expired',
+  'grant_revoked',
+  'refresh_token_spent',
+  'refresh_token_reused',
+  'certificate_binding_unmet',
+  ...WHO,
+  'scope_exceeds_integration',
+  'scope_exceeds_access',
+] as const;
+const DEVICE_CODE = [
+  'client_mismatch',
+  'device_flow_off',
+  'device_pending',
+  'device_polled_early',
+  'device_code_unknown',
+  'device_code_expired',
+  'device_code_spent',
+  'device_denied',
+  'device_closed',
+  ...WHO,
+  'scope_exceeds_integration',
+  'scope_exceeds_access',
+] as const;
 const ASKED = ['scope_missing', 'scope_malformed', 'scope_exceeds_integration'] as const;
 
+interface ToldOperation {
+  readonly title: string;
+  readonly table: ErrorTable;
+  readonly reasons: readonly RefusalReason[];
+}
+
 /** Which reasons an operation can give. The tables have a row for all of them, so that none can be forgotten. */
-const OPERATIONS = [
+const SEED = [
   {
     title: 'POST Authorize/Token, with a refresh_token',
     table: TOKEN_ERRORS,
-    reasons: [
-      ...SENT,
-      'client_mismatch',
-      'refresh_token_forged',
-      'grant_unknown',
-      'grant_expired',
-      'grant_revoked',
-      'refresh_token_spent',
-      'refresh_token_reused',
-      'certificate_binding_unmet',
-      ...WHO,
-      'scope_exceeds_integration',
-      'scope_exceeds_access',
-    ],
+    reasons: [...SENT, ...REFRESH],
   },
   {
     title: 'POST Authorize/Token, with a device_code',
     table: TOKEN_ERRORS,
-    reasons: [
-      ...SENT,
-      'client_mismatch',
-      'device_flow_off',
-      'device_pending',
-      'device_code_unknown',
-      'device_code_expired',
-      'device_code_spent',
-      'device_denied',
-      'device_closed',
-      ...WHO,
-      'scope_exceeds_integration',
-      'scope_exceeds_access',
-    ],
+    reasons: [...SENT, ...DEVICE_CODE],
   },
   {
     title: 'POST Authorize/Certificate',
     table: CERTIFICATE_ERRORS,
     reasons: [
       ...SENT,
-      'certificate_missing',
-      'certificate_issuer_not_approved',
-      'certificate_outside_validity',
-      'certificate_revoked',
-      'certificate_status_unknown',
-      'certificate_unusable',
-      'certificate_name_unclear',
+      ...CERTIFICATE,
       ...WHO,
       'identity_without_access',
       'grant_type_off',
@@ -122,13 +137,72 @@ const OPERATIONS = [
     table: BEARER_ERRORS,
     reasons: ['token_missing', 'token_invalid', 'request_malformed', 'too_many_requests'],
   },
-] as const satisfies readonly {
-  readonly title: string;
-  readonly table: ErrorTable;
-  readonly reasons: readonly RefusalReason[];
-}[];
+] as const satisfies readonly ToldOperation[];
 
-type Told = (typeof OPERATIONS)[number]['reasons'][number];
+const SECRETLESS = [...SENT, 'client_authentication_unsupported'] as const;
+
+/** The same for the standard face. */
+const STANDARD = [
+  {
+    title: 'POST oauth2/token, refresh_token',
+    table: OAUTH.TOKEN_ERRORS,
+    reasons: [...SECRETLESS, 'grant_type_unsupported', ...REFRESH, 'scope_malformed', 'scope_exceeds_grant'],
+  },
+  {
+    title: 'POST oauth2/token, device_code',
+    table: OAUTH.TOKEN_ERRORS,
+    reasons: [...SECRETLESS, 'grant_type_unsupported', ...DEVICE_CODE],
+  },
+  {
+    title: 'POST oauth2/token, client_credentials',
+    table: OAUTH.CLIENT_CREDENTIALS_ERRORS,
+    reasons: [
+      ...SECRETLESS,
+      'grant_type_unsupported',
+      ...CERTIFICATE,
+      ...WHO,
+      'identity_without_access',
+      'grant_type_off',
+      'scope_malformed',
+      'scope_exceeds_integration',
+      'scope_exceeds_access',
+    ],
+  },
+  {
+    title: 'POST oauth2/device_authorization',
+    table: OAUTH.DEVICE_AUTHORIZATION_ERRORS,
+    reasons: [...SECRETLESS, 'device_flow_off', 'grant_type_off', ...ASKED, 'device_requests_full'],
+  },
+  {
+    title: 'POST oauth2/revoke',
+    table: OAUTH.REVOCATION_ERRORS,
+    reasons: [
+      'request_malformed',
+      'too_many_requests',
+      'client_authentication_unsupported',
+      'token_missing',
+      'client_mismatch',
+    ],
+  },
+  {
+    title: 'POST oauth2/introspect',
+    table: OAUTH.INTROSPECTION_ERRORS,
+    reasons: [
+      'request_malformed',
+      'too_many_requests',
+      'client_authentication_unsupported',
+      'token_missing',
+      'token_invalid',
+      'token_scope_unmet',
+      ...CERTIFICATE.slice(1),
+      'identity_unknown',
+      'identity_disabled',
+      'identity_not_allowed',
+    ],
+  },
+] as const satisfies readonly ToldOperation[];
+
+type Told = (typeof SEED | typeof STANDARD)[number]['reasons'][number];
 type Nothing<T extends never> = T;
 /** Does not compile when a reason stands under no operation: a new refusal must be told about. */
 export type Untold = Nothing<Exclude<RefusalReason, Told>>;
@@ -158,10 +232,22 @@ const PROXY: { readonly [R in ProxyReason]: Omit<Extract<ProxyRefusal, { reason:
   unavailable: { retryAfter: 1 },
 };
 
+const tableOf = ({ title, table, reasons }: ToldOperation, code: string, text: string): string[] => [
+  `### ${title}`,
+  '',
+  `| status | ${code} | ${text} | reason |`,
+  '|---|---|---|---|',
+  ...reasons.map((reason) => {
+    const told = describe(table, { reason, ...EXAMPLES[reason] } as RefusalOf<typeof reason>);
+    return `| ${told.status} | \`${told.code}\` | ${told.description} | \`${reason}\` |`;
+  }),
+  '',
+];
+
 /** docs/errors.md */
 export function renderErrors(): string {
   return [
-    '<!-- Generated by `npm run docs` from src/authsvc/wire-errors.ts and src/proxy/refuse.ts. Change those, not this file. -->',
+    '<!-- Generated by `npm run docs` from src/authsvc/wire-errors.ts, src/oauth/wire-errors.ts and src/proxy/refuse.ts. Change those, not this file. -->',
     '# Every error answer',
     '',
     '*Reason* is what the log line and the audit event of the same request say (`reason`). Texts in italics stand for',
@@ -171,23 +257,20 @@ export function renderErrors(): string {
     '',
     'The body is `{"Error": "…", "Error_description": "…"}`. It carries no `request_id`; find the log line by its time.',
     '',
-    ...OPERATIONS.flatMap(({ title, table, reasons }) => [
-      `### ${title}`,
-      '',
-      '| status | Error | Error_description | reason |',
-      '|---|---|---|---|',
-      ...reasons.map((reason) => {
-        const { status, code, description } = describe(table, { reason, ...EXAMPLES[reason] } as RefusalOf<
-          typeof reason
-        >);
-        return `| ${status} | \`${code}\` | ${description} | \`${reason}\` |`;
-      }),
-      '',
-    ]),
+    ...SEED.flatMap((operation) => tableOf(operation, 'Error', 'Error_description')),
     'On every operation: an unknown path is 404 `not_found`, another method is 405 `invalid_request` with `Allow`, a',
     'body over 16 KiB is 413 `invalid_request`. A failure of our own is 400 `invalid_request` with `Retry-After` on the',
     'POST operations and 503 `temporarily_unavailable` with `Retry-After` on the GET ones; it never says that something is',
     'wrong with a credential.',
+    '',
+    '## The standard face',
+    '',
+    'The body is `{"error": "…", "error_description": "…"}`; `X-Request-Id` is the `request_id` of the log lines.',
+    '',
+    ...STANDARD.flatMap((operation) => tableOf(operation, 'error', 'error_description')),
+    'On every operation: an unknown path is 404 `not_found`, another method is 405 `invalid_request` with `Allow`, a',
+    'body over 16 KiB is 413 `invalid_request`, one that does not arrive in time 408. A failure of our own is 503',
+    '`temporarily_unavailable` with `Retry-After`. 401 carries `WWW-Authenticate`.',
     '',
     '## Requests to the API behind',
     '',

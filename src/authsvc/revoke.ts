@@ -1,6 +1,6 @@
 import { granted, refused } from '../domain/outcome.ts';
-import { revokeByBearer } from '../grants/revoke.ts';
-import { bearerOf } from './bearer.ts';
+import { revokeByToken } from '../grants/revoke.ts';
+import { presentedToken } from '../http/bearer.ts';
 import type { Operation } from './service.ts';
 import { BEARER_ERRORS } from './wire-errors.ts';
 
@@ -19,9 +19,17 @@ export const revoke: Operation = {
     const { 'sec-purpose': secPurpose = '', purpose: oldPurpose = '' } = call.request.headers;
     if (/prefetch|prerender/i.test(String([secPurpose, oldPurpose])))
       return refused({ reason: 'request_malformed', detail: 'A prefetch revokes nothing.' });
-    const bearer = await bearerOf(service, call);
-    if (!bearer.ok) return bearer;
-    await revokeByBearer(service.desk, bearer.value);
+    const token = presentedToken(call.request);
+    if (!token.ok) return token;
+    const { desk } = service;
+    // What the token itself names is enough, so that it can be denied here even while the store is away.
+    const named = await desk.mint.openAccess(token.value, desk.now());
+    if (named === undefined) return refused({ reason: 'token_invalid', why: 'not_authentic' });
+    call.note({ grantId: named.grantId });
+    const ended = await revokeByToken(desk, named, { by: 'its access token' });
+    if (!ended.ok) return ended;
+    if (ended.value !== undefined)
+      call.note({ identity: ended.value.identity, clientId: ended.value.clientId });
     return granted({ status: 200, body: {} });
   },
 };

@@ -1,17 +1,17 @@
 import type { Refusal } from '../domain/refusal.ts';
 import { type Answer, sendJson } from '../http/answer.ts';
 import type { Call } from '../http/call.ts';
+import { type Parameters, readParameters } from '../http/parameters.ts';
 import { limitName } from '../http/rate-limit.ts';
+import { describe } from '../http/wire-error.ts';
 import { errorFields } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { certificate } from './certificate.ts';
 import { device } from './device.ts';
-import { type Parameters, readParameters } from './parameters.ts';
 import { revoke } from './revoke.ts';
 import type { Operation, Service } from './service.ts';
 import { token } from './token.ts';
 import { verify } from './verify.ts';
-import { describe } from './wire-errors.ts';
 
 export const OPERATIONS: readonly Operation[] = [token, certificate, device, revoke, verify];
 
@@ -64,7 +64,7 @@ function refusal(operation: Operation, service: Service, call: Call, why: Refusa
   const retryAfter =
     'retryAfter' in why ? why.retryAfter : why.reason === 'device_requests_full' ? 60 : undefined;
   call.note({ decision: 'refused', reason: why.reason });
-  if (why.reason !== 'device_pending')
+  if (why.reason !== 'device_pending' && why.reason !== 'device_polled_early')
     service.desk.log.audit('grant_denied', {
       request_id: call.id,
       operation: operation.name,

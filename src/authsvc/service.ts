@@ -2,9 +2,9 @@ import type { Outcome } from '../domain/outcome.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import type { Answer } from '../http/answer.ts';
 import type { Call } from '../http/call.ts';
+import type { Encoding, Parameters } from '../http/parameters.ts';
 import type { RateLimit } from '../http/rate-limit.ts';
-import type { Encoding, Parameters } from './parameters.ts';
-import type { ErrorTable } from './wire-errors.ts';
+import type { ErrorTable } from '../http/wire-error.ts';
 
 /** What the seed face works with: the grant core and a few facts of this configuration generation. */
 export interface Service {

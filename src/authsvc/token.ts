@@ -3,7 +3,7 @@ import { exchangeDeviceCode } from '../grants/device-grant.ts';
 import type { Issued } from '../grants/issue.ts';
 import { refresh } from '../grants/refresh.ts';
 import type { Call } from '../http/call.ts';
-import type { Parameters } from './parameters.ts';
+import type { Parameters } from '../http/parameters.ts';
 import type { Operation, Service } from './service.ts';
 import { tokenGrant } from './token-grant.ts';
 import { TOKEN_ERRORS } from './wire-errors.ts';

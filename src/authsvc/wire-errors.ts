@@ -1,15 +1,5 @@
-import type { Refusal, RefusalOf, RefusalReason } from '../domain/refusal.ts';
-
-/** What a stranger is told for one reason. */
-export interface WireError<R extends RefusalReason = RefusalReason> {
-  readonly status: 400 | 401 | 429 | 503;
-  readonly code: string;
-  /** Names the rule that failed, and what to do next; never another person's data, never a secret. */
-  readonly description: string | ((refusal: RefusalOf<R>) => string);
-}
-
-/** Adding a reason without deciding its answer does not compile. */
-export type ErrorTable = { readonly [R in RefusalReason]: WireError<R> };
+import type { RefusalOf } from '../domain/refusal.ts';
+import { as, type ErrorTable } from '../http/wire-error.ts';
 
 const ANEW = 'Obtain a new grant through an Authorize call.';
 const CLIENT = 'client_id does not match an API integration, or not the one of this credential.';
@@ -36,6 +26,16 @@ export const TOKEN_ERRORS: ErrorTable = {
     code: 'unauthorized_client',
     description: ({ grantType }) => `The integration does not allow the ${grantType} grant.`,
   },
+  grant_type_unsupported: {
+    status: 400,
+    code: 'invalid_request',
+    description: 'grant_type is not one that is served here.',
+  },
+  client_authentication_unsupported: {
+    status: 400,
+    code: 'invalid_request',
+    description: 'Clients have no secret here: send client_id alone.',
+  },
   scope_missing: { status: 400, code: 'invalid_scope', description: 'scope is required.' },
   scope_malformed: {
     status: 400,
@@ -52,6 +52,11 @@ export const TOKEN_ERRORS: ErrorTable = {
     status: 400,
     code: 'invalid_grant',
     description: ({ excess }) => `The identity is not allowed this scope for the API integration: ${excess}.`,
+  },
+  scope_exceeds_grant: {
+    status: 400,
+    code: 'invalid_scope',
+    description: ({ excess }) => `scope exceeds the scope of the grant by ${excess}.`,
   },
   certificate_missing: { status: 400, code: 'invalid_grant', description: `${CERTIFICATE} is missing.` },
   certificate_issuer_not_approved: {
@@ -156,6 +161,11 @@ export const TOKEN_ERRORS: ErrorTable = {
     code: 'authorization_pending',
     description: 'The browser confirmation is missing. Retry after the interval.',
   },
+  device_polled_early: {
+    status: 400,
+    code: 'authorization_pending',
+    description: 'The browser confirmation is missing. Retry after the interval.',
+  },
   device_denied: {
     status: 400,
     code: 'invalid_grant',
@@ -174,12 +184,13 @@ export const TOKEN_ERRORS: ErrorTable = {
   },
   token_missing: { status: 400, code: 'invalid_request', description: 'A bearer token is required.' },
   token_invalid: { status: 400, code: 'invalid_request', description: 'The bearer token is not valid.' },
+  token_scope_unmet: {
+    status: 400,
+    code: 'invalid_request',
+    description: ({ scope }) => `The bearer token does not carry the scope ${scope}.`,
+  },
 };
 
-const as = <R extends RefusalReason>(row: WireError<R>, changed: Partial<WireError<R>>): WireError<R> => ({
-  ...row,
-  ...changed,
-});
 const UNAUTHENTICATED = { status: 401, code: 'invalid_client' } as const;
 const DENIED = { status: 401, code: 'access_denied' } as const;
 const BUSY = { status: 429, code: 'invalid_request' } as const;
@@ -251,18 +262,3 @@ const TOKEN_FAULTS = {
   certificate_not_presented:
     'The access token is bound to a client certificate that was not presented on this connection.',
 } as const satisfies Record<RefusalOf<'token_invalid'>['why'], string>;
-
-export interface Told {
-  readonly status: number;
-  readonly code: string;
-  readonly description: string;
-}
-
-export function describe(table: ErrorTable, refusal: Refusal): Told {
-  // The table is keyed by reason, so a row's function takes exactly the refusal it is looked up by.
-  const row = table[refusal.reason] as WireError<never> & {
-    readonly description: string | ((refusal: Refusal) => string);
-  };
-  const { status, code, description } = row;
-  return { status, code, description: typeof description === 'string' ? description : description(refusal) };
-}

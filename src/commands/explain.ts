@@ -32,7 +32,7 @@ export const command: Command = {
     const { settings } = loaded;
     const { compileRules } = await import('../domain/rule-matcher.ts');
     const { integrationsOf, rulesOf } = await import('../gateway/registry.ts');
-    const { checkMatcher, servicePaths } = await import('../gateway/service-paths.ts');
+    const { checkMatcher, ownPaths } = await import('../gateway/service-paths.ts');
     const { explain } = await import('../proxy/explain.ts');
     const { ownAuthorities } = await import('../proxy/own-authority.ts');
 
@@ -43,12 +43,11 @@ export const command: Command = {
       throw new UsageError(`gatehouse explain: there is no integration "${client}"`);
     const host = context.option('host') ?? new URL(settings.publicUrl).host;
     const rules = compileRules(rulesOf(settings));
-    const below = servicePaths(settings);
     const afterCheck = checkMatcher(settings);
     const desk: ExplainDesk = {
       rules,
       isOwnAuthority: ownAuthorities(settings.publicUrl, rules),
-      isServicePath: (one) => below(one) !== undefined,
+      isServicePath: ownPaths(settings),
       isCheck: (url) => afterCheck(url) !== undefined,
     };
     const answer = explain(desk, {

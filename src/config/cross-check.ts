@@ -34,6 +34,10 @@ export interface SoundSettings extends ObservabilitySections {
       | undefined
     >
   >;
+  readonly signIn?: {
+    readonly openid: Readonly<Record<string, { readonly directory: string; readonly means: string }>>;
+  };
+  readonly introspection?: { readonly access: readonly AccessEntry[] };
   readonly integrations?: readonly (Integration | undefined)[];
   readonly upstreams?: Readonly<Record<string, { readonly assertion?: Assertion } | undefined>>;
   readonly routes?: readonly (Route | undefined)[];
@@ -46,16 +50,18 @@ interface Assertion {
   readonly audience?: string;
 }
 
+interface AccessEntry {
+  readonly directory?: string;
+  readonly identities: readonly string[];
+  readonly groups: readonly string[];
+  readonly scope?: Scope;
+}
+
 interface Integration {
   readonly clientId: string;
   readonly scope: Scope;
   readonly issuers?: readonly string[];
-  readonly access: readonly {
-    readonly directory?: string;
-    readonly identities: readonly string[];
-    readonly groups: readonly string[];
-    readonly scope?: Scope;
-  }[];
+  readonly access: readonly AccessEntry[];
 }
 
 interface Route {
@@ -173,12 +179,44 @@ function checkIssuers(settings: SoundSettings, tell: Tell): void {
   });
 }
 
-function checkIntegrations(settings: SoundSettings, tell: Tell): void {
+function checkProviders(settings: SoundSettings, tell: Tell): void {
+  const knownDirectory = directoryCheck(settings, tell);
+  for (const [name, provider] of Object.entries(settings.signIn?.openid ?? {})) {
+    const path = ['signIn', 'openid', name];
+    knownDirectory(provider.directory, [...path, 'directory']);
+    const directory = settings.directories?.[provider.directory];
+    if (directory === undefined) continue;
+    if (directory.derive && provider.means !== 'subject')
+      tell([...path, 'means'], `must be subject: "${provider.directory}" has no list to look in`);
+    if (!directory.derive && provider.means === 'subject')
+      tell(
+        [...path, 'means'],
+        `cannot be subject: people of "${provider.directory}" are listed under other names`,
+      );
+  }
+}
+
+/** Does an access entry name anybody, and only whom a directory may know? */
+function accessCheck(settings: SoundSettings, tell: Tell) {
   const knownDirectory = directoryCheck(settings, tell);
   const directories = settings.directories && Object.values(settings.directories);
   const labels = directories?.every((directory) => directory !== undefined)
     ? new Set(directories.map(({ label }) => label))
     : undefined;
+  return (entry: AccessEntry, path: SettingPath): void => {
+    knownDirectory(entry.directory, [...path, 'directory']);
+    if (entry.directory === undefined && entry.identities.length === 0 && entry.groups.length === 0)
+      tell(path, 'names nobody; give groups, identities or directory');
+    entry.identities.forEach((identity, which) => {
+      if (labels && !labels.has(identity.slice(0, identity.indexOf(':'))))
+        tell([...path, 'identities', which], `no directory has the label of "${identity}"`);
+    });
+  };
+}
+
+function checkIntegrations(settings: SoundSettings, tell: Tell): void {
+  const checkEntry = accessCheck(settings, tell);
+  settings.introspection?.access.forEach((entry, at) => checkEntry(entry, ['introspection', 'access', at]));
   const issuers = settings.certificates && new Set(settings.certificates.issuers.map(issuerName));
   const clients = new Set<string>();
   settings.integrations?.forEach((integration, index) => {
@@ -193,13 +231,7 @@ function checkIntegrations(settings: SoundSettings, tell: Tell): void {
     });
     integration.access.forEach((entry, at) => {
       const entryPath = [...path, 'access', at];
-      knownDirectory(entry.directory, [...entryPath, 'directory']);
-      if (entry.directory === undefined && entry.identities.length === 0 && entry.groups.length === 0)
-        tell(entryPath, 'names nobody; give groups, identities or directory');
-      entry.identities.forEach((identity, which) => {
-        if (labels && !labels.has(identity.slice(0, identity.indexOf(':'))))
-          tell([...entryPath, 'identities', which], `no directory has the label of "${identity}"`);
-      });
+      checkEntry(entry, entryPath);
       const excess = entry.scope && excessOf(entry.scope, integration.scope);
       if (excess)
         tell([...entryPath, 'scope'], `goes beyond the integration's scope by ${writeScope(excess)}`);

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { parsePattern } from '../domain/access-rule.ts';
-import { GRANT_TYPES } from '../domain/integration.ts';
+import { GRANT_TYPES, TOKEN_FORMATS } from '../domain/integration.ts';
 import { isIdentityId, isIdentityLabel } from '../domain/person.ts';
 import { NAME_SOURCES } from '../ports/directory.ts';
 import { cors } from './cors.ts';
@@ -113,7 +113,10 @@ export function settingsSections(folder: string) {
   });
 
   const tokens = z.strictObject({
-    format: z.enum(['jwt']).default('jwt').meta({ description: 'Form of access tokens.' }),
+    format: z.enum(TOKEN_FORMATS).default('jwt').meta({
+      description:
+        'Form of access tokens made from now on: `jwt` is signed and says what it is worth, `opaque` is short, says nothing, and is looked up in the store when a process first sees it. Tokens of the other form go on working.',
+    }),
     accessLifetime: lifetime.prefault('1h').meta({ description: 'How long an access token works.' }),
     grantLifetime: lifetime.prefault('90d').meta({ description: 'How long a grant can be refreshed.' }),
     refresh: z
@@ -349,10 +352,24 @@ export function settingsSections(folder: string) {
       .min(1)
       .exactOptional()
       .meta({ description: 'Only certificates of these issuers, by name.' }),
+    tokenFormat: z
+      .enum(TOKEN_FORMATS)
+      .exactOptional()
+      .meta({ description: 'Form of its access tokens. Default: `tokens.format`.' }),
     bindToCertificate: z
       .boolean()
       .default(false)
       .meta({ description: 'Tokens work only with the certificate they were issued for (RFC 8705).' }),
+  });
+
+  const introspection = z.strictObject({
+    requires: scope
+      .exactOptional()
+      .meta({ description: 'Whoever shows an access token with this scope may ask.' }),
+    access: z
+      .array(accessEntry.pick({ groups: true, identities: true, directory: true }))
+      .default([])
+      .meta({ description: 'Whoever shows a client certificate of one of these may ask.' }),
   });
 
   const headerName = z
@@ -579,6 +596,9 @@ export function settingsSections(folder: string) {
         device: rate.prefault('10/s').meta({ description: 'Authorize/Device, per client address.' }),
         revoke: rate.prefault('50/s').meta({ description: 'Revoke/Token, per client address.' }),
         verify: rate.prefault('100/s').meta({ description: 'Authorize/Verify, per client address.' }),
+        introspect: rate
+          .prefault('1000/s')
+          .meta({ description: 'Introspection (oauth2/introspect), per client address.' }),
         page: rate.prefault('10/s').meta({ description: 'The confirmation page, per client address.' }),
         codeGuesses: rate.prefault('5/m').meta({ description: 'Wrong user codes, per client address.' }),
         allCodeGuesses: rate.prefault('60/m').meta({ description: 'Wrong user codes, in all.' }),
@@ -621,6 +641,16 @@ export function settingsSections(folder: string) {
       .record(ownName, directory)
       .prefault({})
       .meta({ description: 'Where people and workloads are known, by a name of your choice.' }),
+    introspection: introspection.prefault({}).meta({
+      description:
+        'Who may ask what an access token is worth (oauth2/introspect, RFC 7662). Nobody when both are left out.',
+    }),
+    signIn: signInSection(path, ownName)
+      .prefault({})
+      .meta({
+        description: 'How people sign in on the pages, beside passwords of directories and certificates.',
+      }),
+    pages: pagesSection(path).prefault({}).meta({ description: 'The pages people meet.' }),
     integrations: z.array(integration).prefault([]).meta({ description: 'The registered API integrations.' }),
     upstreams: z
       .record(ownName, upstream)

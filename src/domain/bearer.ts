@@ -15,6 +15,8 @@ export interface Bearer {
   readonly boundTo?: string;
   /** The key it was made with, which may be retired while the token is remembered. */
   readonly keyId: string;
+  /** Its grant was already ended when the token was first looked up. */
+  readonly grantEnded?: true;
 }
 
 export interface BearerFacts {
@@ -29,7 +31,7 @@ export interface BearerFacts {
 export function bearerFault(bearer: Bearer, facts: BearerFacts): TokenFault | undefined {
   if (facts.now >= bearer.expires) return 'expired';
   if (bearer.issuedAt > facts.now + CLOCK_TOLERANCE) return 'not_yet_valid';
-  if (facts.revoked) return 'revoked';
+  if (facts.revoked || bearer.grantEnded === true) return 'revoked';
   if (!facts.clientKnown) return 'client_removed';
   if (bearer.boundTo !== undefined && bearer.boundTo !== facts.certificate())
     return 'certificate_not_presented';

@@ -1,5 +1,5 @@
 import { type Epoch, wholeSeconds } from './epoch.ts';
-import type { GrantType } from './integration.ts';
+import type { GrantType, TokenFormat } from './integration.ts';
 import type { Refusal } from './refusal.ts';
 
 /**
@@ -26,6 +26,8 @@ export interface Grant {
   readonly accessExpires: Epoch;
   /** The keys this generation's tokens were made with, so that they can be made again. */
   readonly keys: KeyIds;
+  /** The form of this generation's access token, so that it can be made again. Left out: `jwt`. */
+  readonly format?: TokenFormat;
   /** SHA-256 of the certificate the grant is bound to (RFC 8705), when it is. */
   readonly boundTo?: string;
   readonly revokedAt?: Epoch;
@@ -62,6 +64,7 @@ export interface RefreshAttempt {
   readonly servingSince: Epoch;
   readonly accessLifetime: number;
   readonly keys: KeyIds;
+  readonly format?: TokenFormat;
 }
 
 export type RefreshVerdict =
@@ -108,6 +111,7 @@ export function judgeRefresh(grant: Grant, attempt: RefreshAttempt): RefreshVerd
         rotatedAt: now,
         accessExpires: accessExpiry(now, attempt.accessLifetime, grant.refreshUntil),
         keys: attempt.keys,
+        format: attempt.format ?? 'jwt',
       },
     };
 

@@ -5,6 +5,10 @@ import { excessOf, type Scope, union, writeScope } from './scope.ts';
 export const GRANT_TYPES = ['certificate', 'device'] as const;
 export type GrantType = (typeof GRANT_TYPES)[number];
 
+/** Access tokens are signed texts that say everything, or short handles that say nothing and are looked up. */
+export const TOKEN_FORMATS = ['jwt', 'opaque'] as const;
+export type TokenFormat = (typeof TOKEN_FORMATS)[number];
+
 /** A registered API integration: what it may ask for, by which flows, for whom. */
 export interface Integration {
   /** Compared exactly, case included. */
@@ -20,6 +24,8 @@ export interface Integration {
   /** Only these of the approved issuers (by their key's fingerprint); undefined: all of them. */
   readonly issuers?: ReadonlySet<string>;
   readonly bindToCertificate: boolean;
+  /** Of its access tokens made from now on; those of the other form go on working. Left out: `jwt`. */
+  readonly tokenFormat?: TokenFormat;
 }
 
 /** One line of an access list. Entries add up; whoever no entry names has no access. */

@@ -15,11 +15,15 @@ export type Refusal =
   | { readonly reason: 'client_mismatch'; readonly grantId: string }
   | { readonly reason: 'device_flow_off' }
   | { readonly reason: 'grant_type_off'; readonly grantType: string }
+  | { readonly reason: 'grant_type_unsupported'; readonly grantType: string }
+  /** A secret or an assertion was sent, and clients have none here. */
+  | { readonly reason: 'client_authentication_unsupported' }
   // what is asked for
   | { readonly reason: 'scope_missing' }
   | { readonly reason: 'scope_malformed'; readonly at: number }
   | { readonly reason: 'scope_exceeds_integration'; readonly excess: string }
   | { readonly reason: 'scope_exceeds_access'; readonly excess: string }
+  | { readonly reason: 'scope_exceeds_grant'; readonly excess: string }
   // who is asking, by certificate
   | { readonly reason: 'certificate_missing' }
   | { readonly reason: 'certificate_issuer_not_approved' }
@@ -46,13 +50,15 @@ export type Refusal =
   | { readonly reason: 'device_code_unknown' }
   | { readonly reason: 'device_code_expired' }
   | { readonly reason: 'device_code_spent' }
-  | { readonly reason: 'device_pending'; readonly retryAfter?: number }
+  | { readonly reason: 'device_pending' }
+  | { readonly reason: 'device_polled_early'; readonly retryAfter: number }
   | { readonly reason: 'device_denied' }
   | { readonly reason: 'device_closed' }
   | { readonly reason: 'device_requests_full' }
   // bearer tokens
   | { readonly reason: 'token_missing' }
-  | { readonly reason: 'token_invalid'; readonly why: TokenFault };
+  | { readonly reason: 'token_invalid'; readonly why: TokenFault }
+  | { readonly reason: 'token_scope_unmet'; readonly scope: string };
 
 export type TokenFault =
   | 'malformed'

@@ -9,6 +9,8 @@ import type { GrantDesk } from '../grants/desk.ts';
 import type { Call } from '../http/call.ts';
 import { createPeople } from '../identity/people.ts';
 import { answerJwks, JWKS_PATH } from '../oauth/jwks.ts';
+import { answerMetadata, answerOAuth, OAUTH_PATH } from '../oauth/router.ts';
+import type { OAuthService } from '../oauth/service.ts';
 import { createCheck } from '../proxy/check.ts';
 import { createProxy } from '../proxy/proxy.ts';
 import { readHead } from '../proxy/request-head.ts';
@@ -24,8 +26,8 @@ import { createMint } from '../tokens/mint.ts';
 import { createSealer } from '../tokens/sealer.ts';
 import { openKeys } from './keys.ts';
 import type { Permanent } from './permanent.ts';
-import { certificateFilesOf, integrationsOf, policyOf, rulesOf } from './registry.ts';
-import { checkMatcher, serviceLookalike, servicePaths } from './service-paths.ts';
+import { certificateFilesOf, integrationsOf, introspectionOf, policyOf, rulesOf } from './registry.ts';
+import { checkMatcher, metadataMatcher, ownPaths, serviceLookalike, servicePaths } from './service-paths.ts';
 import { StartError } from './start-error.ts';
 
 /** One configuration, built whole: a request sees exactly one of them from its beginning to its end. */
@@ -44,7 +46,12 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   const { store, log, now } = permanent;
   const files = loadFiles(settings, now());
   const keyring = await openKeys(settings, store, now());
-  const mint = createMint({ keyring, publicUrl: settings.publicUrl, remembered: settings.tokens.remembered });
+  const mint = createMint({
+    keyring,
+    publicUrl: settings.publicUrl,
+    remembered: settings.tokens.remembered,
+    grants: store.grants,
+  });
   const asserter = createAsserter(keyring, settings.publicUrl);
   const { issuers, crls } = files;
   const integrations = integrationsOf(settings, issuers);
@@ -83,6 +90,12 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     certificateOf: (call) => certificateOf(call, forwardedFrom.includes, forwardedHeader),
     isPressed: permanent.isPressed,
   };
+  const oauth: OAuthService = {
+    ...service,
+    rates: { ...service.rates, introspect: permanent.limiter('introspect', rates.introspect) },
+    introspection: introspectionOf(settings),
+    certificates: issuers.length > 0,
+  };
   const pages = createConfirmPages({
     desk,
     basePath: `${servicePath}/device`,
@@ -120,7 +133,6 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     }),
   );
 
-  const below = servicePaths(settings);
   const check = createCheck({
     desk: proxy.desk,
     realm: 'gatehouse',
@@ -129,13 +141,15 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     // The connection is the gateway's, and so is its certificate: only a header it writes speaks of its client.
     certificateOf: (call) =>
       forwardedFrom.includes(call.peer) ? service.certificateOf(call)?.fingerprint : undefined,
-    isServicePath: (path) => below(path) !== undefined,
+    isServicePath: ownPaths(settings),
     now,
     log,
   });
   const looksOurs = serviceLookalike(settings);
   const afterCheck = checkMatcher(settings);
-  const isOurs = serviceMatcher(proxy.desk.isOwnAuthority, below);
+  const pathOf = canonicalPath(proxy.desk.isOwnAuthority);
+  const below = servicePaths(settings);
+  const metadataIssuer = metadataMatcher(settings);
   permanent.hideBy((text) => sealer.digest('limit', text));
   let running = 0;
   let retired = false;
@@ -154,11 +168,17 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       if (!looksOurs(url)) return proxy.handle(call);
       const asked = afterCheck(url);
       if (asked !== undefined) return check.handle(call, asked);
-      const rest = isOurs(call);
-      if (rest === undefined) return proxy.handle(call);
+      const path = pathOf(call);
+      if (path === undefined) return proxy.handle(call);
+      const rest = below(path);
+      if (rest === undefined) {
+        const issuer = metadataIssuer(path);
+        return issuer === undefined ? proxy.handle(call) : answerMetadata(oauth, call, issuer);
+      }
       if (rest === '/device' || rest.startsWith('/device/'))
         return pages.handle(call, rest.slice('/device'.length));
       if (rest === JWKS_PATH) return answerJwks(keyring, call, now());
+      if (rest === OAUTH_PATH || rest.startsWith(`${OAUTH_PATH}/`)) return answerOAuth(oauth, call, rest);
       return answerAuthsvc(service, call, rest);
     },
     retire() {
@@ -187,22 +207,15 @@ function loadFiles(settings: Settings, now: number): CertificateFiles {
   }
 }
 
-/**
- * The path below the service path, in lower case, when the request is the token service's own. A head or a
- * target that could be read in two ways goes to the proxy, which refuses it.
- */
-function serviceMatcher(
-  isOwn: (authority: string) => boolean,
-  below: (path: string) => string | undefined,
-): (call: Call) => string | undefined {
+/** The path of a request. A head or a target that could be read in two ways has none: the proxy refuses it. */
+function canonicalPath(isOwn: (authority: string) => boolean): (call: Call) => string | undefined {
   return ({ request }) => {
     const target = readTarget(request.url ?? '', {
       method: request.method ?? '',
       isOwn,
       encodedSlash: true,
     });
-    if (target.kind !== 'target' || !readHead(request).ok) return undefined;
-    return below(target.target.path);
+    return target.kind === 'target' && readHead(request).ok ? target.target.path : undefined;
   };
 }
 

@@ -30,6 +30,7 @@ export function integrationsOf(
         accessLifetime: given.accessLifetime ?? settings.tokens.accessLifetime,
         grantLifetime: given.grantLifetime ?? settings.tokens.grantLifetime,
         bindToCertificate: given.bindToCertificate,
+        tokenFormat: given.tokenFormat ?? settings.tokens.format,
         device: given.device,
         ...(given.issuers !== undefined && {
           issuers: new Set(
@@ -42,6 +43,15 @@ export function integrationsOf(
     ]),
   );
 }
+
+export const introspectionOf = ({ introspection }: Settings) => ({
+  ...(introspection.requires !== undefined && { requires: introspection.requires }),
+  access: introspection.access.map(({ groups, identities, directory }) => ({
+    groups: new Set(groups),
+    identities: new Set(identities),
+    ...(directory !== undefined && { directory }),
+  })),
+});
 
 export function rulesOf(settings: Settings): AccessRule[] {
   return settings.routes.map((route, index) => {

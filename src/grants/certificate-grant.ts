@@ -1,8 +1,8 @@
 import { keepGrantUntil } from '../domain/grant.ts';
-import { mayHold, names } from '../domain/integration.ts';
+import { accessOf, type Integration, mayHold, names } from '../domain/integration.ts';
 import { granted, type Outcome, refused } from '../domain/outcome.ts';
 import type { Person } from '../domain/person.ts';
-import { parseScope, type ScopeDialect } from '../domain/scope.ts';
+import { meet, parseScope, type ScopeDialect, writeScope } from '../domain/scope.ts';
 import type { JudgedCertificate } from '../ports/certificate-judge.ts';
 import type { GrantDesk } from './desk.ts';
 import { firstGeneration, grantFields, type Issued, issue, randomGrantId } from './issue.ts';
@@ -13,6 +13,11 @@ export interface CertificateAsk {
   /** The certificate proven in the handshake of this connection, DER. */
   readonly certificate: Uint8Array | undefined;
   readonly dialect?: ScopeDialect;
+  /**
+   * RFC 6749 §4.4: no refresh token, because the certificate buys the next access token as well; and whoever names no
+   * scope gets all that both the access list and the integration allow.
+   */
+  readonly accessOnly?: true;
 }
 
 /** Who a certificate speaks for. Asked before anything is told about integrations. */
@@ -37,6 +42,12 @@ export async function identify(
   return granted({ person, certificate: judged.value });
 }
 
+/** Undefined for somebody who may hold nothing here: the access list then refuses them by name. */
+function allOf(integration: Integration, person: Person): string | undefined {
+  const access = accessOf(integration, person, 'certificate');
+  return writeScope(access === undefined ? integration.scope : meet(access, integration.scope)) || undefined;
+}
+
 /** A token for a caller known by its client certificate. One write. */
 export async function grantByCertificate(desk: GrantDesk, ask: CertificateAsk): Promise<Outcome<Issued>> {
   const known = await identify(desk, ask.certificate);
@@ -52,8 +63,9 @@ export async function grantByCertificate(desk: GrantDesk, ask: CertificateAsk): 
   if (integration.issuers !== undefined && !integration.issuers.has(certificate.issuerKey))
     return refused({ reason: 'certificate_issuer_not_approved' });
 
-  if (ask.scope === undefined) return refused({ reason: 'scope_missing' });
-  const scope = parseScope(ask.scope, ask.dialect);
+  const asked = ask.scope ?? (ask.accessOnly && allOf(integration, person));
+  if (asked === undefined) return refused({ reason: 'scope_missing' });
+  const scope = parseScope(asked, ask.dialect);
   if (!scope.ok) return scope;
   const allowed = mayHold(integration, person, 'certificate', scope.value);
   if (!allowed.ok) return allowed;
@@ -64,7 +76,8 @@ export async function grantByCertificate(desk: GrantDesk, ask: CertificateAsk): 
     integration,
     identity: person.identity,
     grantType: 'certificate',
-    scope: ask.scope,
+    scope: asked,
+    refreshable: ask.accessOnly !== true,
     now,
     ...(integration.bindToCertificate && { boundTo: certificate.fingerprint }),
   });

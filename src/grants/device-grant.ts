@@ -117,6 +117,8 @@ async function shownAs(desk: GrantDesk, request: DeviceRequest): Promise<string>
 export interface ExchangeAsk {
   readonly clientId: string;
   readonly deviceCode: string;
+  /** A device that asks too early is told to slow down (RFC 8628 §3.5), and has to. */
+  readonly slowDown?: boolean;
 }
 
 /**
@@ -129,7 +131,10 @@ export async function exchangeDeviceCode(desk: GrantDesk, ask: ExchangeAsk): Pro
   const id = requestIdOf(ask.deviceCode);
   const { interval } = deviceTimes(desk, integration.value);
   const early = desk.pace.early(id, interval, desk.now());
-  if (early > 0) return refused({ reason: 'device_pending', retryAfter: early });
+  if (early > 0) {
+    if (ask.slowDown === true) desk.pace.slowed(id);
+    return refused({ reason: 'device_polled_early', retryAfter: early });
+  }
 
   const found = await desk.store.devices.read(id);
   if (found === undefined) return refused({ reason: 'device_code_unknown' });

@@ -20,13 +20,21 @@ export interface NewGrant {
   readonly grantType: GrantType;
   readonly scope: string;
   readonly boundTo?: string;
+  /** False: nobody is given its refresh token, so the grant ends with its access token. */
+  readonly refreshable?: boolean;
   readonly now: Epoch;
 }
 
 export const randomGrantId = (): string => randomBytes(17).toString('base64url').slice(0, 22);
 
-export function firstGeneration(desk: GrantDesk, { integration, now, ...rest }: NewGrant): Grant {
-  const refreshUntil = Math.floor(now) + integration.grantLifetime;
+export function firstGeneration(
+  desk: GrantDesk,
+  { integration, now, refreshable = true, ...rest }: NewGrant,
+): Grant {
+  const lifetime = refreshable
+    ? integration.grantLifetime
+    : Math.min(integration.accessLifetime, integration.grantLifetime);
+  const refreshUntil = Math.floor(now) + lifetime;
   return {
     ...rest,
     clientId: integration.clientId,
@@ -36,6 +44,7 @@ export function firstGeneration(desk: GrantDesk, { integration, now, ...rest }: 
     rotatedAt: now,
     accessExpires: accessExpiry(now, integration.accessLifetime, refreshUntil),
     keys: desk.mint.keys(now),
+    format: integration.tokenFormat ?? 'jwt',
   };
 }
 

@@ -2,7 +2,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import { type Grant, judgeRefresh, keepGrantUntil, revoked } from '../domain/grant.ts';
 import { type Integration, mayHold } from '../domain/integration.ts';
 import { granted, type Outcome, refused } from '../domain/outcome.ts';
-import { parseScope } from '../domain/scope.ts';
+import { excessOf, parseScope, writeScope } from '../domain/scope.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDesk } from './desk.ts';
 import { grantFields, type Issued, issue } from './issue.ts';
@@ -14,6 +14,8 @@ export interface RefreshAsk {
   /** The certificate on this connection, where there is one: its SHA-256, and its DER. */
   readonly certificate?: { readonly fingerprint: string; readonly der: Uint8Array };
   readonly arrivedAt: Epoch;
+  /** RFC 6749 §6: no more than the grant has. The next token carries the grant's scope, whatever part of it is asked for. */
+  readonly scope?: string;
 }
 
 /** A race is lost to another refresh of the same grant, so it is soon over; this many losses mean something else is wrong. */
@@ -43,6 +45,7 @@ export async function refresh(desk: GrantDesk, ask: RefreshAsk): Promise<Outcome
       servingSince: Math.max(desk.startedAt, desk.store.recoveredAt()),
       accessLifetime: integration.accessLifetime,
       keys: desk.mint.keys(now),
+      format: integration.tokenFormat ?? 'jwt',
       ...(ask.certificate !== undefined && { certificate: ask.certificate.fingerprint }),
     });
 
@@ -57,6 +60,8 @@ export async function refresh(desk: GrantDesk, ask: RefreshAsk): Promise<Outcome
     }
     // A revocation is announced before the record is sealed; a crash in between must not let the grant go on.
     if (isEnded(desk, record)) return refused({ reason: 'grant_revoked' });
+    const within = withinGrant(record, ask.scope);
+    if (!within.ok) return within;
     const allowed = await stillAllowed(desk, integration, record);
     if (!allowed.ok) return allowed;
     // A grant bound to a certificate lasts as long as the certificate does: revoked or run out, it buys nothing.
@@ -67,6 +72,8 @@ export async function refresh(desk: GrantDesk, ask: RefreshAsk): Promise<Outcome
 
     const { grant } = verdict;
     if (verdict.kind === 'repeated') {
+      // The first answer may have been withheld because its write was not confirmed: this one must be.
+      await desk.store.settled();
       const issued = await issue(desk, grant, now);
       desk.log.audit('refresh_repeated', grantFields(grant));
       return granted(issued);
@@ -87,6 +94,16 @@ export async function refresh(desk: GrantDesk, ask: RefreshAsk): Promise<Outcome
     return granted(issued);
   }
   throw new Fault('overloaded', `grant ${token.grantId} is being refreshed too often at once`);
+}
+
+function withinGrant(grant: Grant, asked: string | undefined): Outcome<unknown> {
+  if (asked === undefined || asked === grant.scope) return granted(undefined);
+  const scope = parseScope(asked, { spaces: true });
+  if (!scope.ok) return scope;
+  const given = parseScope(grant.scope, { spaces: true });
+  if (!given.ok) return given;
+  const excess = excessOf(scope.value, given.value);
+  return excess ? refused({ reason: 'scope_exceeds_grant', excess: writeScope(excess) }) : given;
 }
 
 /** Asked at every refresh: the person, the integration and the access list may have changed since. */

@@ -1,7 +1,8 @@
-import type { Bearer } from '../domain/bearer.ts';
 import { type Grant, keepGrantUntil, revoked } from '../domain/grant.ts';
+import { granted, type Outcome, refused } from '../domain/outcome.ts';
 import { Fault } from '../ports/fault.ts';
 import type { Found } from '../ports/record-store.ts';
+import type { AccessHandle } from '../ports/token-mint.ts';
 import type { GrantDesk } from './desk.ts';
 
 type RevokeDesk = Pick<GrantDesk, 'store' | 'now' | 'log'>;
@@ -43,32 +44,52 @@ export async function endGrant(desk: RevokeDesk, grant: Grant): Promise<void> {
   throw new Fault('overloaded', `grant ${grant.id} is being changed too often at once`);
 }
 
-/** Ends the grant an authentic access token belongs to, whatever has become of the token itself. */
-export async function revokeByBearer(desk: RevokeDesk, bearer: Bearer): Promise<void> {
+export interface RevokeTerms {
+  /** For the audit line: what was shown. */
+  readonly by: 'its access token' | 'its refresh token';
+  /** Who says that it is theirs, where somebody says so: another client's grant is left alone. */
+  readonly clientId?: string;
+}
+
+/**
+ * Ends the grant that an authentic token belongs to, whatever has become of the token itself. `expires` is when the
+ * last of its access tokens may end, as far as the token tells.
+ */
+export async function revokeByToken(
+  desk: RevokeDesk,
+  { grantId, expires }: Pick<AccessHandle, 'grantId' | 'expires'>,
+  { by, clientId }: RevokeTerms,
+): Promise<Outcome<Grant | undefined>> {
   // What is known of the grant when its record is not there.
-  const endOfBearer = {
+  const endOfToken = {
     of: 'grant',
-    grantId: bearer.grantId,
+    grantId,
     belowGeneration: Number.POSITIVE_INFINITY,
-    keepUntil: bearer.expires + 86_400,
+    keepUntil: expires + 86_400,
   } as const;
   let found: Found<Grant> | undefined;
   try {
-    found = await desk.store.grants.read(bearer.grantId);
+    found = await desk.store.grants.read(grantId);
   } catch (error) {
     // The caller hears that we failed; the token stops working here all the same.
-    await desk.store.revocations.announce(endOfBearer);
+    await desk.store.revocations.announce(endOfToken);
     throw error;
   }
-  // The record is gone, so nothing can be refreshed; the access token must still stop working.
-  if (found === undefined) return desk.store.revocations.announce(endOfBearer);
-  const before = found.record.revokedAt !== undefined;
-  await endGrant(desk, found.record);
-  if (!before)
+  if (found === undefined) {
+    // The record is gone, so nothing can be refreshed; the access token must still stop working.
+    await desk.store.revocations.announce(endOfToken);
+    return granted(undefined);
+  }
+  const { record } = found;
+  if (clientId !== undefined && clientId !== record.clientId)
+    return refused({ reason: 'client_mismatch', grantId });
+  await endGrant(desk, record);
+  if (record.revokedAt === undefined)
     desk.log.audit('grant_revoked', {
-      grant: bearer.grantId,
-      client: bearer.clientId,
-      identity: bearer.identity,
-      by: 'its access token',
+      grant: grantId,
+      client: record.clientId,
+      identity: record.identity,
+      by,
     });
+  return granted(record);
 }

@@ -1,7 +1,7 @@
 import { granted, type Outcome, refused } from '../domain/outcome.ts';
-import { readBody } from '../http/body.ts';
-import type { Call } from '../http/call.ts';
-import { isJsonObject, type JsonObject, parseStrictJson } from '../http/strict-json.ts';
+import { readBody } from './body.ts';
+import type { Call } from './call.ts';
+import { isJsonObject, type JsonObject, parseStrictJson } from './strict-json.ts';
 
 export type Encoding = 'json' | 'form';
 

@@ -1,0 +1,161 @@
+import type { Refusal } from '../domain/refusal.ts';
+import { type Answer, sendJson } from '../http/answer.ts';
+import type { Call } from '../http/call.ts';
+import { type Parameters, readParameters } from '../http/parameters.ts';
+import { limitName } from '../http/rate-limit.ts';
+import { describe, type ErrorTable } from '../http/wire-error.ts';
+import { errorFields } from '../observability/logger.ts';
+import { Fault } from '../ports/fault.ts';
+import { deviceAuthorization } from './device-authorization.ts';
+import { introspect } from './introspect.ts';
+import { metadataOf } from './metadata.ts';
+import { revoke } from './revoke.ts';
+import type { OAuthService, Operation } from './service.ts';
+import { token } from './token.ts';
+
+export const OPERATIONS: readonly Operation[] = [token, deviceAuthorization, revoke, introspect];
+
+/** Everything of the standard face is below this, after the service path. */
+export const OAUTH_PATH = '/oauth2';
+
+/** Answers one call below `{service}/oauth2`. `rest` is the path after the service path, in lower case. */
+export async function answerOAuth(service: OAuthService, call: Call, rest: string): Promise<void> {
+  const operation = OPERATIONS.find(({ path }) => path === rest);
+  if (operation === undefined)
+    return send(call, problem(404, 'not_found', 'There is no such operation of the token service.'));
+  call.note({ rule: `oauth2:${operation.name}` });
+  if (call.request.method !== 'POST')
+    return send(call, problem(405, 'invalid_request', 'Use POST.', { allow: 'POST' }));
+  // What ends a grant is always worth its time.
+  if (operation.name !== 'revoke' && service.isPressed?.() === true) {
+    call.note({ decision: 'failed', reason: 'overloaded' });
+    return send(call, temporary(PRESSED_SECONDS));
+  }
+  try {
+    send(call, await perform(operation, service, call));
+  } catch (error) {
+    send(call, failed(operation, service, call, error));
+  }
+}
+
+/** GET /.well-known/oauth-authorization-server, and with the service path behind it. */
+export function answerMetadata(service: OAuthService, call: Call, below: string): void {
+  const { method = '' } = call.request;
+  call.note({ rule: 'oauth2:metadata' });
+  if (method !== 'GET' && method !== 'HEAD')
+    return send(call, problem(405, 'invalid_request', 'Use GET.', { allow: 'GET, HEAD' }));
+  call.note({ decision: 'allowed' });
+  send(call, { status: 200, body: metadataOf(service, below) });
+}
+
+const NOTHING: Parameters = { encoding: 'form', get: () => undefined };
+
+async function perform(operation: Operation, service: OAuthService, call: Call): Promise<Answer> {
+  const refuse = (why: Refusal, parameters = NOTHING): Answer =>
+    refusal(operation, operation.errors(parameters), service, call, why);
+
+  const wait = await service.rates[operation.name].take(limitName(call.clientAddress));
+  if (wait > 0) return refuse({ reason: 'too_many_requests', retryAfter: wait });
+
+  const read = await readParameters(call, operation.known, ['form'], service.bodyTimeout);
+  if ('status' in read) return problem(read.status, 'invalid_request', read.detail, { connection: 'close' });
+  if (!read.ok) return refuse(read.refusal);
+  const parameters = read.value;
+  if (triesSecret(call, parameters))
+    return refuse({ reason: 'client_authentication_unsupported' }, parameters);
+
+  const outcome = await operation.answer(service, call, parameters);
+  if (!outcome.ok) return refuse(outcome.refusal, parameters);
+  call.note({ decision: 'allowed' });
+  return outcome.value;
+}
+
+/** RFC 6749 §5.2: an authentication method that is not supported is told, and not taken for no authentication. */
+const triesSecret = (call: Call, parameters: Parameters): boolean =>
+  parameters.get('client_secret') !== undefined ||
+  parameters.get('client_assertion') !== undefined ||
+  triesBasic(call);
+
+const triesBasic = ({ request }: Call): boolean =>
+  (request.headersDistinct['authorization'] ?? []).some((credentials) => /^basic(?:\s|$)/i.test(credentials));
+
+function refusal(
+  operation: Operation,
+  table: ErrorTable,
+  service: OAuthService,
+  call: Call,
+  why: Refusal,
+): Answer {
+  const { status, code, description } = describe(table, why);
+  const retryAfter =
+    'retryAfter' in why ? why.retryAfter : why.reason === 'device_requests_full' ? 60 : undefined;
+  call.note({ decision: 'refused', reason: why.reason });
+  if (why.reason !== 'device_pending' && why.reason !== 'device_polled_early')
+    service.desk.log.audit('grant_denied', {
+      request_id: call.id,
+      operation: `oauth2:${operation.name}`,
+      from: call.clientAddress,
+      ...auditable(why),
+    });
+  return problem(status, code, description, {
+    ...(retryAfter !== undefined && { 'retry-after': String(retryAfter) }),
+    ...(status === 401 && { 'www-authenticate': challenge(operation, code, call) }),
+  });
+}
+
+/** A refusal's facts are fit for the log: none is a secret. Free text from strangers is kept short. */
+function auditable(why: Refusal): Readonly<Record<string, string | number>> {
+  const fields: Record<string, string | number> = {};
+  for (const [name, value] of Object.entries(why))
+    fields[name] = typeof value === 'string' ? value.slice(0, 256) : Number(value);
+  return fields;
+}
+
+/** RFC 6749 §5.2: in the scheme the client tried. A certificate has no scheme of its own; RFC 9110 asks for one all the same. */
+function challenge(operation: Operation, code: string, call: Call): string {
+  const realm = 'realm="gatehouse"';
+  if (triesBasic(call)) return `Basic ${realm}`;
+  if (operation.name !== 'introspect') return `Mutual ${realm}`;
+  return code === 'invalid_client' ? `Bearer ${realm}, Mutual ${realm}` : `Bearer ${realm}, error="${code}"`;
+}
+
+/** Our own failure is never told as the client's: temporary, and worth another try. */
+function failed(operation: Operation, service: OAuthService, call: Call, error: unknown): Answer {
+  const known = error instanceof Fault;
+  service.desk.log.error(known ? 'dependency_failed' : 'unexpected_error', {
+    request_id: call.id,
+    operation: `oauth2:${operation.name}`,
+    ...errorFields(error),
+  });
+  call.note({ decision: 'failed', reason: known ? error.code : 'unexpected_error' });
+  return temporary(known ? error.retryAfter : 1);
+}
+
+const PRESSED_SECONDS = 2;
+
+const temporary = (retryAfter: number): Answer =>
+  problem(
+    503,
+    'temporarily_unavailable',
+    'The service has a temporary problem of its own. Nothing is wrong with your credentials; retry.',
+    { 'retry-after': String(retryAfter) },
+  );
+
+const problem = (
+  status: number,
+  error: string,
+  description: string,
+  headers: Readonly<Record<string, string>> = {},
+): Answer => ({
+  status,
+  body: { error, error_description: asDescription(description) },
+  headers,
+  reason: description,
+});
+
+/** RFC 6749 §5.2: printable ASCII without quotes and backslashes. */
+const asDescription = (text: string): string =>
+  text.replaceAll('"', "'").replace(/[^\x20-\x5b\x5d-\x7e]/g, '?');
+
+const send = (call: Call, answer: Answer): void =>
+  sendJson(call.response, { ...answer, headers: { 'x-request-id': call.id, ...answer.headers } });

@@ -1,0 +1,112 @@
+import { granted, type Outcome, refused } from '../domain/outcome.ts';
+import { grantByCertificate } from '../grants/certificate-grant.ts';
+import { exchangeDeviceCode } from '../grants/device-grant.ts';
+import type { Issued } from '../grants/issue.ts';
+import { refresh } from '../grants/refresh.ts';
+import type { Call } from '../http/call.ts';
+import type { Parameters } from '../http/parameters.ts';
+import type { OAuthService, Operation } from './service.ts';
+import { CLIENT_CREDENTIALS_ERRORS, TOKEN_ERRORS } from './wire-errors.ts';
+
+export const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
+
+const SPACES = { spaces: true } as const;
+
+type Obtain = (
+  service: OAuthService,
+  call: Call,
+  clientId: string,
+  parameters: Parameters,
+) => Promise<Outcome<Issued>>;
+
+const missing = (name: string): Outcome<never> =>
+  refused({ reason: 'request_malformed', detail: `${name} is required with this grant_type.` });
+
+/** RFC 8628 §3.4. */
+const byDeviceCode: Obtain = async ({ desk }, _call, clientId, parameters) => {
+  const deviceCode = parameters.get('device_code');
+  if (deviceCode === undefined) return missing('device_code');
+  return exchangeDeviceCode(desk, { clientId, deviceCode, slowDown: true });
+};
+
+/** RFC 6749 §6. */
+const byRefreshToken: Obtain = async (service, call, clientId, parameters) => {
+  const refreshToken = parameters.get('refresh_token');
+  if (refreshToken === undefined) return missing('refresh_token');
+  const scope = parameters.get('scope');
+  const certificate = service.certificateOf(call);
+  return refresh(service.desk, {
+    clientId,
+    refreshToken,
+    arrivedAt: call.arrivedAt,
+    ...(scope !== undefined && { scope }),
+    ...(certificate !== undefined && { certificate }),
+  });
+};
+
+/** RFC 6749 §4.4 by RFC 8705 §2: the certificate is the credential. */
+const byCertificate: Obtain = (service, call, clientId, parameters) =>
+  grantByCertificate(service.desk, {
+    clientId,
+    scope: parameters.get('scope'),
+    certificate: service.certificateOf(call)?.der,
+    dialect: SPACES,
+    accessOnly: true,
+  });
+
+const GRANTS: ReadonlyMap<string, Obtain> = new Map([
+  [DEVICE_GRANT, byDeviceCode],
+  ['refresh_token', byRefreshToken],
+  ['client_credentials', byCertificate],
+]);
+
+/** The grant types that can succeed under this configuration. */
+export const grantTypes = ({ desk, certificates }: OAuthService): string[] =>
+  [...GRANTS.keys()].filter(
+    (name) =>
+      (name !== DEVICE_GRANT || desk.policy.device.enabled) &&
+      (name !== 'client_credentials' || certificates),
+  );
+
+export const token: Operation = {
+  name: 'token',
+  path: '/oauth2/token',
+  known: [
+    'grant_type',
+    'client_id',
+    'device_code',
+    'refresh_token',
+    'scope',
+    'client_secret',
+    'client_assertion',
+  ],
+  errors: (parameters) =>
+    parameters.get('grant_type') === 'client_credentials' ? CLIENT_CREDENTIALS_ERRORS : TOKEN_ERRORS,
+  async answer(service, call, parameters) {
+    const grantType = parameters.get('grant_type');
+    if (grantType === undefined)
+      return refused({ reason: 'request_malformed', detail: 'grant_type is required.' });
+    const obtain = GRANTS.get(grantType);
+    if (obtain === undefined || !grantTypes(service).includes(grantType))
+      return refused({ reason: 'grant_type_unsupported', grantType });
+    const clientId = parameters.get('client_id');
+    if (clientId === undefined) return refused({ reason: 'client_id_missing' });
+    call.note({ clientId });
+
+    const issued = await obtain(service, call, clientId, parameters);
+    if (!issued.ok) return issued;
+    const { grant, pair, expiresIn } = issued.value;
+    call.note({ identity: grant.identity, grantId: grant.id });
+    return granted({
+      status: 200,
+      body: {
+        access_token: pair.accessToken,
+        token_type: 'Bearer',
+        expires_in: expiresIn,
+        // RFC 6749 §4.4.3: client_credentials get none.
+        ...(grantType !== 'client_credentials' && { refresh_token: pair.refreshToken }),
+        scope: grant.scope,
+      },
+    });
+  },
+};
