@@ -115,6 +115,7 @@ const checkReach: Check = async ({ publicUrl, listen, directories, integrations,
   const groups = new Set(
     Object.values(directories).flatMap(({ users }) => users.flatMap((user) => user.groups)),
   );
+  const elsewhere = Object.values(directories).some(({ ldap }) => ldap !== undefined);
   const warnings = [
     ...routes.flatMap(({ path, requires }, index) =>
       requires === undefined ||
@@ -128,7 +129,7 @@ const checkReach: Check = async ({ publicUrl, listen, directories, integrations,
     ...integrations.flatMap(({ access }, index) =>
       access.flatMap((entry, at) =>
         entry.groups
-          .filter((group) => !groups.has(group))
+          .filter((group) => !elsewhere && !groups.has(group))
           .map((group) => `integrations[${index}].access[${at}].groups: nobody is in "${group}"`),
       ),
     ),

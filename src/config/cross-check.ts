@@ -1,6 +1,7 @@
 import { type PatternSegment, parsePattern } from '../domain/access-rule.ts';
 import { excessOf, type Scope, writeScope } from '../domain/scope.ts';
 import { type ObservabilitySections, observabilityProblems } from './observability.ts';
+import { type LdapFacts, ldapProblems } from './pages.ts';
 import type { SettingPath } from './setting-path.ts';
 import { storeProblems } from './store.ts';
 
@@ -30,7 +31,12 @@ export interface SoundSettings extends ObservabilitySections {
   readonly directories?: Readonly<
     Record<
       string,
-      | { readonly label: string; readonly derive: boolean; readonly users: readonly DirectoryUser[] }
+      | {
+          readonly label: string;
+          readonly derive: boolean;
+          readonly users: readonly DirectoryUser[];
+          readonly ldap?: LdapFacts;
+        }
       | undefined
     >
   >;
@@ -100,6 +106,7 @@ export function crossCheck(settings: SoundSettings, tell: Tell): void {
   checkPollInterval(settings, tell);
   checkDirectories(settings, tell);
   checkIssuers(settings, tell);
+  checkProviders(settings, tell);
   checkIntegrations(settings, tell);
   checkRoutes(settings, tell);
   checkHeaders(settings, tell);
@@ -139,6 +146,10 @@ function checkDirectories({ directories = {} }: SoundSettings, tell: Tell): void
     labels.add(directory.label);
     if (directory.derive && directory.users.length > 0)
       tell([...path, 'users'], 'cannot stand beside derive: true');
+    if (directory.ldap !== undefined && (directory.derive || directory.users.length > 0))
+      tell([...path, 'ldap'], 'cannot stand beside users or derive: true');
+    for (const { setting, message } of directory.ldap ? ldapProblems(directory.ldap) : [])
+      tell([...path, 'ldap', setting], message);
     const seen = new Map<string, Set<string>>();
     directory.users.forEach((user, index) => {
       for (const field of ['id', 'name', 'commonName', 'email', 'userPrincipalName'] as const) {
@@ -337,6 +348,7 @@ export const COMPARED: readonly string[] = [
   'certificates',
   'device',
   'directories',
+  'signIn',
   'integrations',
   'routes',
   'service',

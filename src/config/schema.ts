@@ -6,6 +6,7 @@ import { NAME_SOURCES } from '../ports/directory.ts';
 import { cors } from './cors.ts';
 import { crossCheck } from './cross-check.ts';
 import { auditSection, logSection, tracingSection } from './observability.ts';
+import { ldapSection, pagesSection, signInSection } from './pages.ts';
 import { storeSection } from './store.ts';
 import { duration, durationFrom, pathIn, peers, rate, scope, size } from './units.ts';
 
@@ -292,6 +293,9 @@ export function settingsSections(folder: string) {
       description:
         'No list: the id is a digest of the certificate name. For workloads whose CA is the directory.',
     }),
+    ldap: ldapSection(path)
+      .exactOptional()
+      .meta({ description: 'No list: people of an LDAP server, such as Active Directory.' }),
   });
 
   const accessEntry = z.strictObject({

@@ -1,6 +1,7 @@
 import type { Person } from '../domain/person.ts';
 import type { Directory, NameSource } from '../ports/directory.ts';
 import { NAME_SOURCES } from '../ports/directory.ts';
+import { braced } from './ldap-ids.ts';
 import { foldCertificateName, foldUserName } from './name-forms.ts';
 import { decoyHash, type Passwords } from './passwords.ts';
 
@@ -63,7 +64,22 @@ export function configuredDirectory(
   return {
     name,
     label,
+    takesPasswords: anyHash !== undefined,
     byCertificateName: async (source, text) => found(byName[source].get(foldCertificateName(source, text))),
+    async byClaim({ means, value }) {
+      switch (means) {
+        case 'userName':
+          return found(byUserName.get(foldUserName(value)));
+        case 'id':
+          return found(byId.get(value.toLowerCase()) ?? byId.get(braced(value) ?? ''));
+        case 'subject':
+          return undefined;
+        case 'commonName':
+        case 'email':
+        case 'userPrincipalName':
+          return found(byName[means].get(foldCertificateName(means, value)));
+      }
+    },
     byId: async (id) => found(byId.get(id.toLowerCase())),
     async signIn(userName, password) {
       // Nobody here signs in by password: no work for anybody, which tells nothing about anybody.
@@ -72,5 +88,6 @@ export function configuredDirectory(
       const right = await passwords.verify(password, user?.passwordHash ?? decoy);
       return right && user?.passwordHash !== undefined ? personOf(user) : undefined;
     },
+    close: async () => {},
   };
 }

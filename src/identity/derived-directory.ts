@@ -15,6 +15,13 @@ import { foldCertificateName } from './name-forms.ts';
 export const derivedId = (source: NameSource, name: string): string =>
   hash('sha256', `${source}:${foldCertificateName(source, name)}`, 'hex');
 
+/**
+ * Of somebody an OpenID provider vouches for: SHA-256 of `subject:<issuer> <claim>`. No name in a certificate has
+ * this form, and no other issuer can say it.
+ */
+export const subjectId = (issuer: string, value: string): string =>
+  hash('sha256', `subject:${issuer} ${value}`, 'hex');
+
 export function derivedDirectory(name: string, label: string): Directory {
   const person = (id: string, displayName: string): Person => ({
     identity: `${label}:${id}`,
@@ -26,9 +33,13 @@ export function derivedDirectory(name: string, label: string): Directory {
   return {
     name,
     label,
+    takesPasswords: false,
     byCertificateName: async (source, text) => person(derivedId(source, text), text),
+    byClaim: async ({ issuer, means, value }) =>
+      means === 'subject' ? person(subjectId(issuer, value), value) : undefined,
     // A digest does not tell its name, so here the id is shown.
     byId: async (id) => (/^[0-9a-f]{64}$/.test(id) ? person(id, id) : undefined),
     signIn: async () => undefined,
+    close: async () => {},
   };
 }

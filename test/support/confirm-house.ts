@@ -126,6 +126,9 @@ function peopleOf(world: World): People {
   const find = (test: (name: string, person: Person) => boolean) =>
     world.people.entries().find(([name, one]) => test(name, one))?.[1];
   return {
+    takePasswords: true,
+    byClaim: async (_directory, { value }) => find((name) => name === value),
+    close: async () => {},
     byCertificateName: async (_directory, _source, wanted) => find((name) => name === wanted),
     byIdentity: async (identity) => find((_name, one) => one.identity === identity),
     async signIn(userName, password) {

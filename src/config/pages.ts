@@ -1,0 +1,280 @@
+import { z } from 'zod';
+import { LANGUAGES, type OwnText } from '../domain/language.ts';
+import { parseScope } from '../domain/scope.ts';
+import type { pathIn } from './units.ts';
+import { durationFrom } from './units.ts';
+
+type Path = ReturnType<typeof pathIn>;
+
+/** Words that people read: one text for all languages, or one for each. */
+const ownText = (most: number) => {
+  const words = z.string().trim().min(1).max(most);
+  return z
+    .union([
+      words,
+      z.strictObject({
+        en: words.exactOptional().meta({ description: 'In English.' }),
+        de: words.exactOptional().meta({ description: 'In German.' }),
+      }),
+    ])
+    .transform((text): OwnText => (typeof text === 'string' ? { en: text } : (text as OwnText)))
+    .refine((text) => LANGUAGES.some((language) => text[language] !== undefined), 'must say something');
+};
+
+const isLink = (text: string): boolean =>
+  URL.canParse(text) &&
+  /^(?:https?|mailto|tel):$/.test(new URL(text).protocol) &&
+  /^[\x21-\x7e]+$/.test(text);
+
+function isScopeItem(text: string): boolean {
+  const parsed = parseScope(text);
+  return parsed.ok && parsed.value.size === 1 && !/[,;\s]/.test(text);
+}
+
+/** `pages`: how the pages people meet look, and the words of the operator on them. */
+export const pagesSection = (path: Path) =>
+  z.strictObject({
+    name: z
+      .string()
+      .trim()
+      .min(1)
+      .max(40)
+      .default('gatehouse')
+      .meta({ description: 'Whose pages these are: stands on top of each.' }),
+    logo: path.exactOptional().meta({
+      description:
+        'A picture beside the name: SVG, PNG, JPEG or WebP, at most 64 KiB. Written into the pages.',
+    }),
+    accent: z
+      .string()
+      .regex(/^#[0-9a-fA-F]{6}$/, 'must be a colour such as #1d5bb8')
+      .exactOptional()
+      .meta({
+        description:
+          'Colour of buttons and links. Made darker or lighter where it could not be read, for light and for dark screens.',
+        examples: ['#1d5bb8'],
+      }),
+    language: z
+      .enum(LANGUAGES)
+      .default('en')
+      .meta({ description: 'Spoken to browsers that ask for no language we have.' }),
+    links: z
+      .array(
+        z.strictObject({
+          text: ownText(60).meta({ description: 'What is read.' }),
+          url: z
+            .string()
+            .max(2_048)
+            .refine(isLink, 'must be an http, https, mailto or tel address')
+            .meta({ description: 'Where it leads.' }),
+        }),
+      )
+      .max(6)
+      .default([])
+      .meta({ description: 'Links at the foot of each page, such as help and imprint.' }),
+    permissions: z
+      .record(
+        z.string().refine(isScopeItem, 'must be a resource, or resource:permission, such as reports:read'),
+        ownText(160),
+      )
+      .prefault({})
+      .meta({
+        description:
+          'What a permission means, in words that follow “It would be allowed to”. By `resource:permission`, or by `resource` for one asked for without permissions. Others are described by their names.',
+        examples: [{ 'reports:read': { en: 'see your reports', de: 'Ihre Berichte sehen' } }],
+      }),
+    myGrants: z
+      .boolean()
+      .default(true)
+      .meta({ description: 'A page on which people see what they have approved, and revoke it.' }),
+  });
+
+const HTTPS_OR_LOOPBACK = (text: string): boolean => {
+  if (!URL.canParse(text)) return false;
+  const { protocol, hostname, username, password, hash, search } = new URL(text);
+  if (`${username}${password}${hash}${search}` !== '') return false;
+  return protocol === 'https:' || (protocol === 'http:' && LOOPBACK.test(hostname));
+};
+
+const LOOPBACK = /^(?:localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])$/;
+
+export const CLAIM_MEANINGS = [
+  'subject',
+  'userName',
+  'email',
+  'commonName',
+  'userPrincipalName',
+  'id',
+] as const;
+
+/** `signIn`: further ways for people to sign in on the pages. */
+export const signInSection = (path: Path, ownName: z.ZodString) =>
+  z.strictObject({
+    openid: z
+      .record(
+        ownName,
+        z.strictObject({
+          title: ownText(60).meta({ description: 'Its name on the button: “Sign in with …”.' }),
+          issuer: z
+            .string()
+            .refine(HTTPS_OR_LOOPBACK, 'must be an https address (http only for the machine itself)')
+            .meta({ description: 'The provider’s issuer; what it offers is read from there.' }),
+          clientId: z.string().min(1).max(512).meta({ description: 'Who gatehouse is to the provider.' }),
+          clientSecret: z
+            .string()
+            .min(1)
+            .max(1_024)
+            .exactOptional()
+            .meta({
+              description: 'Its secret. Without one gatehouse is a public client (PKCE is always used).',
+            }),
+          clientSecretFile: path.exactOptional().meta({ description: 'A file that holds the secret.' }),
+          sendSecret: z
+            .enum(['basic', 'post'])
+            .default('basic')
+            .meta({ description: 'How the secret is sent: in a header, or in the form.' }),
+          scope: z
+            .string()
+            .regex(/^openid(?: [\x21\x23-\x5b\x5d-\x7e]+)*$/, 'must begin with openid, words apart by spaces')
+            .default('openid profile')
+            .meta({ description: 'What is asked of the provider.' }),
+          prompt: z
+            .enum(['login', 'consent', 'select_account'])
+            .exactOptional()
+            .meta({ description: 'What the provider shall ask the person for, even when signed in there.' }),
+          ca: path.exactOptional().meta({ description: 'Certificates the provider is trusted by, PEM.' }),
+          directory: z.string().meta({ description: 'Directory the people are in.' }),
+          claim: z
+            .string()
+            .min(1)
+            .max(128)
+            .default('sub')
+            .meta({ description: 'Claim of the ID token that tells who it is.' }),
+          means: z.enum(CLAIM_MEANINGS).default('subject').meta({
+            description:
+              'What this claim is in the directory. `subject`: for a directory with `derive: true`, the id is a digest of issuer and claim. An e-mail address counts only when the provider says that it was verified.',
+          }),
+          timeout: durationFrom(1, 60, 'must be from 1s to 60s')
+            .prefault('5s')
+            .meta({ description: 'Within this time the provider must answer.' }),
+        }),
+      )
+      .prefault({})
+      .meta({ description: 'OpenID providers, by a name of your choice.' }),
+  });
+
+const attribute = z.string().regex(/^[A-Za-z][A-Za-z0-9-]{0,63}$/, 'must be the name of an attribute');
+const distinguishedName = z.string().min(1).max(1_024);
+const filter = z
+  .string()
+  .max(2_048)
+  .regex(/^\(.*\)$/s, 'must be a filter in parentheses, such as (objectClass=person)');
+const ldapUrl = z
+  .string()
+  .refine(
+    (text) => URL.canParse(text) && /^ldaps?:\/\/[^/?#@]+\/?$/.test(text) && new URL(text).hostname !== '',
+    'must be ldap://host[:port] or ldaps://host[:port]',
+  );
+
+/** `directories.<name>.ldap`: people of an LDAP server. */
+export const ldapSection = (path: Path) =>
+  z.strictObject({
+    url: z
+      .union([ldapUrl, z.array(ldapUrl).min(1).max(8)])
+      .transform((url) => (typeof url === 'string' ? [url] : url))
+      .meta({
+        description: 'The server, `ldaps://host[:port]` or `ldap://host[:port]`; or several, asked in turn.',
+      }),
+    startTls: z
+      .boolean()
+      .default(false)
+      .meta({ description: 'With `ldap://`: go on by TLS. Plain LDAP is for the machine itself only.' }),
+    ca: path.exactOptional().meta({ description: 'Certificates the server is trusted by, PEM.' }),
+    serverName: z
+      .string()
+      .min(1)
+      .exactOptional()
+      .meta({ description: 'The name its certificate must have, where it is not the host of the URL.' }),
+    bindDn: distinguishedName.meta({ description: 'Who gatehouse is to the server: it may only read.' }),
+    password: z.string().min(1).max(1_024).exactOptional().meta({ description: 'Its password.' }),
+    passwordFile: path.exactOptional().meta({ description: 'A file that holds the password.' }),
+    base: distinguishedName.meta({ description: 'People are looked for below this entry.' }),
+    filter: filter
+      .default('(objectClass=person)')
+      .meta({ description: 'Only entries like this are people.' }),
+    id: z.enum(['entryUUID', 'objectGUID']).default('entryUUID').meta({
+      description:
+        'Where the id of an identity comes from: `objectGUID` in Active Directory, else `entryUUID`.',
+    }),
+    attributes: z
+      .strictObject({
+        userName: attribute.default('uid').meta({ description: 'What is typed at sign-in.' }),
+        displayName: attribute.default('displayName').meta({ description: 'What pages show.' }),
+        commonName: attribute.default('cn').meta({ description: 'The common name in certificates.' }),
+        email: attribute.default('mail').meta({ description: 'The e-mail address in certificates.' }),
+        userPrincipalName: attribute
+          .default('userPrincipalName')
+          .meta({ description: 'The user principal name in certificates.' }),
+      })
+      .prefault({}),
+    groups: z
+      .strictObject({
+        base: distinguishedName.meta({ description: 'Groups are looked for below this entry.' }),
+        filter: filter.default('(objectClass=*)').meta({ description: 'Only entries like this are groups.' }),
+        name: attribute.default('cn').meta({ description: 'The name access lists know a group by.' }),
+        member: attribute.default('member').meta({ description: 'Holds the entries of its members.' }),
+        nested: z
+          .boolean()
+          .default(false)
+          .meta({ description: 'Members of member groups too. Active Directory only.' }),
+      })
+      .exactOptional()
+      .meta({ description: 'Groups of people, for the access lists of integrations.' }),
+    disabled: filter.exactOptional().meta({
+      description:
+        'Entries like this are switched off. Default with `objectGUID`: those whose userAccountControl says so.',
+    }),
+    timeout: durationFrom(1, 60, 'must be from 1s to 60s')
+      .prefault('5s')
+      .meta({ description: 'Within this time the server must answer.' }),
+    connections: z
+      .int()
+      .min(1)
+      .max(64)
+      .default(4)
+      .meta({ description: 'Most connections at once, per process.' }),
+    remember: durationFrom(0, 3_600, 'must be from 0s to 1h')
+      .prefault('30s')
+      .meta({
+        description: 'How long what was read about a person is used again: as late as that a change counts.',
+      }),
+  });
+
+export interface LdapFacts {
+  readonly url: readonly string[];
+  readonly startTls: boolean;
+  readonly password?: string;
+}
+
+/** What of an LDAP directory contradicts itself. */
+export function ldapProblems({
+  url,
+  startTls,
+  password,
+}: LdapFacts): readonly { setting: string; message: string }[] {
+  const problems: { setting: string; message: string }[] = [];
+  const plain = url.filter((one) => one.startsWith('ldap://'));
+  if (!startTls && plain.some((one) => !LOOPBACK.test(new URL(one.replace(/^ldap:/, 'http:')).hostname)))
+    problems.push({
+      setting: 'url',
+      message: 'would send passwords in the clear; write ldaps://, or set startTls: true',
+    });
+  if (startTls && plain.length < url.length)
+    problems.push({
+      setting: 'startTls',
+      message: 'has no meaning for ldaps://, which is TLS from its beginning',
+    });
+  if (password === undefined)
+    problems.push({ setting: 'password', message: 'is missing; give it, or passwordFile' });
+  return problems;
+}

@@ -1,0 +1,291 @@
+import { connect as connectPlain, isIP } from 'node:net';
+import { type ConnectionOptions, connect as connectTls } from 'node:tls';
+import type { Client, Entry, SearchOptions } from 'ldapts';
+import { Fault } from '../ports/fault.ts';
+
+/**
+ * Connections to LDAP servers. A few, bound as the service account, are kept for searches; a password is tried on a
+ * connection of its own that is closed afterwards, so that a kept one is never bound as somebody else.
+ *
+ * ldapts connects again by itself, without TLS and without a name: so nothing is asked of a connection that has
+ * closed. Every wait has an end, and what goes wrong is a `Fault`: never "there is no such person".
+ */
+export interface LdapConnections {
+  search(base: string, options: SearchOptions): Promise<readonly Entry[]>;
+  /** Does the server take this password for this entry? */
+  accepts(dn: string, password: string): Promise<boolean>;
+  close(): Promise<void>;
+}
+
+export interface LdapServer {
+  readonly urls: readonly string[];
+  readonly startTls: boolean;
+  /** PEM; undefined: those the machine trusts. */
+  readonly ca?: string;
+  readonly serverName?: string;
+  readonly bindDn: string;
+  readonly password: string;
+  /** Seconds. */
+  readonly timeout: number;
+  /** Most at once. */
+  readonly connections: number;
+}
+
+interface Connection {
+  readonly client: Client;
+  isAlive(): boolean;
+  end(): void;
+}
+
+const MAX_WAITING = 64;
+const IDLE_MS = 60_000;
+
+export function ldapConnections(server: LdapServer): LdapConnections {
+  const limitMs = server.timeout * 1_000;
+  const idle: { readonly connection: Connection; readonly timer: NodeJS.Timeout }[] = [];
+  const inTurn = turnstile(server.connections, MAX_WAITING, limitMs);
+  /** The server that answered last is asked first. */
+  let first = 0;
+  let closed = false;
+
+  const open = async (dn: string, password: string): Promise<Connection> => {
+    let last: unknown;
+    for (let tries = 0; tries < server.urls.length; tries += 1) {
+      const at = (first + tries) % server.urls.length;
+      try {
+        const connection = await openOne(server, server.urls[at] ?? '', limitMs);
+        try {
+          await bind(connection, dn, password);
+        } catch (error) {
+          connection.end();
+          // This server has answered: the next one would say the same.
+          if (isResult(error) && !isAway(error)) {
+            first = at;
+            throw error;
+          }
+          last = error;
+          continue;
+        }
+        first = at;
+        return connection;
+      } catch (error) {
+        if (isResult(error) && !isAway(error)) throw error;
+        last = error;
+      }
+    }
+    throw faultOf(last);
+  };
+
+  const keep = (connection: Connection): void => {
+    if (closed || !connection.isAlive()) return connection.end();
+    const timer = setTimeout(() => {
+      idle.splice(idle.indexOf(kept), 1);
+      connection.end();
+    }, IDLE_MS).unref();
+    const kept = { connection, timer };
+    idle.push(kept);
+  };
+  const kept = (): Connection | undefined => {
+    for (let one = idle.pop(); one !== undefined; one = idle.pop()) {
+      clearTimeout(one.timer);
+      if (one.connection.isAlive() && one.connection.client.isBound) return one.connection;
+      one.connection.end();
+    }
+    return undefined;
+  };
+
+  const searchOn = async (
+    connection: Connection,
+    base: string,
+    options: SearchOptions,
+  ): Promise<readonly Entry[]> => {
+    try {
+      // What a server says about other servers (referrals) is not followed: they are not those of the settings.
+      const { searchEntries } = await connection.client.search(base, {
+        ...options,
+        timeLimit: server.timeout,
+      });
+      keep(connection);
+      return searchEntries;
+    } catch (error) {
+      connection.end();
+      throw error;
+    }
+  };
+
+  return {
+    search: (base, options) =>
+      inTurn(async () => {
+        if (closed) throw new Fault('directory_unavailable', 'LDAP: the directory is closed');
+        try {
+          const before = kept();
+          if (before !== undefined) {
+            try {
+              return await searchOn(before, base, options);
+            } catch (error) {
+              // The server may have closed a connection that was idle; reading again does no harm.
+              if (isResult(error)) throw error;
+            }
+          }
+          return await searchOn(await open(server.bindDn, server.password), base, options);
+        } catch (error) {
+          throw faultOf(error);
+        }
+      }),
+
+    accepts: (dn, password) =>
+      inTurn(async () => {
+        // RFC 4513 §5.1.2: a name with an empty password is "unauthenticated", and servers say yes to it.
+        if (password === '' || password.includes('\0') || !dn.includes('=')) return false;
+        try {
+          const connection = await open(dn, password);
+          connection.end();
+          return true;
+        } catch (error) {
+          if (isResult(error) && REFUSED.has(error.code)) return false;
+          throw faultOf(error);
+        }
+      }),
+
+    async close() {
+      closed = true;
+      for (const { connection, timer } of idle.splice(0)) {
+        clearTimeout(timer);
+        connection.end();
+      }
+    },
+  };
+}
+
+async function openOne(server: LdapServer, url: string, limitMs: number): Promise<Connection> {
+  // Loaded with the first use: whoever has no LDAP does not pay for it.
+  const { Client: LdapClient } = await import('ldapts');
+  const { hostname } = new URL(url.replace(/^ldap/, 'http'));
+  const host = hostname.replace(/^\[|\]$/g, '');
+  const name = server.serverName ?? host;
+  const tls: ConnectionOptions = {
+    host: name,
+    ...(isIP(name) === 0 && { servername: name }),
+    ...(server.ca !== undefined && { ca: server.ca }),
+    minVersion: 'TLSv1.2',
+  };
+  let alive = true;
+  let end = (): void => {};
+  const watch = <S extends ReturnType<typeof connectPlain>>(socket: S): S => {
+    const before = end;
+    end = () => {
+      socket.destroy();
+      before();
+    };
+    socket.once('close', () => {
+      alive = false;
+    });
+    return socket;
+  };
+  const client = new LdapClient({
+    url,
+    timeout: limitMs,
+    connectTimeout: limitMs,
+    tlsOptions: tls,
+    createConnection: ((port: number, to: string) => watch(connectPlain(port, to))) as typeof connectPlain,
+    createSecureConnection: ((...given: Parameters<typeof connectTls>) =>
+      watch(connectTls(...given))) as typeof connectTls,
+  });
+  const connection: Connection = {
+    client,
+    isAlive: () => alive && client.isConnected,
+    end() {
+      alive = false;
+      client.unbind().catch(() => {});
+      end();
+    },
+  };
+  if (!server.startTls) return connection;
+  const late = setTimeout(() => end(), limitMs);
+  try {
+    await client.startTLS(tls);
+  } catch (error) {
+    connection.end();
+    throw error;
+  } finally {
+    clearTimeout(late);
+  }
+  if (!connection.isAlive()) throw new Error('Connection closed');
+  return connection;
+}
+
+async function bind({ client, isAlive }: Connection, dn: string, password: string): Promise<void> {
+  // Without StartTLS the bind is what connects; with it, a connection that is gone must not be replaced by a plain one.
+  if (client.isConnected && !isAlive()) throw new Error('Connection closed');
+  await client.bind(dn, password);
+}
+
+/** RFC 4511 §4.1.9: what a server says to a wrong password, and to an account that may not sign in. */
+const REFUSED: ReadonlySet<number> = new Set([19, 32, 34, 48, 49, 50, 53]);
+/** It cannot do it now, or somebody else should: another server may. */
+const AWAY: ReadonlySet<number> = new Set([10, 51, 52]);
+
+/** The server has answered, and this is what it said. */
+interface Result extends Error {
+  readonly code: number;
+}
+
+/** ldapts' result errors have a number, the system's a word. */
+const isResult = (error: unknown): error is Result =>
+  error instanceof Error && 'code' in error && typeof error.code === 'number';
+
+const isAway = ({ code }: Result): boolean => AWAY.has(code);
+
+/** The server's own words stay behind: they may hold what was sent. */
+export function faultOf(error: unknown): Fault {
+  if (error instanceof Fault) return error;
+  const why = isResult(error)
+    ? `${error.name} (result ${error.code})`
+    : (((error as NodeJS.ErrnoException | undefined)?.code ?? reasonOf(error)) as string);
+  return new Fault('directory_unavailable', `LDAP: ${why}`, { retryAfter: 2 });
+}
+
+const reasonOf = (error: unknown): string => {
+  const text = error instanceof Error ? error.message : '';
+  if (/tim(?:ed )?out/i.test(text)) return 'it does not answer in time';
+  return /closed/i.test(text) ? 'the connection was closed' : 'the connection failed';
+};
+
+/** So many at once, so many waiting, and nobody longer than the limit. */
+function turnstile(
+  atOnce: number,
+  waiting: number,
+  limitMs: number,
+): <T>(work: () => Promise<T>) => Promise<T> {
+  const queue: (() => void)[] = [];
+  let running = 0;
+  const turn = (): Promise<void> => {
+    if (running < atOnce) {
+      running += 1;
+      return Promise.resolve();
+    }
+    if (queue.length >= waiting)
+      throw new Fault('overloaded', 'LDAP: too many are waiting', { retryAfter: 2 });
+    return new Promise((resolve, reject) => {
+      const enter = (): void => {
+        clearTimeout(timer);
+        resolve();
+      };
+      const timer = setTimeout(() => {
+        queue.splice(queue.indexOf(enter), 1);
+        reject(new Fault('overloaded', 'LDAP: no connection was free in time', { retryAfter: 2 }));
+      }, limitMs);
+      queue.push(enter);
+    });
+  };
+  return async (work) => {
+    await turn();
+    try {
+      return await work();
+    } finally {
+      const next = queue.shift();
+      if (next === undefined) running -= 1;
+      else next();
+    }
+  };
+}
