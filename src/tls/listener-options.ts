@@ -28,6 +28,8 @@ export interface PublicListenerOptions {
   readonly proxyProtocol: Peers;
   readonly trustedProxies: Peers;
   readonly onCall: (call: Call) => void;
+  /** A request has begun; `onDone` follows in any case. */
+  readonly onBegin?: () => void;
   /** After the answer was sent, or the caller went away. */
   readonly onDone?: (call: DoneCall, end: CallEnd) => void;
   /** Reads HTTP/1.1 connections first, and gives back those that are not its business. */
