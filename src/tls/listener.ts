@@ -14,7 +14,6 @@ import {
   Server as TlsServer,
 } from 'node:tls';
 import type { Epoch } from '../domain/epoch.ts';
-import type { Call, CallNote } from '../http/call.ts';
 import type { Logger } from '../observability/logger.ts';
 import { clientAddress, requestId } from './caller.ts';
 import { destroyIn } from './client-error.ts';
@@ -32,6 +31,7 @@ import { createFront } from './front.ts';
 import { createHttp1Server, type ReceiveTerms } from './http1-server.ts';
 import { Http2Request } from './http2-request.ts';
 import { createHttp2Server, type Http2Server } from './http2-server.ts';
+import { ListenerCall } from './listener-call.ts';
 import {
   HANDSHAKE_SECONDS,
   KEEP_ALIVE_SECONDS,
@@ -58,6 +58,12 @@ const secureContext = (material: TlsMaterial): SecureContextOptions => ({
   ...(material.issuers.length > 0 && { ca: [...material.issuers] }),
 });
 
+function destroyResponse(this: ServerResponse): void {
+  this.destroy();
+}
+
+const ignore = (): void => {};
+
 /**
  * Opens the door for clients: one port, HTTP/1.1 and HTTP/2 over TLS (or plain HTTP/1.1), each request handed on as a
  * `Call`. TLS, HTTP/1.1 and HTTP/2 are servers of their own: each connection is fed to the one its handshake has chosen.
@@ -71,22 +77,6 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
   const open = trackConnections(tls !== undefined);
   const connections = rememberConnections();
 
-  const callFor = (
-    request: IncomingMessage,
-    asked: boolean,
-  ): Omit<Call, 'response' | 'upgrade' | 'note' | 'notes'> => {
-    const connection = connections.of(request.socket, asked);
-    const { peer } = connection;
-    return {
-      request,
-      id: requestId(peer, request.rawHeaders, options.trustedProxies),
-      arrivedAt: options.now(),
-      peer,
-      clientAddress: clientAddress(peer, request.rawHeaders, options.trustedProxies),
-      certificate: () => certificateOf(request.socket, connection),
-    };
-  };
-
   const receive = (
     asked: boolean,
     request: IncomingMessage,
@@ -96,21 +86,24 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     const multiplexed = request instanceof Http2Request;
     // RFC 9112 §9.6: nothing is done for what comes after an answer that says close.
     if (!multiplexed && open.isEnding(request.socket)) return;
-    let noted: CallNote = {};
-    const call: Call = {
-      ...callFor(request, asked),
+    const connection = connections.of(request.socket, asked);
+    const { peer } = connection;
+    const { rawHeaders } = request;
+    const call = new ListenerCall({
+      request,
       response,
-      ...(upgrade !== undefined && { upgrade }),
-      note: (fields) => {
-        noted = { ...noted, ...fields };
-      },
-      get notes() {
-        return noted;
-      },
-    };
+      id: requestId(peer, rawHeaders, options.trustedProxies),
+      arrivedAt: options.now(),
+      clientAddress: clientAddress(peer, rawHeaders, options.trustedProxies),
+      connection,
+      upgrade,
+    });
     if (!multiplexed) open.begin(request.socket, response);
     response.once('close', () => {
       if (!multiplexed) open.end(request.socket, response);
+      // The client may still be sending what nobody reads any more.
+      if (!multiplexed && response.writableFinished && !request.complete)
+        destroyIn(REST_SECONDS * 1_000, request.socket, request);
       options.onDone?.(call, {
         status: response.statusCode,
         seconds: options.now() - call.arrivedAt,
@@ -118,12 +111,8 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
         aborted: response.statusCode !== 101 && !response.writableFinished,
       });
     });
-    if (!multiplexed)
-      response.once('finish', () => {
-        if (!request.complete) destroyIn(REST_SECONDS * 1_000, request.socket, request);
-      });
-    response.on('error', () => response.destroy());
-    request.on('error', () => {});
+    response.on('error', destroyResponse);
+    request.on('error', ignore);
     const head = multiplexed ? request.headSize : 0;
     if (request.rawHeaders.length > MAX_FIELDS * 2 || head > limits.headers) return tooLong(call, 431);
     if ((request.url ?? '').length > (limits.url ?? URL_LENGTH)) return tooLong(call, 414);

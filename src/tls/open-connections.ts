@@ -40,12 +40,19 @@ export interface OpenConnections {
 const GRACE_SECONDS = 1;
 const NONE: readonly ServerResponse[] = [];
 
+/**
+ * The calls of a connection stand with the connection. In a table of all of them they would come and go by the thousand,
+ * and each time such a table is made anew, the old one keeps every call of that moment until a full garbage collection.
+ */
+const CALLS = Symbol('calls');
+type Channel = Duplex & { [CALLS]?: ServerResponse[] };
+const callsOf = (socket: Channel): readonly ServerResponse[] => socket[CALLS] ?? NONE;
+
 export function trackConnections(tls: boolean): OpenConnections {
   /** Plain sockets: each connection once. */
   const sockets = new Set<Socket>();
   /** What HTTP speaks over: the plain socket, or the TLS one above it. */
   const channels = new Set<Socket>();
-  const calls = new Map<Duplex, Set<ServerResponse>>();
   const sessions = new Map<TLSSocket, () => void>();
   const lent = new Map<Socket, Session>();
   let draining = false;
@@ -57,7 +64,7 @@ export function trackConnections(tls: boolean): OpenConnections {
     if (sockets.delete(socket) && sockets.size === 0) whenEmpty?.();
   };
   const isIdle = (socket: Socket): boolean =>
-    (calls.get(socket)?.size ?? 0) === 0 && lent.get(socket)?.isBusy() !== true;
+    callsOf(socket).length === 0 && lent.get(socket)?.isBusy() !== true;
 
   return {
     add(socket) {
@@ -81,23 +88,22 @@ export function trackConnections(tls: boolean): OpenConnections {
       if (draining) session.drain(graceOver);
     },
     returned: (socket) => void lent.delete(socket),
-    begin(socket, response) {
+    begin(socket: Socket & Channel, response) {
       if (draining) response.shouldKeepAlive = false;
-      const running = calls.get(socket) ?? new Set();
-      running.add(response);
-      calls.set(socket, running);
+      (socket[CALLS] ??= []).push(response);
     },
-    end(socket, response) {
-      const running = calls.get(socket);
-      running?.delete(response);
-      if (running?.size !== 0) return;
-      calls.delete(socket);
+    end(socket: Socket & Channel, response) {
+      const running = socket[CALLS];
+      const at = running?.indexOf(response) ?? -1;
+      if (running === undefined || at < 0) return;
+      running.splice(at, 1);
+      if (running.length > 0) return;
       if (draining && (graceOver || !response.shouldKeepAlive)) socket.end();
     },
     letGo(socket) {
       socket.once('close', () => {
-        // A copy: each one that closes leaves the set.
-        for (const response of Array.from(calls.get(socket) ?? NONE))
+        // A copy: each one that closes leaves the list.
+        for (const response of [...callsOf(socket)])
           if (response.socket === null) {
             response.destroy();
             response.emit('close');
@@ -105,16 +111,16 @@ export function trackConnections(tls: boolean): OpenConnections {
       });
     },
     isEnding(socket) {
-      for (const response of calls.get(socket) ?? NONE)
+      for (const response of callsOf(socket))
         if (response.headersSent && !response.shouldKeepAlive) return true;
       return false;
     },
-    callOn: (socket) => calls.get(socket)?.values().next().value,
+    callOn: (socket) => callsOf(socket)[0],
     count: () => sockets.size,
     async drain(seconds) {
       draining = true;
-      for (const running of calls.values())
-        for (const response of running) if (!response.headersSent) response.shouldKeepAlive = false;
+      for (const channel of channels)
+        for (const response of callsOf(channel)) if (!response.headersSent) response.shouldKeepAlive = false;
       for (const close of sessions.values()) close();
       for (const session of lent.values()) session.drain(false);
       if (seconds > 0) {
