@@ -1,0 +1,91 @@
+{{/* The settings the chart decides. They are not in the schema of `config`, so nobody can think they decided them. */}}
+{{- define "gatehouse.ownSettings" -}}
+{{- $values := .Values -}}
+listen:
+  host: 0.0.0.0
+  port: {{ $values.ports.https }}
+  {{- if include "gatehouse.servesTls" . }}
+  tls:
+    certificate: /etc/gatehouse/tls/tls.crt
+    key: /etc/gatehouse/tls/tls.key
+  {{- else }}
+  behindTls: true
+  {{- end }}
+admin:
+  host: 0.0.0.0
+  port: {{ $values.ports.admin }}
+  {{- if $values.adminToken.existingSecret }}
+  tokenFile: /etc/gatehouse/admin/{{ $values.adminToken.key }}
+  {{- else }}
+  tokenFile: /var/lib/gatehouse/admin-token
+  {{- end }}
+keys:
+  file: /etc/gatehouse/keys/{{ $values.signing.key }}
+store:
+  {{- if $values.valkey.enabled }}
+  type: redis
+  url: redis://{{ include "gatehouse.fullname" . }}-valkey:6379/0
+  passwordFile: /etc/gatehouse/redis/password
+  {{- else if include "gatehouse.usesRedis" . }}
+  type: redis
+  {{- with $values.store.redis }}
+  {{- if .urlKey }}
+  urlFile: /etc/gatehouse/redis/{{ .urlKey }}
+  {{- else }}
+  url: {{ .url | quote }}
+  {{- end }}
+  {{- if and .existingSecret .passwordKey }}
+  passwordFile: /etc/gatehouse/redis/{{ .passwordKey }}
+  {{- end }}
+  {{- if .tls.existingSecret }}
+  tls:
+    {{- with .tls.caKey }}
+    ca: /etc/gatehouse/redis-tls/{{ . }}
+    {{- end }}
+    {{- with .tls.certificateKey }}
+    certificate: /etc/gatehouse/redis-tls/{{ . }}
+    {{- end }}
+    {{- with .tls.keyKey }}
+    key: /etc/gatehouse/redis-tls/{{ . }}
+    {{- end }}
+  {{- end }}
+  {{- end }}
+  {{- else }}
+  type: embedded
+  path: /var/lib/gatehouse/store
+  {{- end }}
+shutdown:
+  # The kubelet waits before it says SIGTERM; waiting twice would only take longer.
+  preStop: 0s
+  drain: {{ $values.lifecycle.drainSeconds }}s
+{{- end -}}
+
+{{/* What counts unless `config` says something else. */}}
+{{- define "gatehouse.suggestedSettings" -}}
+{{- if or .Values.clientCA.existingSecret .Values.clientCA.existingConfigMap }}
+certificates:
+  issuers:
+    {{- range .Values.clientCA.issuers }}
+    - /etc/gatehouse/client-ca/{{ . }}
+    {{- end }}
+  {{- with .Values.clientCA.crls }}
+  crls:
+    {{- range . }}
+    - /etc/gatehouse/client-ca/{{ . }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- if and (include "gatehouse.isSidecar" .) (not (dig "upstreams" "default" false .Values.config)) }}
+upstreams:
+  default:
+    url: http://127.0.0.1:{{ .Values.sidecar.upstreamPort }}
+{{- end }}
+log:
+  format: json
+{{- end -}}
+
+{{- define "gatehouse.config" -}}
+{{- $suggested := include "gatehouse.suggestedSettings" . | fromYaml -}}
+{{- $own := include "gatehouse.ownSettings" . | fromYaml -}}
+{{- toYaml (mergeOverwrite $suggested (deepCopy .Values.config) $own) -}}
+{{- end -}}

@@ -1,0 +1,155 @@
+{{/*
+The container, for the gateway's pods and for pods of others: ONE body.
+dict "root" $ "kind" "gateway" | "native" | "plain"
+*/}}
+{{- define "gatehouse.container" -}}
+{{- $root := .root -}}
+{{- $values := $root.Values -}}
+name: gatehouse
+image: {{ include "gatehouse.image" (dict "root" $root "image" $values.image "tag" $root.Chart.AppVersion) }}
+imagePullPolicy: {{ $values.image.pullPolicy }}
+{{- if eq .kind "native" }}
+restartPolicy: Always
+{{- end }}
+args:
+  - serve
+  - --config
+  - /etc/gatehouse/config/gatehouse.yaml
+  {{- range $values.extraArgs }}
+  - {{ . | quote }}
+  {{- end }}
+{{- with $values.extraEnv }}
+env:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.envFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+ports:
+  - name: gatehouse
+    containerPort: {{ $values.ports.https }}
+    protocol: TCP
+  - name: gh-admin
+    containerPort: {{ $values.ports.admin }}
+    protocol: TCP
+startupProbe:
+  httpGet: { path: /livez, port: gh-admin, scheme: HTTP }
+  {{- toYaml $values.probes.startup | nindent 2 }}
+livenessProbe:
+  httpGet: { path: /livez, port: gh-admin, scheme: HTTP }
+  {{- toYaml $values.probes.liveness | nindent 2 }}
+readinessProbe:
+  httpGet: { path: /readyz, port: gh-admin, scheme: HTTP }
+  {{- toYaml $values.probes.readiness | nindent 2 }}
+{{- include "gatehouse.preStop" $root }}
+securityContext:
+  {{- toYaml $values.securityContext | nindent 2 }}
+resources:
+  {{- toYaml $values.resources | nindent 2 }}
+volumeMounts:
+  {{- range include "gatehouse.mounts" $root | fromYamlArray }}
+  - name: {{ .name }}
+    mountPath: {{ .path }}
+    {{- if not .writable }}
+    readOnly: true
+    {{- end }}
+  {{- end }}
+  {{- with $values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{/* A pause of the kubelet's own from 1.30 on; before that the program pauses, since the image has no shell. */}}
+{{- define "gatehouse.preStop" -}}
+{{- $seconds := int .Values.lifecycle.preStopSleepSeconds -}}
+{{- if gt $seconds 0 }}
+lifecycle:
+  preStop:
+    {{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}
+    sleep: { seconds: {{ $seconds }} }
+    {{- else }}
+    exec: { command: [/usr/local/bin/gatehouse, sleep, {{ $seconds | quote }}] }
+    {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Everything that is mounted, as a list of {name, path, writable, secret | configMap | data}. */}}
+{{- define "gatehouse.mounts" -}}
+{{- $values := .Values -}}
+- { name: gatehouse-config, path: /etc/gatehouse/config, configMap: {{ include "gatehouse.configMapName" . }} }
+- { name: gatehouse-keys, path: /etc/gatehouse/keys, secret: {{ $values.signing.existingSecret }} }
+{{- if include "gatehouse.servesTls" . }}
+- { name: gatehouse-tls, path: /etc/gatehouse/tls, secret: {{ include "gatehouse.tlsSecret" . }} }
+{{- end }}
+{{- with $values.clientCA.existingSecret }}
+- { name: gatehouse-client-ca, path: /etc/gatehouse/client-ca, secret: {{ . }} }
+{{- end }}
+{{- with $values.clientCA.existingConfigMap }}
+- { name: gatehouse-client-ca, path: /etc/gatehouse/client-ca, configMap: {{ . }} }
+{{- end }}
+{{- with $values.adminToken.existingSecret }}
+- { name: gatehouse-admin, path: /etc/gatehouse/admin, secret: {{ . }} }
+{{- end }}
+{{- with $values.secretFiles.existingSecret }}
+- { name: gatehouse-secrets, path: /etc/gatehouse/secrets, secret: {{ . }} }
+{{- end }}
+{{- if $values.valkey.enabled }}
+- { name: gatehouse-redis, path: /etc/gatehouse/redis, secret: {{ include "gatehouse.valkeySecret" . }}, only: [password] }
+{{- else if and (include "gatehouse.usesRedis" .) $values.store.redis.existingSecret }}
+- { name: gatehouse-redis, path: /etc/gatehouse/redis, secret: {{ $values.store.redis.existingSecret }} }
+{{- end }}
+{{- if and (include "gatehouse.usesRedis" .) $values.store.redis.tls.existingSecret }}
+- { name: gatehouse-redis-tls, path: /etc/gatehouse/redis-tls, secret: {{ $values.store.redis.tls.existingSecret }} }
+{{- end }}
+- { name: gatehouse-data, path: /var/lib/gatehouse, writable: true }
+{{- end -}}
+
+{{/*
+The volumes of that container. Secrets come as files of root: in our own pods readable by `fsGroup`, in pods of others
+(which may have none) by whoever runs in the one container that mounts them.
+dict "root" $ "kind" as above
+*/}}
+{{- define "gatehouse.volumes" -}}
+{{- $root := .root -}}
+{{- $mode := ternary 288 292 (eq .kind "gateway") -}}
+{{- range include "gatehouse.mounts" $root | fromYamlArray }}
+{{- if .secret }}
+- name: {{ .name }}
+  secret:
+    secretName: {{ .secret }}
+    defaultMode: {{ $mode }}
+    {{- with .only }}
+    items:
+      {{- range . }}
+      - { key: {{ . }}, path: {{ . }} }
+      {{- end }}
+    {{- end }}
+{{- else if .configMap }}
+- name: {{ .name }}
+  configMap:
+    name: {{ .configMap }}
+{{- end }}
+{{- end }}
+{{- include "gatehouse.dataVolume" . }}
+{{- with $root.Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Redis: nothing but a token that each pod makes for itself. Embedded: the store; a StatefulSet brings its own claim. */}}
+{{- define "gatehouse.dataVolume" -}}
+{{- $persistence := .root.Values.store.persistence -}}
+{{- if include "gatehouse.usesRedis" .root }}
+- name: gatehouse-data
+  emptyDir: { sizeLimit: 16Mi }
+{{- else if $persistence.existingClaim }}
+- name: gatehouse-data
+  persistentVolumeClaim:
+    claimName: {{ $persistence.existingClaim }}
+{{- else if ne .kind "gateway" }}
+- name: gatehouse-data
+  persistentVolumeClaim:
+    claimName: {{ include "gatehouse.fullname" .root }}-data
+{{- end }}
+{{- end -}}

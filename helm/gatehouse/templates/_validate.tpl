@@ -1,0 +1,110 @@
+{{/* What contradicts itself ends the rendering with a sentence that says what to do. */}}
+{{- define "gatehouse.validate" -}}
+{{- $values := .Values -}}
+{{- $sidecar := include "gatehouse.isSidecar" . -}}
+{{- $redis := include "gatehouse.usesRedis" . -}}
+{{- if not $values.signing.existingSecret -}}
+{{- fail "\nsigning.existingSecret: is missing; make the keys with `gatehouse keys new keys.json`, and the Secret with `kubectl create secret generic NAME --from-file=keys.json`" -}}
+{{- end -}}
+{{- if and $values.tls.existingSecret $values.tls.certManager.enabled -}}
+{{- fail "\ntls: existingSecret and certManager.enabled contradict each other; keep one of them" -}}
+{{- end -}}
+{{- if and $values.tls.terminatedInFront (or $values.tls.existingSecret $values.tls.certManager.enabled) -}}
+{{- fail "\ntls.terminatedInFront: contradicts a certificate of our own; keep one of them" -}}
+{{- end -}}
+{{- if not (or $values.tls.existingSecret $values.tls.certManager.enabled $values.tls.terminatedInFront) -}}
+{{- fail "\ntls: give existingSecret, or certManager.enabled, or terminatedInFront when something in front ends TLS" -}}
+{{- end -}}
+{{- if and $values.tls.certManager.enabled (not $values.tls.certManager.issuerRef.name) -}}
+{{- fail "\ntls.certManager.issuerRef.name: is missing; name the Issuer that makes the certificate" -}}
+{{- end -}}
+{{- if and $values.existingConfigMap $values.config -}}
+{{- fail "\nconfig: would not be used beside existingConfigMap; keep one of them" -}}
+{{- end -}}
+{{- if not (or $values.existingConfigMap $values.config.publicUrl) -}}
+{{- fail "\nconfig.publicUrl: is missing; it is the address clients use, such as https://api.example.test" -}}
+{{- end -}}
+{{- if and $values.clientCA.existingSecret $values.clientCA.existingConfigMap -}}
+{{- fail "\nclientCA: existingSecret and existingConfigMap contradict each other; keep one of them" -}}
+{{- end -}}
+{{- include "gatehouse.validateStore" . -}}
+{{- if $sidecar -}}
+{{- if not $values.sidecar.podSelector -}}
+{{- fail "\nsidecar.podSelector: is missing; it names the labels of your application's pods" -}}
+{{- end -}}
+{{- if or $values.autoscaling.enabled (gt (int $values.replicaCount) 1) -}}
+{{- fail "\nmode: sidecar has no pods of its own; replicaCount and autoscaling are your application's" -}}
+{{- end -}}
+{{- if $values.metrics.serviceMonitor.enabled -}}
+{{- fail "\nmetrics.serviceMonitor: is for mode gateway; a sidecar is watched by metrics.podMonitor" -}}
+{{- end -}}
+{{- if or (eq (int $values.sidecar.upstreamPort) (int $values.ports.https)) (eq (int $values.sidecar.upstreamPort) (int $values.ports.admin)) -}}
+{{- fail "\nsidecar.upstreamPort: is a port of gatehouse itself; in one pod each port is taken once, so change ports.https or ports.admin" -}}
+{{- end -}}
+{{- end -}}
+{{- if eq (int $values.ports.https) (int $values.ports.admin) -}}
+{{- fail "\nports: https and admin are the same; probes and metrics need a port of their own" -}}
+{{- end -}}
+{{- include "gatehouse.validateFront" . -}}
+{{- $needed := add $values.lifecycle.preStopSleepSeconds $values.lifecycle.drainSeconds 5 -}}
+{{- if lt (int $values.lifecycle.terminationGracePeriodSeconds) (int $needed) -}}
+{{- fail (printf "\nlifecycle.terminationGracePeriodSeconds: is too short; with preStopSleepSeconds and drainSeconds it must be at least %d, or running requests are cut off" $needed) -}}
+{{- end -}}
+{{- if and $values.networkPolicy.enabled (not $values.networkPolicy.adminFrom) (or $values.metrics.serviceMonitor.enabled $values.metrics.podMonitor.enabled) -}}
+{{- fail "\nnetworkPolicy.adminFrom: is empty, so Prometheus could not reach the metrics; name the pods it runs in" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gatehouse.validateStore" -}}
+{{- $values := .Values -}}
+{{- $redis := $values.store.redis -}}
+{{- if and $values.valkey.enabled (or $redis.url $redis.urlKey $redis.existingSecret) -}}
+{{- fail "\nvalkey.enabled: contradicts store.redis; keep the Valkey of the chart, or your own" -}}
+{{- end -}}
+{{- if and (eq $values.store.type "redis") (not $values.valkey.enabled) (not (or $redis.url $redis.urlKey)) -}}
+{{- fail "\nstore.redis.url: is missing; give it, or store.redis.urlKey with existingSecret, or valkey.enabled to try it out" -}}
+{{- end -}}
+{{- if and $redis.url $redis.urlKey -}}
+{{- fail "\nstore.redis: url and urlKey contradict each other; keep one of them" -}}
+{{- end -}}
+{{- if and $redis.urlKey (not $redis.existingSecret) -}}
+{{- fail "\nstore.redis.urlKey: needs store.redis.existingSecret, the Secret it is a key of" -}}
+{{- end -}}
+{{- if regexMatch "^[a-z+]+://[^/@]*:[^/@]*@" $redis.url -}}
+{{- fail "\nstore.redis.url: holds a password, which would lie open in a ConfigMap; put it into a Secret (store.redis.existingSecret)" -}}
+{{- end -}}
+{{- if not (include "gatehouse.usesRedis" .) -}}
+{{- if include "gatehouse.manyPods" . -}}
+{{- fail "\nstore.type: embedded is one pod's own; for replicaCount above 1 or autoscaling set store.type: redis" -}}
+{{- end -}}
+{{- if and (include "gatehouse.isSidecar" .) (not $values.sidecar.singleReplica) -}}
+{{- fail "\nstore.type: embedded in a sidecar is one store for each replica of your application, and a token of one is unknown to the next; set store.type: redis, or sidecar.singleReplica when there is and stays one" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gatehouse.validateFront" -}}
+{{- $values := .Values -}}
+{{- $http := $values.gatewayApi.httpRoute -}}
+{{- range $name, $front := dict "ingress" $values.ingress "gatewayApi.httpRoute" $http -}}
+{{- if and $front.enabled (include "gatehouse.asksCertificates" $) -}}
+{{- if not $front.clientCertificates -}}
+{{- fail (printf "\n%s: ends TLS, so client certificates never reach gatehouse; say how they do in %s.clientCertificates, or use gatewayApi.tlsRoute" $name $name) -}}
+{{- end -}}
+{{- if and (eq $front.clientCertificates "header") (not $values.existingConfigMap) (not (dig "certificates" "forwardedFrom" list $values.config)) -}}
+{{- fail (printf "\n%s.clientCertificates: header needs config.certificates.forwardedFrom, the addresses whose header is believed" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and $values.ingress.enabled (not $values.ingress.hosts) -}}
+{{- fail "\ningress.hosts: is empty; an Ingress needs a host name" -}}
+{{- end -}}
+{{- range $name, $route := $values.gatewayApi -}}
+{{- if and $route.enabled (not $route.parentRefs) -}}
+{{- fail (printf "\ngatewayApi.%s.parentRefs: is empty; name the Gateway it belongs to" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $values.gatewayApi.tlsRoute.enabled $values.tls.terminatedInFront -}}
+{{- fail "\ngatewayApi.tlsRoute: passes TLS through, but tls.terminatedInFront says that gatehouse speaks plain HTTP" -}}
+{{- end -}}
+{{- end -}}

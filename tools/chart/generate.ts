@@ -1,0 +1,35 @@
+import { existsSync, writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { read, renderReadme } from './readme.ts';
+import { chartSchema } from './values-schema.ts';
+
+const at = (path: string): URL => new URL(`../../${path}`, import.meta.url);
+const CHART = 'helm/gatehouse';
+
+interface Generated {
+  /** From the root of the repository. */
+  readonly file: string;
+  readonly render: () => string;
+}
+
+/** Every file of the chart that is written by a program: `npm run chart`. A test compares them with what is committed. */
+export const GENERATED: readonly Generated[] = [
+  {
+    file: `${CHART}/values.schema.json`,
+    render: () => `${JSON.stringify(chartSchema(), null, 2)}\n`,
+  },
+  {
+    file: `${CHART}/README.md`,
+    render: () => renderReadme(read(at(`${CHART}/README.md`)), read(at(`${CHART}/values.yaml`))),
+  },
+  // One source for those with and without Helm.
+  ...['rules.yaml', 'dashboard.json']
+    .filter((name) => existsSync(at(`deploy/monitoring/${name}`)))
+    .map((name) => ({ file: `${CHART}/files/${name}`, render: () => read(at(`deploy/monitoring/${name}`)) })),
+];
+
+if (import.meta.main)
+  for (const { file, render } of GENERATED) {
+    writeFileSync(fileURLToPath(at(file)), render());
+    console.log(file);
+  }

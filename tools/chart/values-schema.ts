@@ -1,0 +1,356 @@
+import { z } from 'zod';
+import { type JsonSchema, jsonSchema } from '../../src/config/known-settings.ts';
+
+/** helm/gatehouse/values.schema.json: what values may be. `config` is the product's own schema, without what the chart decides. */
+
+const text = z.string();
+const name = z
+  .string()
+  .regex(/^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$/)
+  .describe('The name of an object, or empty.');
+const secretKey = z.string().regex(/^[-._a-zA-Z0-9]{0,253}$/);
+const neededKey = z.string().regex(/^[-._a-zA-Z0-9]{1,253}$/);
+const port = z.int().min(1).max(65_535);
+const seconds = z.int().min(0).max(86_400);
+const count = z.int().min(1).max(1_000);
+const strings = z.record(text, text);
+const names = z.array(text.min(1));
+/** Goes into the manifest as it is; Kubernetes itself is the judge. */
+const anything = z.record(text, z.unknown());
+const anythings = z.array(anything);
+const quantity = z.string().regex(/^[0-9]+(\.[0-9]+)?(m|k|Ki|Mi|Gi|Ti|M|G|T)?$/);
+const duration = z.string().regex(/^([0-9]+(ms|s|m|h))+$/);
+/** What is called so comes by `valueFrom`. */
+const SECRET_NAME = '(PASSWORD|SECRET|TOKEN|PASSPHRASE|PRIVATE|CREDENTIAL)';
+const digest = z.string().regex(/^(sha256:[0-9a-f]{64})?$/);
+
+const image = {
+  registry: z.string().regex(/^[^\s/][^\s]*$|^$/),
+  repository: z.string().regex(/^[a-z0-9][a-z0-9._/-]*$/),
+  tag: z.string().regex(/^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$/),
+  digest,
+};
+
+const resources = z.strictObject({
+  requests: z.strictObject({ cpu: quantity, memory: quantity, 'ephemeral-storage': quantity }).partial(),
+  limits: z.strictObject({ cpu: quantity, memory: quantity, 'ephemeral-storage': quantity }).partial(),
+});
+
+const probe = z
+  .strictObject({
+    initialDelaySeconds: seconds,
+    periodSeconds: z.int().min(1),
+    timeoutSeconds: z.int().min(1),
+    failureThreshold: z.int().min(1),
+    successThreshold: z.int().min(1),
+  })
+  .partial();
+
+const monitor = z.strictObject({
+  enabled: z.boolean(),
+  interval: duration,
+  scrapeTimeout: duration,
+  labels: strings,
+  relabelings: anythings,
+  metricRelabelings: anythings,
+});
+
+/** What turns the hardening off must be a change of the chart, not a value somebody copied from somewhere. */
+const containerSecurity = z.strictObject({
+  runAsNonRoot: z.literal(true),
+  runAsUser: z.int().min(1),
+  runAsGroup: z.int().min(1),
+  privileged: z.literal(false),
+  allowPrivilegeEscalation: z.literal(false),
+  readOnlyRootFilesystem: z.literal(true),
+  capabilities: z.strictObject({
+    drop: z.array(z.literal('ALL')).min(1).max(1),
+    add: z.array(z.literal('NET_BIND_SERVICE')).optional(),
+  }),
+  seccompProfile: anything,
+  seLinuxOptions: anything.optional(),
+  appArmorProfile: anything.optional(),
+});
+
+const podSecurity = z.strictObject({
+  runAsNonRoot: z.literal(true),
+  runAsUser: z.int().min(1),
+  runAsGroup: z.int().min(1),
+  fsGroup: z.int().min(1),
+  fsGroupChangePolicy: z.enum(['OnRootMismatch', 'Always']),
+  seccompProfile: anything,
+  supplementalGroups: z.array(z.int().min(1)).optional(),
+  seLinuxOptions: anything.optional(),
+  sysctls: anythings.optional(),
+});
+
+/** All but `config`, and but the names by which a parent chart talks to it. */
+export const chartValues = {
+  mode: z.enum(['gateway', 'sidecar']),
+  global: z.looseObject({ imageRegistry: text, imagePullSecrets: names }),
+  nameOverride: name,
+  fullnameOverride: name,
+  commonLabels: strings,
+  commonAnnotations: strings,
+  image: z.strictObject({
+    ...image,
+    pullPolicy: z.enum(['Always', 'IfNotPresent', 'Never']),
+    pullSecrets: names,
+  }),
+  existingConfigMap: name,
+  rollOnConfigChange: z.boolean(),
+  signing: z.strictObject({ existingSecret: name, key: neededKey }),
+  adminToken: z.strictObject({ existingSecret: name, key: neededKey }),
+  tls: z.strictObject({
+    existingSecret: name,
+    terminatedInFront: z.boolean(),
+    certManager: z.strictObject({
+      enabled: z.boolean(),
+      issuerRef: z.strictObject({ name, kind: text.min(1), group: text.min(1) }),
+      dnsNames: names,
+      duration,
+      renewBefore: duration,
+    }),
+  }),
+  clientCA: z.strictObject({
+    existingSecret: name,
+    existingConfigMap: name,
+    issuers: z.array(neededKey).min(1),
+    crls: z.array(neededKey),
+  }),
+  secretFiles: z.strictObject({ existingSecret: name }),
+  store: z.strictObject({
+    type: z.enum(['embedded', 'redis']),
+    redis: z.strictObject({
+      url: z.string().regex(/^(rediss?(\+sentinel|\+cluster)?:\/\/\S+)?$/),
+      existingSecret: name,
+      passwordKey: secretKey,
+      urlKey: secretKey,
+      tls: z.strictObject({
+        existingSecret: name,
+        caKey: secretKey,
+        certificateKey: secretKey,
+        keyKey: secretKey,
+      }),
+    }),
+    persistence: z.strictObject({
+      size: quantity,
+      storageClass: text,
+      accessModes: z.array(z.enum(['ReadWriteOnce', 'ReadWriteOncePod', 'ReadWriteMany'])).min(1),
+      existingClaim: name,
+      annotations: strings,
+    }),
+  }),
+  valkey: z.strictObject({
+    enabled: z.boolean(),
+    image: z.strictObject(image),
+    existingSecret: name,
+    resources,
+  }),
+  ports: z.strictObject({ https: port.min(1_024), admin: port.min(1_024) }),
+  sidecar: z.strictObject({
+    native: z.boolean(),
+    podSelector: strings,
+    upstreamPort: port,
+    singleReplica: z.boolean(),
+  }),
+  service: z.strictObject({
+    type: z.enum(['ClusterIP', 'NodePort', 'LoadBalancer']),
+    port,
+    nodePort: z.int().min(1).max(65_535).nullable(),
+    annotations: strings,
+    labels: strings,
+    loadBalancerClass: text,
+    loadBalancerSourceRanges: names,
+    externalTrafficPolicy: z.enum(['', 'Local', 'Cluster']),
+    ipFamilyPolicy: z.enum(['', 'SingleStack', 'PreferDualStack', 'RequireDualStack']),
+  }),
+  ingress: z.strictObject({
+    enabled: z.boolean(),
+    className: text,
+    annotations: strings,
+    hosts: z.array(
+      z.strictObject({
+        host: text.min(1),
+        paths: z
+          .array(
+            z.strictObject({
+              path: z.string().regex(/^\//),
+              pathType: z.enum(['Prefix', 'Exact', 'ImplementationSpecific']).optional(),
+            }),
+          )
+          .optional(),
+      }),
+    ),
+    tls: anythings,
+    clientCertificates: z.enum(['', 'passthrough', 'header']),
+  }),
+  gatewayApi: z.strictObject({
+    httpRoute: z.strictObject({
+      enabled: z.boolean(),
+      parentRefs: anythings,
+      hostnames: names,
+      annotations: strings,
+      clientCertificates: z.enum(['', 'header']),
+    }),
+    tlsRoute: z.strictObject({
+      enabled: z.boolean(),
+      apiVersion: z.string().regex(/^gateway\.networking\.k8s\.io\/v1(alpha[23])?$/),
+      parentRefs: anythings,
+      hostnames: names,
+      annotations: strings,
+    }),
+  }),
+  lifecycle: z.strictObject({
+    preStopSleepSeconds: seconds,
+    drainSeconds: seconds,
+    terminationGracePeriodSeconds: seconds,
+  }),
+  probes: z.strictObject({ startup: probe, liveness: probe, readiness: probe }),
+  replicaCount: z.int().min(0).max(1_000),
+  autoscaling: z.strictObject({
+    enabled: z.boolean(),
+    minReplicas: count,
+    maxReplicas: count,
+    targetCPUUtilizationPercentage: z.int().min(1).max(1_000).nullable(),
+    targetMemoryUtilizationPercentage: z.int().min(1).max(1_000).nullable(),
+    behavior: anything,
+  }),
+  podDisruptionBudget: z.strictObject({
+    enabled: z.boolean(),
+    maxUnavailable: z.union([z.int().min(1), z.string().regex(/^[1-9][0-9]?%$/)]),
+  }),
+  topologySpread: z.strictObject({ enabled: z.boolean() }),
+  topologySpreadConstraints: anythings,
+  updateStrategy: anything,
+  revisionHistoryLimit: z.int().min(0),
+  nodeSelector: strings,
+  tolerations: anythings,
+  affinity: anything,
+  priorityClassName: text,
+  podLabels: strings,
+  podAnnotations: strings,
+  podSecurityContext: podSecurity,
+  securityContext: containerSecurity,
+  resources,
+  serviceAccount: z.strictObject({
+    create: z.boolean(),
+    name,
+    annotations: strings,
+    automount: z.literal(false),
+  }),
+  networkPolicy: z.strictObject({
+    enabled: z.boolean(),
+    from: anythings,
+    adminFrom: anythings,
+    extraIngress: anythings,
+    egress: anythings,
+  }),
+  metrics: z.strictObject({
+    serviceMonitor: monitor,
+    podMonitor: monitor,
+    prometheusRule: z.strictObject({ enabled: z.boolean(), labels: strings }),
+    dashboard: z.strictObject({ enabled: z.boolean(), labels: strings, annotations: strings }),
+  }),
+  extraArgs: names,
+  // A secret written into values ends in a manifest, in a repository, and in the history of both.
+  extraEnv: z.array(
+    z.union([
+      z.strictObject({ name: text.min(1), valueFrom: anything }),
+      z.strictObject({
+        name: z.string().meta({ not: { pattern: SECRET_NAME } }),
+        value: text,
+      }),
+    ]),
+  ),
+  envFrom: anythings,
+  extraVolumes: anythings,
+  extraVolumeMounts: anythings,
+  extraContainers: anythings,
+  extraInitContainers: anythings,
+  extraObjects: z.array(z.union([text, anything])),
+};
+
+/** Settings of the configuration that follow from other values. */
+const OWNED: readonly string[] = [
+  'listen.host',
+  'listen.port',
+  'listen.behindTls',
+  'listen.tls.certificate',
+  'listen.tls.key',
+  'admin.host',
+  'admin.port',
+  'admin.tokenFile',
+  'keys.file',
+  'store.type',
+  'store.path',
+  'store.url',
+  'store.urlFile',
+  'store.password',
+  'store.passwordFile',
+  'store.tls',
+  'shutdown',
+];
+
+export function chartSchema(): Record<string, unknown> {
+  const values = z.toJSONSchema(
+    z.strictObject({
+      ...chartValues,
+      config: anything,
+      // A parent chart sets it to leave this one out.
+      enabled: z.boolean().optional(),
+    }),
+    { io: 'input' },
+  ) as JsonSchema & { properties: Record<string, JsonSchema> };
+  const { required: _everything, ...schema } = optional(values);
+  return {
+    ...schema,
+    title: 'Values of the gatehouse chart',
+    properties: { ...schema.properties, config: configSchema() },
+  };
+}
+
+/** A user's file holds what differs; `values.yaml` has the rest. */
+function optional(schema: JsonSchema): JsonSchema & { properties: Record<string, JsonSchema> } {
+  const { required, properties = {}, ...rest } = schema;
+  const inner = Object.fromEntries(
+    Object.entries(properties).map(([key, value]) => [key, value.properties ? optional(value) : value]),
+  );
+  return { ...rest, properties: inner, ...(required && {}) };
+}
+
+/**
+ * The product's schema without what the chart decides, and without secrets: where a setting has a twin that names a file,
+ * only the twin remains.
+ */
+export function configSchema(): JsonSchema {
+  const all = prune(jsonSchema(), []);
+  const { $schema: _, ...rest } = all as JsonSchema & { $schema?: string };
+  return { ...rest, description: 'As in docs/configuration.md, without what the chart decides itself.' };
+}
+
+function prune(schema: JsonSchema, path: readonly string[]): JsonSchema {
+  const { properties, required, items, additionalProperties, anyOf, oneOf, ...rest } = schema;
+  const kept = Object.entries(properties ?? {}).filter(
+    ([key]) =>
+      !OWNED.includes([...path, key].join('.')) && !(properties && Object.hasOwn(properties, `${key}File`)),
+  );
+  const names = new Set(kept.map(([key]) => key));
+  const still = required?.filter((key) => names.has(key)) ?? [];
+  return {
+    ...rest,
+    ...(properties && {
+      properties: Object.fromEntries(kept.map(([key, value]) => [key, prune(value, [...path, key])])),
+    }),
+    ...(still.length > 0 && { required: still }),
+    ...(items && { items: prune(items, [...path, '[]']) }),
+    ...(additionalProperties !== undefined && {
+      additionalProperties:
+        typeof additionalProperties === 'object'
+          ? prune(additionalProperties, [...path, '*'])
+          : additionalProperties,
+    }),
+    ...(anyOf && { anyOf: anyOf.map((form) => prune(form, path)) }),
+    ...(oneOf && { oneOf: oneOf.map((form) => prune(form, path)) }),
+  };
+}
