@@ -148,7 +148,11 @@ async function change(
     const decided = decide(found.record, found.now);
     if (!decided.ok) return decided;
     const request = decided.value;
-    if (request === found.record) return granted({ request, changed: false });
+    if (request === found.record) {
+      // Decided before, perhaps by a write that was not confirmed: this answer stands for it.
+      await desk.store.settled();
+      return granted({ request, changed: false });
+    }
     const written = await desk.store.devices.replace(
       requestId,
       found.version,
