@@ -6,9 +6,10 @@ import {
   type ServeProcess,
   startServe,
 } from '../support/serve-process.ts';
+import { count } from './form.ts';
 
-/** `npm run test:kill` sets this to 50. */
-const KILLS = Number(process.env['KILLS'] ?? 6);
+/** On the embedded store. `npm run test:kill` sets this to 50. */
+const KILLS = count('KILLS', 6, 50);
 const SEED = Number(process.env['SEED'] ?? 20_260_131);
 const CLIENTS = 24;
 /** Older ones are looked at less and less often; a few of every age are asked at each restart. */

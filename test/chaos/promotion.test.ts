@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type Answer, type Fleet, isTemporary, openFleet, type Replica } from '../support/fleet.ts';
+import { type Answer, type Fleet, isTemporary, openFleet } from '../support/fleet.ts';
 import { type RedisPair, redisPair } from '../support/redis-pair.ts';
 import { until } from '../support/serve-process.ts';
 import { count, pick, randomFrom, report, SEED, spread } from './form.ts';
@@ -34,7 +34,7 @@ test(`S08 V11 partition and promotion, ${ROUNDS} times, \`durability: replicated
   const wronglyRefused: string[] = [];
   const lost: string[] = [];
   const all: Held[] = [];
-  const caller = () => pick(random, fleet.replicas as readonly Replica[]).caller;
+  const caller = () => pick(random, fleet.replicas).caller;
   const refused = (what: string, answer: Answer): void => {
     total.refused += 1;
     if (!isTemporary(answer)) wronglyRefused.push(`${what}: ${answer.status} ${JSON.stringify(answer.json)}`);
@@ -70,15 +70,15 @@ test(`S08 V11 partition and promotion, ${ROUNDS} times, \`durability: replicated
   for (let round = 0; round < ROUNDS; round += 1) {
     const helds: Held[] = [];
     const before = { ...total };
-    let going = true;
+    const halt = new AbortController();
     const load = Array.from({ length: 8 }, async () => {
-      while (going) await client(helds);
+      while (!halt.signal.aborted) await client(helds);
     });
     await until('there are acknowledged revocations', () => total.revocations > before.revocations + 10, 60);
     pair.part();
     await until('writes are refused', () => total.refused > before.refused + 16, 60);
     await pair.promote(fleet.replicas.map(({ way }) => way));
-    going = false;
+    halt.abort();
     await Promise.all(load);
     await pair.rejoin();
     await fleet.allReady();
