@@ -6,7 +6,7 @@ import {
   type ServeProcess,
   startServe,
 } from '../support/serve-process.ts';
-import { count } from './form.ts';
+import { count, randomFrom } from './form.ts';
 
 /** On the embedded store. `npm run test:kill` sets this to 50. */
 const KILLS = count('KILLS', 6, 50);
@@ -20,17 +20,6 @@ const folder = await makeServeFolder((settings) => ({
   log: { level: 'info', access: { enabled: false } },
 }));
 afterAll(() => folder.remove());
-
-/** mulberry32: the same kills at the same moments for the same seed. */
-function randomFrom(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 /** What one client knows about its grant: the last refresh token that was acknowledged to it. */
 interface Held {
