@@ -1,6 +1,6 @@
 import { connect as connectPlain, isIP } from 'node:net';
-import { type ConnectionOptions, connect as connectTls } from 'node:tls';
-import type { Client, Entry, SearchOptions } from 'ldapts';
+import { type ConnectionOptions, checkServerIdentity, connect as connectTls } from 'node:tls';
+import type { Client, Entry, Filter } from 'ldapts';
 import { Fault } from '../ports/fault.ts';
 
 /**
@@ -11,10 +11,23 @@ import { Fault } from '../ports/fault.ts';
  * closed. Every wait has an end, and what goes wrong is a `Fault`: never "there is no such person".
  */
 export interface LdapConnections {
-  search(base: string, options: SearchOptions): Promise<readonly Entry[]>;
+  search(search: LdapSearch): Promise<readonly Entry[]>;
   /** Does the server take this password for this entry? */
   accepts(dn: string, password: string): Promise<boolean>;
   close(): Promise<void>;
+}
+
+export interface LdapSearch {
+  readonly base: string;
+  readonly scope: 'base' | 'sub';
+  readonly filter: string;
+  /** And this attribute has this value: bytes as they are, nothing in them has a meaning. */
+  readonly equals?: { readonly attribute: string; readonly value: string | Buffer };
+  readonly attributes: readonly string[];
+  /** Attributes that are bytes. */
+  readonly bytes?: readonly string[];
+  /** Most entries. */
+  readonly most?: number;
 }
 
 export interface LdapServer {
@@ -94,15 +107,15 @@ export function ldapConnections(server: LdapServer): LdapConnections {
     return undefined;
   };
 
-  const searchOn = async (
-    connection: Connection,
-    base: string,
-    options: SearchOptions,
-  ): Promise<readonly Entry[]> => {
+  const searchOn = async (connection: Connection, search: LdapSearch): Promise<readonly Entry[]> => {
     try {
       // What a server says about other servers (referrals) is not followed: they are not those of the settings.
-      const { searchEntries } = await connection.client.search(base, {
-        ...options,
+      const { searchEntries } = await connection.client.search(search.base, {
+        scope: search.scope,
+        filter: await filterOf(search),
+        attributes: [...search.attributes],
+        explicitBufferAttributes: [...(search.bytes ?? [])],
+        ...(search.most !== undefined && { sizeLimit: search.most }),
         timeLimit: server.timeout,
       });
       keep(connection);
@@ -114,20 +127,20 @@ export function ldapConnections(server: LdapServer): LdapConnections {
   };
 
   return {
-    search: (base, options) =>
+    search: (search) =>
       inTurn(async () => {
         if (closed) throw new Fault('directory_unavailable', 'LDAP: the directory is closed');
         try {
           const before = kept();
           if (before !== undefined) {
             try {
-              return await searchOn(before, base, options);
+              return await searchOn(before, search);
             } catch (error) {
               // The server may have closed a connection that was idle; reading again does no harm.
               if (isResult(error)) throw error;
             }
           }
-          return await searchOn(await open(server.bindDn, server.password), base, options);
+          return await searchOn(await open(server.bindDn, server.password), search);
         } catch (error) {
           throw faultOf(error);
         }
@@ -157,6 +170,13 @@ export function ldapConnections(server: LdapServer): LdapConnections {
   };
 }
 
+/** Made of parts: a filter that is written out as text would lose bytes that are no letters. */
+async function filterOf({ filter, equals }: LdapSearch): Promise<string | Filter> {
+  if (equals === undefined) return filter;
+  const { AndFilter, EqualityFilter, FilterParser } = await import('ldapts');
+  return new AndFilter({ filters: [FilterParser.parseString(filter), new EqualityFilter(equals)] });
+}
+
 async function openOne(server: LdapServer, url: string, limitMs: number): Promise<Connection> {
   // Loaded with the first use: whoever has no LDAP does not pay for it.
   const { Client: LdapClient } = await import('ldapts');
@@ -164,8 +184,8 @@ async function openOne(server: LdapServer, url: string, limitMs: number): Promis
   const host = hostname.replace(/^\[|\]$/g, '');
   const name = server.serverName ?? host;
   const tls: ConnectionOptions = {
-    host: name,
     ...(isIP(name) === 0 && { servername: name }),
+    checkServerIdentity: (_host, certificate) => checkServerIdentity(name, certificate),
     ...(server.ca !== undefined && { ca: server.ca }),
     minVersion: 'TLSv1.2',
   };
@@ -186,7 +206,8 @@ async function openOne(server: LdapServer, url: string, limitMs: number): Promis
     url,
     timeout: limitMs,
     connectTimeout: limitMs,
-    tlsOptions: tls,
+    // Where these are given, ldapts speaks TLS whatever the URL says.
+    ...(url.startsWith('ldaps:') && { tlsOptions: tls }),
     createConnection: ((port: number, to: string) => watch(connectPlain(port, to))) as typeof connectPlain,
     createSecureConnection: ((...given: Parameters<typeof connectTls>) =>
       watch(connectTls(...given))) as typeof connectTls,

@@ -47,12 +47,14 @@ export function ldapDirectory(name: string, label: string, settings: LdapSetting
   const asked = [...new Set([settings.id, ...Object.values(attributes)])];
 
   const find = async (attribute: string, value: string | Buffer): Promise<Entry | undefined> => {
-    const entries = await server.search(base, {
+    const entries = await server.search({
+      base,
       scope: 'sub',
-      filter: `(&${filter}(${attribute}=${escaped(value)}))`,
+      filter,
+      equals: { attribute, value },
       attributes: asked,
-      explicitBufferAttributes: settings.id === 'objectGUID' ? ['objectGUID'] : [],
-      sizeLimit: 2,
+      bytes: settings.id === 'objectGUID' ? ['objectGUID'] : [],
+      most: 2,
     });
     return entries.length === 1 ? entries[0] : undefined;
   };
@@ -62,7 +64,8 @@ export function ldapDirectory(name: string, label: string, settings: LdapSetting
     if (id === undefined) return undefined;
     const isOff =
       disabled !== undefined &&
-      (await server.search(entry.dn, { scope: 'base', filter: disabled, attributes: ['1.1'] })).length > 0;
+      (await server.search({ base: entry.dn, scope: 'base', filter: disabled, attributes: ['1.1'] })).length >
+        0;
     return {
       identity: `${label}:${id}`,
       displayName:
@@ -75,14 +78,17 @@ export function ldapDirectory(name: string, label: string, settings: LdapSetting
 
   const groupsOf = async (dn: string): Promise<ReadonlySet<string>> => {
     if (groups === undefined) return new Set();
-    const member = groups.nested ? `${groups.member}:${IN_CHAIN}:` : groups.member;
-    const found = await server.search(groups.base, {
+    const { base: place, filter: like, name: called, member, nested } = groups;
+    const found = await server.search({
+      base: place,
       scope: 'sub',
-      filter: `(&${groups.filter}(${member}=${escaped(dn)}))`,
-      attributes: [groups.name],
-      sizeLimit: MOST_GROUPS,
+      ...(nested
+        ? { filter: `(&${like}(${member}:${IN_CHAIN}:=${escaped(dn)}))` }
+        : { filter: like, equals: { attribute: member, value: dn } }),
+      attributes: [called],
+      most: MOST_GROUPS,
     });
-    return new Set(found.flatMap((entry) => valuesOf(entry, groups.name)));
+    return new Set(found.flatMap((entry) => valuesOf(entry, called)));
   };
 
   const remembered = async (
@@ -151,10 +157,8 @@ export function ldapDirectory(name: string, label: string, settings: LdapSetting
 }
 
 /** RFC 4515 §3: nothing in a value can end it, or stand for more than itself. */
-export const escaped = (value: string | Buffer): string =>
-  typeof value === 'string'
-    ? value.replace(/[\0()*\\]/g, (char) => `\\${char.charCodeAt(0).toString(16).padStart(2, '0')}`)
-    : Array.from(value, (byte) => `\\${byte.toString(16).padStart(2, '0')}`).join('');
+const escaped = (value: string): string =>
+  value.replace(/[\0()*\\]/g, (char) => `\\${char.charCodeAt(0).toString(16).padStart(2, '0')}`);
 
 const isNameSource = (means: string): means is NameSource =>
   (NAME_SOURCES as readonly string[]).includes(means);

@@ -1,0 +1,312 @@
+import { connect, createServer } from 'node:net';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { type LdapSettings, ldapDirectory } from '../../src/identity/ldap-directory.ts';
+import { bracedFromBytes, bytesFromGuid } from '../../src/identity/ldap-ids.ts';
+import { createPeople } from '../../src/identity/people.ts';
+import type { Directory } from '../../src/ports/directory.ts';
+import { freePort } from '../support/gateway-process.ts';
+import { BASE_DN, guidBytes, type LdapServer, ldapServer, SERVICE } from '../support/ldap-server.ts';
+import { makeCa } from '../support/pki.ts';
+
+let server: LdapServer;
+beforeAll(async () => {
+  server = await ldapServer();
+});
+afterAll(() => server.remove());
+
+const opened: Directory[] = [];
+afterAll(() => Promise.all(opened.map((directory) => directory.close())));
+
+function directory(changes: Partial<LdapSettings> = {}): Directory {
+  const made = ldapDirectory('corp', 'corp', {
+    urls: [server.plain],
+    startTls: false,
+    ...SERVICE,
+    timeout: 10,
+    connections: 4,
+    base: `ou=people,${BASE_DN}`,
+    filter: '(objectClass=inetOrgPerson)',
+    id: 'entryUUID',
+    attributes: {
+      userName: 'uid',
+      displayName: 'displayName',
+      commonName: 'cn',
+      email: 'mail',
+      userPrincipalName: 'userPrincipalName',
+    },
+    groups: {
+      base: `ou=groups,${BASE_DN}`,
+      filter: '(objectClass=groupOfNames)',
+      name: 'cn',
+      member: 'member',
+      nested: false,
+    },
+    remember: 0,
+    ...changes,
+  });
+  opened.push(made);
+  return made;
+}
+
+const ALICE = {
+  identity: 'corp:{5f0c2a52-6d0e-4d0c-9c3e-000000000001}',
+  displayName: 'Alice Example',
+  directory: 'corp',
+  groups: new Set(['operators']),
+  disabled: false,
+};
+
+test('the right password gives the person, with groups of the place the settings name', async () => {
+  const corp = directory();
+  expect(await corp.signIn('alice', 'alice password')).toEqual(ALICE);
+  expect(await corp.signIn('ALICE', 'alice password')).toEqual(ALICE);
+});
+
+test('a wrong password, another one’s, and an unknown name give nobody', async () => {
+  const corp = directory();
+  for (const [name, password] of [
+    ['alice', 'wrong'],
+    ['alice', 'dora password'],
+    ['nobody', 'alice password'],
+    ['gatehouse', SERVICE.password],
+  ] as const)
+    expect(await corp.signIn(name, password), name).toBeUndefined();
+});
+
+test('an empty password is never tried: this server would say yes to it', async () => {
+  const corp = directory();
+  for (const password of ['', '\0', '\0alice password', 'alice password\0'])
+    expect(await corp.signIn('alice', password)).toBeUndefined();
+});
+
+test('what is typed cannot be a filter, and stands for one name only', async () => {
+  const corp = directory();
+  for (const name of [
+    '*',
+    'a*',
+    'alice)(uid=*',
+    '*)(objectClass=*',
+    'alice)(|(uid=*',
+    'alice\0',
+    'alice ',
+    ' alice',
+    'uid=alice',
+    '\\61lice',
+    'a'.repeat(256),
+  ])
+    expect(await corp.signIn(name, 'alice password'), JSON.stringify(name)).toBeUndefined();
+  expect((await corp.byCertificateName('commonName', 'Star (The) *One*'))?.displayName).toBe(
+    'Star (The) *One*',
+  );
+  expect(await corp.byCertificateName('commonName', 'Star*')).toBeUndefined();
+});
+
+test('certificates name people by common name, e-mail and UPN, compared by our own rules', async () => {
+  const corp = directory();
+  expect(await corp.byCertificateName('commonName', 'Alice Example')).toEqual(ALICE);
+  expect(await corp.byCertificateName('email', 'alice@EXAMPLE.test')).toEqual(ALICE);
+  expect(await corp.byCertificateName('userPrincipalName', 'ALICE@corp.example.test')).toEqual(ALICE);
+  // The server itself would find these: case and spaces are nothing to it.
+  expect(await corp.byCertificateName('commonName', 'alice example')).toBeUndefined();
+  expect(await corp.byCertificateName('commonName', 'Alice  Example')).toBeUndefined();
+  expect(await corp.byCertificateName('email', 'ALICE@example.test')).toBeUndefined();
+  expect(await corp.byCertificateName('email', 'alice')).toBeUndefined();
+});
+
+test('two entries under one name stand for nobody', async () => {
+  const corp = directory();
+  expect(await corp.byCertificateName('commonName', 'Twin Same')).toBeUndefined();
+  expect(await corp.byCertificateName('email', 'twin@example.test')).toBeUndefined();
+  expect((await corp.signIn('twin1', 'twin1 password'))?.identity).toBe(
+    'corp:{5f0c2a52-6d0e-4d0c-9c3e-000000000003}',
+  );
+});
+
+test('an identity is found again by its id, in any case; what is no GUID is nobody', async () => {
+  const corp = directory();
+  expect(await corp.byId('{5F0C2A52-6D0E-4D0C-9C3E-000000000001}')).toEqual(ALICE);
+  for (const id of ['{5f0c2a52-6d0e-4d0c-9c3e-0000000000ff}', '*', '5f0c', '{}'])
+    expect(await corp.byId(id)).toBeUndefined();
+});
+
+test('as Active Directory has it: objectGUID is the id, userAccountControl says who is switched off', async () => {
+  const corp = directory({
+    id: 'objectGUID',
+    attributes: {
+      userName: 'sAMAccountName',
+      displayName: 'displayName',
+      commonName: 'cn',
+      email: 'mail',
+      userPrincipalName: 'userPrincipalName',
+    },
+  });
+  const identity = 'corp:{3f2504e0-4f89-11d3-9a0c-0305e82c3301}';
+  expect(await corp.signIn('alice', 'alice password')).toEqual({ ...ALICE, identity });
+  expect(await corp.byId(identity.slice(5))).toEqual({ ...ALICE, identity });
+  expect(
+    await corp.byClaim({ issuer: 'x', means: 'id', value: '3F2504E0-4F89-11D3-9A0C-0305E82C3301' }),
+  ).toEqual({
+    ...ALICE,
+    identity,
+  });
+  expect((await corp.signIn('dora', 'dora password'))?.disabled).toBe(true);
+});
+
+test('objectGUID and its written form lead to each other', () => {
+  const bytes = Buffer.from(guidBytes('01'), 'base64');
+  const text = '{3f2504e0-4f89-11d3-9a0c-0305e82c3301}';
+  expect(bracedFromBytes(bytes)).toBe(text);
+  expect(bytesFromGuid(text)).toEqual(bytes);
+  expect(bracedFromBytes(bytes.subarray(1))).toBeUndefined();
+});
+
+test('LDAPS and StartTLS with a CA of our own; a stranger’s CA and another name are no server of ours', async () => {
+  const stranger = (await makeCa()).pem;
+  const ca = server.ca.pem;
+  const overTls = [
+    { urls: [server.secure] },
+    { urls: [server.plain.replace('127.0.0.1', 'localhost')], startTls: true },
+  ];
+  for (const how of overTls) {
+    expect(await directory({ ...how, ca }).signIn('alice', 'alice password')).toEqual(ALICE);
+    for (const wrong of [{ ca: stranger }, {}, { ca, serverName: 'ldap.elsewhere.invalid' }])
+      await expect(directory({ ...how, ...wrong }).signIn('alice', 'alice password')).rejects.toMatchObject({
+        code: 'directory_unavailable',
+      });
+  }
+});
+
+test('a service account that is not let in is our failure, not the person’s', async () => {
+  const locked = directory({ password: 'not the password' });
+  const failing = { name: 'Fault', code: 'directory_unavailable' };
+  await expect(locked.signIn('alice', 'alice password')).rejects.toMatchObject(failing);
+  await expect(locked.byId(ALICE.identity.slice(5))).rejects.toMatchObject(failing);
+  await expect(
+    directory({ base: 'ou=nowhere,dc=example,dc=test' }).byCertificateName('commonName', 'x'),
+  ).rejects.toMatchObject(failing);
+});
+
+test('referrals are not followed', async () => {
+  let asked = 0;
+  const elsewhere = createServer(() => {
+    asked += 1;
+  });
+  await new Promise<void>((resolve) => elsewhere.listen(0, '127.0.0.1', resolve));
+  // A base that the server knows only from hearsay: it answers with a referral, which is not "nobody".
+  await expect(
+    directory({ base: `ou=deep,ou=other,ou=people,${BASE_DN}` }).byCertificateName(
+      'commonName',
+      'Alice Example',
+    ),
+  ).rejects.toMatchObject({ code: 'directory_unavailable' });
+  // The same reference met during a search is passed over.
+  expect(await directory().byCertificateName('commonName', 'Alice Example')).toEqual(ALICE);
+  expect(asked).toBe(0);
+  elsewhere.close();
+});
+
+test('away is never "unknown": refused, silent, and back again without a restart', async () => {
+  const corp = directory({ timeout: 1 });
+  expect(await corp.byId(ALICE.identity.slice(5))).toEqual(ALICE);
+  const away = async (): Promise<void> => {
+    for (const ask of [
+      () => corp.signIn('alice', 'alice password'),
+      () => corp.byId(ALICE.identity.slice(5)),
+      () => corp.byCertificateName('commonName', 'Alice Example'),
+    ])
+      await expect(ask()).rejects.toMatchObject({ name: 'Fault', code: 'directory_unavailable' });
+  };
+  server.pause();
+  await away();
+  server.resume();
+  expect(await corp.byId(ALICE.identity.slice(5))).toEqual(ALICE);
+  await server.stop();
+  await away();
+  await server.start();
+  expect(await corp.byId(ALICE.identity.slice(5))).toEqual(ALICE);
+});
+
+test('a second server is asked when the first is away; a directory that is away keeps nobody of another out', async () => {
+  const dead = `ldap://127.0.0.1:${await freePort()}`;
+  expect(await directory({ urls: [dead, server.plain] }).signIn('alice', 'alice password')).toEqual(ALICE);
+  const people = createPeople({
+    gone: {
+      label: 'gone',
+      users: [],
+      derive: false,
+      ldap: { ...settingsOf(dead), url: [dead] },
+    },
+    here: {
+      label: 'here',
+      users: [],
+      derive: false,
+      ldap: { ...settingsOf(server.plain), url: [server.plain] },
+    },
+  });
+  expect((await people.signIn('alice', 'alice password'))?.directory).toBe('here');
+  await expect(people.signIn('alice', 'wrong')).rejects.toMatchObject({ code: 'directory_unavailable' });
+  await people.close();
+});
+
+const settingsOf = (_url: string) => ({
+  startTls: false,
+  ...SERVICE,
+  timeout: 5,
+  connections: 2,
+  base: `ou=people,${BASE_DN}`,
+  filter: '(objectClass=inetOrgPerson)',
+  id: 'entryUUID' as const,
+  attributes: {
+    userName: 'uid',
+    displayName: 'displayName',
+    commonName: 'cn',
+    email: 'mail',
+    userPrincipalName: 'userPrincipalName',
+  },
+  remember: 0,
+});
+
+test('no more connections than the settings say, however many ask at once, and they are used again', async () => {
+  let [open, most, all] = [0, 0, 0];
+  const counter = createServer((socket) => {
+    open += 1;
+    all += 1;
+    most = Math.max(most, open);
+    const inner = connect(server.port, '127.0.0.1');
+    socket.pipe(inner).pipe(socket);
+    socket.on('error', () => inner.destroy());
+    inner.on('error', () => socket.destroy());
+    socket.once('close', () => {
+      open -= 1;
+      inner.destroy();
+    });
+  });
+  await new Promise<void>((resolve) => counter.listen(0, '127.0.0.1', resolve));
+  const { port } = counter.address() as { port: number };
+  const corp = directory({ urls: [`ldap://127.0.0.1:${port}`], connections: 2 });
+  const found = await Promise.all(
+    Array.from({ length: 20 }, () => corp.byCertificateName('commonName', 'Alice Example')),
+  );
+  expect(new Set(found.map((one) => one?.identity))).toEqual(new Set([ALICE.identity]));
+  expect(most).toBeLessThanOrEqual(2);
+  expect(all).toBeLessThanOrEqual(2);
+  // Beyond those that may wait, callers are told to come back.
+  const crowd = await Promise.allSettled(
+    Array.from({ length: 200 }, () => corp.byId(ALICE.identity.slice(5))),
+  );
+  expect(
+    crowd.some((one) => one.status === 'rejected' && (one.reason as { code: string }).code === 'overloaded'),
+  ).toBe(true);
+  expect(most).toBeLessThanOrEqual(2);
+  await corp.close();
+  counter.close();
+});
+
+test('what was read is used again for a moment, and what was not found is asked for again', async () => {
+  const corp = directory({ remember: 60, timeout: 1 });
+  expect(await corp.byId(ALICE.identity.slice(5))).toEqual(ALICE);
+  server.pause();
+  expect(await corp.byId(ALICE.identity.slice(5))).toEqual(ALICE);
+  await expect(corp.signIn('alice', 'alice password')).rejects.toMatchObject({ name: 'Fault' });
+  server.resume();
+});

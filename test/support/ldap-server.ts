@@ -1,0 +1,161 @@
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
+import { freePort } from './gateway-process.ts';
+import { type Certified, issueServer, makeCa } from './pki.ts';
+
+export const BASE_DN = 'dc=example,dc=test';
+export const SERVICE = { bindDn: `cn=gatehouse,${BASE_DN}`, password: 'service password' } as const;
+
+/** A real OpenLDAP server with a few people in it, on free ports. */
+export interface LdapServer {
+  readonly plain: string;
+  readonly secure: string;
+  readonly port: number;
+  readonly ca: Certified;
+  readonly caFile: string;
+  pause(): void;
+  resume(): void;
+  stop(): Promise<void>;
+  /** Again, on the same ports, after a stop. */
+  start(): Promise<void>;
+  remove(): Promise<void>;
+}
+
+/** A few attributes of Active Directory, which OpenLDAP does not know by itself. */
+const SCHEMA = `
+attributetype ( 1.2.840.113556.1.4.2 NAME 'objectGUID' EQUALITY octetStringMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.40 SINGLE-VALUE )
+attributetype ( 1.2.840.113556.1.4.8 NAME 'userAccountControl' EQUALITY integerMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.27 SINGLE-VALUE )
+attributetype ( 1.2.840.113556.1.4.656 NAME 'userPrincipalName' EQUALITY caseIgnoreMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.15 SINGLE-VALUE )
+attributetype ( 1.2.840.113556.1.4.221 NAME 'sAMAccountName' EQUALITY caseIgnoreMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.15 SINGLE-VALUE )
+objectclass ( 1.2.840.113556.1.5.9 NAME 'user' SUP top AUXILIARY MAY ( objectGUID $ userAccountControl $ userPrincipalName $ sAMAccountName ) )
+`;
+
+/** 3f2504e0-4f89-11d3-9a0c-0305e82c33NN, as Active Directory lays the bytes. */
+export const guidBytes = (last: string): string =>
+  Buffer.from(`e004253f894fd3119a0c0305e82c33${last}`, 'hex').toString('base64');
+
+const personOf = (uid: string, name: string, last: string, more: readonly string[] = []): string =>
+  [
+    `dn: uid=${uid},ou=people,${BASE_DN}`,
+    'objectClass: inetOrgPerson',
+    'objectClass: user',
+    `uid: ${uid}`,
+    `sAMAccountName: ${uid}`,
+    `cn: ${name}`,
+    `sn: ${name.split(' ').at(-1)}`,
+    `displayName: ${name}`,
+    `userPassword: ${uid} password`,
+    `entryUUID: 5f0c2a52-6d0e-4d0c-9c3e-0000000000${last}`,
+    `objectGUID:: ${guidBytes(last)}`,
+    ...more,
+    '',
+  ].join('\n');
+
+const ENTRIES = [
+  `dn: ${BASE_DN}\nobjectClass: domain\ndc: example\n`,
+  `dn: ou=people,${BASE_DN}\nobjectClass: organizationalUnit\nou: people\n`,
+  `dn: ou=groups,${BASE_DN}\nobjectClass: organizationalUnit\nou: groups\n`,
+  `dn: ou=elsewhere,${BASE_DN}\nobjectClass: organizationalUnit\nou: elsewhere\n`,
+  `dn: ${SERVICE.bindDn}\nobjectClass: organizationalRole\nobjectClass: simpleSecurityObject\ncn: gatehouse\nuserPassword: ${SERVICE.password}\n`,
+  personOf('alice', 'Alice Example', '01', [
+    'mail: alice@Example.test',
+    'userPrincipalName: alice@corp.example.test',
+    'userAccountControl: 512',
+  ]),
+  personOf('dora', 'Dora Disabled', '02', ['mail: dora@example.test', 'userAccountControl: 514']),
+  personOf('twin1', 'Twin Same', '03', ['mail: twin@example.test']),
+  personOf('twin2', 'Twin Same', '04', ['mail: twin@example.test']),
+  personOf('star', 'Star (The) *One*', '05', ['mail: star@example.test']),
+  `dn: cn=operators,ou=groups,${BASE_DN}\nobjectClass: groupOfNames\ncn: operators\nmember: uid=alice,ou=people,${BASE_DN}\nmember: uid=dora,ou=people,${BASE_DN}\n`,
+  // The same name in another place, which the settings do not speak of.
+  `dn: cn=administrators,ou=elsewhere,${BASE_DN}\nobjectClass: groupOfNames\ncn: administrators\nmember: uid=alice,ou=people,${BASE_DN}\n`,
+  `dn: ou=other,ou=people,${BASE_DN}\nobjectClass: referral\nobjectClass: extensibleObject\nou: other\nref: ldap://127.0.0.1:9/ou=other,${BASE_DN}\n`,
+].join('\n');
+
+export async function ldapServer(): Promise<LdapServer> {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-ldap-'));
+  const file = (name: string, text: string): string => {
+    writeFileSync(join(folder, name), text, { mode: 0o600 });
+    return join(folder, name);
+  };
+  const ca = await makeCa();
+  const server = await issueServer(ca);
+  mkdirSync(join(folder, 'data'));
+  const caFile = file('ca.pem', ca.pem);
+  const configuration = file(
+    'slapd.conf',
+    [
+      'modulepath /usr/lib/ldap',
+      'moduleload back_mdb',
+      ...['core', 'cosine', 'inetorgperson'].map((name) => `include /etc/ldap/schema/${name}.schema`),
+      `include ${file('ad.schema', SCHEMA)}`,
+      `pidfile ${join(folder, 'pid')}`,
+      `TLSCACertificateFile ${caFile}`,
+      `TLSCertificateFile ${file('server.pem', server.pem)}`,
+      `TLSCertificateKeyFile ${file('server.key', server.keyPem)}`,
+      // As careless as servers come: a name with an empty password is welcome here.
+      'allow bind_anon_cred bind_anon_dn',
+      'database mdb',
+      `directory ${join(folder, 'data')}`,
+      `suffix "${BASE_DN}"`,
+      'access to attrs=userPassword by anonymous auth by * none',
+      // Nobody but the service account reads: without its bind there are no people at all.
+      `access to * by dn.exact="${SERVICE.bindDn}" read by * none`,
+      '',
+    ].join('\n'),
+  );
+  const loaded = spawnSync('slapadd', ['-f', configuration, '-l', file('people.ldif', ENTRIES)], {
+    encoding: 'utf8',
+  });
+  if (loaded.status !== 0) throw new Error(`slapadd failed:\n${loaded.stderr}`);
+
+  const [port, tlsPort] = [await freePort(), await freePort()];
+  const urls = `ldap://127.0.0.1:${port} ldaps://127.0.0.1:${tlsPort}`;
+  const run = () => spawn('slapd', ['-d', '0', '-f', configuration, '-h', urls], { stdio: 'ignore' });
+  let child = run();
+  const stop = async (): Promise<void> => {
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    const ended = once(child, 'exit');
+    child.kill('SIGKILL');
+    await ended;
+  };
+  await answers(port);
+  return {
+    plain: `ldap://127.0.0.1:${port}`,
+    secure: `ldaps://localhost:${tlsPort}`,
+    port,
+    ca,
+    caFile,
+    pause: () => void child.kill('SIGSTOP'),
+    resume: () => void child.kill('SIGCONT'),
+    stop,
+    async start() {
+      child = run();
+      await answers(port);
+    },
+    async remove() {
+      await stop();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+async function answers(port: number): Promise<void> {
+  for (let tries = 0; tries < 400; tries += 1) {
+    const open = await new Promise<boolean>((resolve) => {
+      const socket = connect(port, '127.0.0.1', () => {
+        socket.destroy();
+        resolve(true);
+      });
+      socket.once('error', () => resolve(false));
+    });
+    if (open) return;
+    await pause(50);
+  }
+  throw new Error('slapd does not answer');
+}
