@@ -19,6 +19,11 @@ const WORDS: Readonly<Record<AuditEvent, string>> = {
   code_guess_failed: 'wrong device code typed',
   certificate_names_differ: 'certificate names differ',
   configuration_changed: 'configuration taken up',
+  locked_out: 'tried too often',
+  keys_changed: 'keys changed',
+  admin_act: 'administration',
+  service_started: 'serving',
+  service_stopped: 'ending',
 };
 
 const TOLD = ['identity', 'client', 'scope', 'reason', 'excess', 'detail'] as const;

@@ -2,13 +2,14 @@ import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
 import { type Loaded, loadSettings } from '../config/load.ts';
 import { type DrainTerms, openGateway } from '../gateway/gateway.ts';
-import { guardLoop, type LoopGuard } from '../gateway/loop-guard.ts';
 import { limitLine } from '../gateway/limit-line.ts';
+import { guardLoop, type LoopGuard } from '../gateway/loop-guard.ts';
 import { createReloader } from '../gateway/reloader.ts';
 import { StartError } from '../gateway/start-error.ts';
 import { openSupervisor } from '../gateway/supervisor.ts';
 import type { FromWorker, ToWorker } from '../gateway/workers.ts';
 import { createLogger, errorFields, type Logger, stdoutSink } from '../observability/logger.ts';
+import { createMetrics, type Metrics } from '../observability/metrics.ts';
 import { CONFIG_OPTIONS, type Command, type Context, EXIT } from './command.ts';
 import { selfCheck, thisRuntime } from './self-check.ts';
 import { type ServiceManager, serviceManager } from './service-manager.ts';
@@ -56,18 +57,24 @@ async function lastGood(context: Context): Promise<Loaded | undefined> {
 }
 
 const ANSWER_MS = 5_000;
+const FIGURES_EVERY_MS = 5_000;
+const countRefused = (metrics: Metrics) => (): void => {
+  metrics.counter('gatehouse_config_reload_failed_total').value += 1;
+};
 const tell = (message: FromWorker): void => void process.send?.(message);
 
 /** Runs until a signal ends it; tells the exit code. */
 export async function serve(context: Context, loaded: Loaded): Promise<number> {
   const { settings } = loaded;
   outliveOutput();
-  const sink = stdoutSink(process.stdout, (writes) => log.error('log_lines_lost', { writes }));
+  const sink = stdoutSink(process.stdout, (lines) => log.error('log_lines_lost', { lines }));
   const log = createLogger({
     ...settings.log,
-    write: (line) => sink.write(line),
+    write: (line, matters) => sink.write(line, matters),
     ...(cluster.isWorker && { fields: { worker: process.pid } }),
   });
+  const metrics = createMetrics();
+  metrics.collect((set) => set('gatehouse_log_lines_dropped_total', sink.lost()));
   const ended = Promise.withResolvers<number>();
   const count = settings.listen.workers === 'auto' ? availableParallelism() : settings.listen.workers;
   // Node opens its debugger on this signal unless somebody listens: keys and tokens would lie open.
@@ -75,7 +82,7 @@ export async function serve(context: Context, loaded: Loaded): Promise<number> {
   const surprise = endOnSurprise(log, () => sink.flush());
   try {
     const manager = serviceManager({ env: cluster.isWorker ? {} : context.env, log });
-    const run = { context, loaded, log, surprise, manager, end: ended.resolve };
+    const run = { context, loaded, log, metrics, surprise, manager, end: ended.resolve };
     if (cluster.isWorker) await runWorker(run, count);
     else if (count === 1) await runAlone(run);
     else await runSupervisor(run, count);
@@ -105,6 +112,7 @@ interface Run {
   readonly context: Context;
   readonly loaded: Loaded;
   readonly log: Logger;
+  readonly metrics: Metrics;
   readonly surprise: Surprise;
   readonly manager: ServiceManager;
   readonly end: (code: number) => void;
@@ -130,15 +138,16 @@ const watchedLoop = (log: Logger, onChange?: (pressed: boolean) => void): LoopGu
     },
   });
 
-async function runAlone({ context, loaded, log, surprise, manager, end }: Run): Promise<void> {
+async function runAlone({ context, loaded, log, metrics, surprise, manager, end }: Run): Promise<void> {
   const { settings, files } = loaded;
-  const opening = openGateway({ settings, log, loop: watchedLoop(log) });
+  const opening = openGateway({ settings, log, metrics, loop: watchedLoop(log) });
   const reloader = createReloader({
     load: () => reloadable(context)(),
     gateway: opening,
     settings,
     files,
     log,
+    onRefused: countRefused(metrics),
   });
   const gateway = await opening;
   log.info('ready', {
@@ -156,6 +165,7 @@ async function runAlone({ context, loaded, log, surprise, manager, end }: Run): 
   surprise.stopBy(stop);
   process.on('SIGHUP', () => {
     manager.reloading();
+    gateway.reopenFiles();
     void reloader.reload('SIGHUP').then(() => manager.ready(`serving ${settings.publicUrl}`));
   });
   process.on('SIGUSR2', () =>
@@ -164,9 +174,12 @@ async function runAlone({ context, loaded, log, surprise, manager, end }: Run): 
   onEnd(log, async () => end(codeFor(await stop())));
 }
 
-async function runSupervisor({ loaded, log, surprise, manager, end }: Run, workers: number): Promise<void> {
+async function runSupervisor(
+  { loaded, log, metrics, surprise, manager, end }: Run,
+  workers: number,
+): Promise<void> {
   const { settings, text } = loaded;
-  const supervisor = await openSupervisor({ settings, text, workers, log });
+  const supervisor = await openSupervisor({ settings, text, workers, log, metrics });
   log.info('ready', {
     url: settings.publicUrl,
     port: supervisor.port,
@@ -191,19 +204,23 @@ async function runSupervisor({ loaded, log, surprise, manager, end }: Run, worke
   onEnd(log, async () => end(codeFor(await stop())));
 }
 
-async function runWorker({ context, loaded, log, surprise, end }: Run, workers: number): Promise<void> {
+async function runWorker(
+  { context, loaded, log, metrics, surprise, end }: Run,
+  workers: number,
+): Promise<void> {
   const { settings, files } = loaded;
   // The supervisor says when to stop; a terminal sends its signals to the workers as well.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'] as const) process.on(signal, () => {});
   const loop = watchedLoop(log, (pressed) => tell({ kind: 'pressed', pressed }));
   const limits = limitLine(tell, workers);
-  const opening = openGateway({ settings, log, role: 'worker', limits, loop });
+  const opening = openGateway({ settings, log, metrics, role: 'worker', limits, loop });
   const reloader = createReloader({
     load: () => reloadable(context)(),
     gateway: opening,
     settings,
     files,
     log,
+    onRefused: countRefused(metrics),
     onGood: ({ text }, needRestart) => tell({ kind: 'reloaded', text, needRestart }),
   });
   const gateway = await opening;
@@ -212,11 +229,21 @@ async function runWorker({ context, loaded, log, surprise, end }: Run, workers: 
     return gateway.drain(terms);
   };
   surprise.stopBy(stop);
+  const tellFigures = async (): Promise<void> => tell({ kind: 'figures', figures: await metrics.snapshot() });
+  // Should it be killed, no more than this is lost.
+  const telling = setInterval(() => void tellFigures(), FIGURES_EVERY_MS).unref();
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'limit') limits.heard(message);
-    if (message.kind === 'reload') void reloader.reload('SIGHUP');
+    if (message.kind === 'figures_wanted') void tellFigures();
+    if (message.kind === 'reload') {
+      gateway.reopenFiles();
+      void reloader.reload('SIGHUP');
+    }
     if (message.kind !== 'drain') return;
-    void stop(message).then((gentle) => {
+    void stop(message).then(async (gentle) => {
+      // What it counted outlives it.
+      clearInterval(telling);
+      await tellFigures();
       // Nothing more is expected from the supervisor, so the line to it no longer keeps this process alive.
       process.channel?.unref();
       end(codeFor(gentle));

@@ -1,11 +1,7 @@
-import { readFileSync } from 'node:fs';
+import { packageVersion } from '../observability/build.ts';
 import { type Command, EXIT, writeJson } from './command.ts';
 
-/** Of the package this file belongs to; the same place from src/ and from dist/. */
-export function packageVersion(): string {
-  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
-  return (JSON.parse(text) as { readonly version: string }).version;
-}
+export { packageVersion } from '../observability/build.ts';
 
 export const command: Command = {
   name: 'version',

@@ -1,5 +1,7 @@
 import type { Settings } from '../config/schema.ts';
+import { exposition, joinSnapshots } from '../observability/exposition.ts';
 import type { Logger } from '../observability/logger.ts';
+import type { Snapshot } from '../observability/metric-registry.ts';
 import { type AdminListener, openAdmin } from '../ops/admin.ts';
 import type { CertificateFiles } from '../tls/certificate-files.ts';
 import {
@@ -28,7 +30,7 @@ export async function openPublic(
   { settings, files }: Generation,
   log: Logger,
   now: () => number,
-  hooks: Pick<PublicListenerOptions, 'onCall' | 'onDone' | 'trustedProxies'>,
+  hooks: Pick<PublicListenerOptions, 'onCall' | 'onBegin' | 'onDone' | 'trustedProxies'>,
 ): Promise<PublicListener> {
   const { host, port, tls, http2, proxyProtocol } = settings.listen;
   const material = materialOf(settings, files);
@@ -54,7 +56,8 @@ export async function openAdminFor(
   { admin: { host, port } }: Settings,
   store: () => Pick<OpenedStore, 'probe'> | undefined,
   isDraining: () => boolean,
-  checks: readonly { name: string; check(): Promise<void> }[] = [],
+  checks: readonly { name: string; check(): Promise<void> }[],
+  snapshots: () => Promise<readonly Snapshot[]>,
 ): Promise<AdminListener> {
   try {
     return await openAdmin({
@@ -77,6 +80,16 @@ export async function openAdminFor(
         },
         ...checks,
       ],
+      async metrics(found) {
+        const isWell = (name?: string): 0 | 1 =>
+          found.some((check) => check.problem !== undefined && (name ?? check.name) === check.name) ? 0 : 1;
+        return exposition(
+          joinSnapshots([
+            ...(await snapshots()),
+            { gatehouse_ready: [['', isWell()]], gatehouse_store_up: [['', isWell('store')]] },
+          ]),
+        );
+      },
     });
   } catch (error) {
     throw portProblem('admin', host, port, error);

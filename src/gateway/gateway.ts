@@ -1,17 +1,22 @@
 import type { Settings } from '../config/schema.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
+import { createMetrics, type Metrics } from '../observability/metrics.ts';
+import { headerValue } from '../observability/trace.ts';
 import type { AdminListener } from '../ops/admin.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import { ensureAdminToken } from './admin-token.ts';
 import { keepsUp, materialOf, openAdminFor, openPublic } from './doors.ts';
+import { gatewayMetrics } from './gateway-metrics.ts';
 import { buildGeneration, type Generation } from './generation.ts';
 import { ensureKeyFile, keyWarnings } from './keys.ts';
 import type { LoopGuard } from './loop-guard.ts';
+import { openObservers } from './observe.ts';
 import { type OpenedStore, openStore } from './open-store.ts';
 import { createPermanent } from './permanent.ts';
-import { requestLog } from './request-log.ts';
+import { factsOf, requestEnded } from './request-log.ts';
 import { StartError } from './start-error.ts';
+import { timedStore } from './timed-store.ts';
 
 export interface GatewayOptions {
   readonly settings: Settings;
@@ -26,6 +31,8 @@ export interface GatewayOptions {
   readonly limits?: SharedLimits;
   /** Whether this process keeps up; left out, it is taken to. */
   readonly loop?: Pick<LoopGuard, 'isPressed'>;
+  /** Where this process counts; left out, a place of its own. */
+  readonly metrics?: Metrics;
 }
 
 /** Seconds; what is left out is as configured. */
@@ -40,6 +47,9 @@ export interface Gateway {
   readonly adminPort: number | undefined;
   readonly store: OpenedStore;
   readonly settings: () => Settings;
+  readonly metrics: Metrics;
+  /** Files that are written to were moved away: goes on with new ones. */
+  reopenFiles(): void;
   /**
    * Moves to new settings; throws a `StartError` and stays as it was when they cannot be used. Tells which of the changed
    * settings count only after a restart.
@@ -57,7 +67,7 @@ export interface Gateway {
 const systemClock = (): number => Date.now() / 1_000;
 
 export async function openGateway(options: GatewayOptions): Promise<Gateway> {
-  const { settings, log, now = systemClock, role = 'alone', loop } = options;
+  const { settings, now = systemClock, role = 'alone', loop, metrics = createMetrics() } = options;
   // Not ready comes first; what is in front of us needs the pre-stop time to notice it.
   let ready = true;
   let opened: OpenedStore | undefined;
@@ -70,10 +80,13 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       () => opened,
       () => !ready,
       [keepsUp(() => loop?.isPressed() === true)],
+      async () => [await metrics.snapshot()],
     );
     closing.push(async () => admin?.close());
   };
   try {
+    const { log, audit, tracer, ...observers } = await openObservers(settings, options.log, metrics);
+    closing.push(() => observers.close());
     const store = await openStore({
       settings,
       log,
@@ -90,9 +103,11 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     }
     const permanent = createPermanent({
       settings,
-      store,
+      store: timedStore(store, metrics),
       log,
       now,
+      metrics,
+      mayRecord: () => !settings.audit.failClosed || !audit.isBlocked(),
       limits: store.limits ?? options.limits,
       isPressed: () => loop?.isPressed() === true,
     });
@@ -109,9 +124,17 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     const onCall = (call: Call): void => {
       const generation = current;
       if (draining) call.response.setHeader('connection', 'close');
+      const span =
+        tracer !== undefined &&
+        tracer.begin(
+          headerValue(call.request.rawHeaders, 'traceparent'),
+          generation.settings.trustedProxies.includes(call.peer),
+        );
+      if (span) call.note(span);
       void serve(generation, call, log);
     };
-    const logRequest = requestLog(log);
+    const watchers = { log, metrics, tracer };
+    let ended = requestEnded(current.settings, watchers);
     const listener = await openPublic(current, log, now, {
       // Whom to believe follows every reload, here as in the generation.
       trustedProxies: {
@@ -121,13 +144,23 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         includes: (address) => current.settings.trustedProxies.includes(address),
       },
       onCall,
-      onDone: (call, end) => void (current.settings.log.access.enabled && logRequest(call, end)),
+      onBegin: () => metrics.requestBegan(),
+      onDone: (call, end) => ended(factsOf(call, end)),
+    });
+    const takenAt = gatewayMetrics(metrics, {
+      files: () => current.files,
+      upstreams: permanent.upstreams,
+      listener,
+      store,
+      now,
     });
     closing.push(() => listener.close());
     await answerProbes();
     tellWarnings(current, log);
+    log.audit('service_started');
 
     const close = async (): Promise<void> => {
+      if (closing.length > 0) log.audit('service_stopped');
       while (closing.length > 0) await closing.pop()?.();
     };
     return {
@@ -135,6 +168,8 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       adminPort: admin?.port,
       store,
       settings: () => current.settings,
+      metrics,
+      reopenFiles: () => audit.reopen(),
       async reload(next) {
         const built = await buildGeneration(next, permanent);
         try {
@@ -148,6 +183,8 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         current = built;
         before.retire();
         judgeStreams();
+        ended = requestEnded(built.settings, watchers);
+        takenAt();
         // Against what this process was started with: a setting that was put back waits for nothing.
         const waiting = needsRestart(settings, next);
         for (const setting of waiting)
@@ -160,7 +197,8 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
             note: 'publicUrl is the issuer of tokens: those made under the old one are refused from now on; clients get new ones by a refresh',
           });
         tellWarnings(built, log);
-        log.audit('configuration_changed', {});
+        log.audit('configuration_changed', { sections: changedSections(before.settings, next) });
+        if (built.keys !== before.keys) log.audit('keys_changed', { keys: built.keys });
         return waiting;
       },
       async drain(terms = {}) {
@@ -181,6 +219,16 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     while (closing.length > 0) await closing.pop()?.();
     throw error;
   }
+}
+
+/** Which parts of the configuration are others than before; of their values nothing is told. */
+function changedSections(before: Settings, next: Settings): string[] {
+  const text = (value: unknown): string =>
+    JSON.stringify(value, (_name, inner: unknown) =>
+      inner instanceof Map || inner instanceof Set ? [...inner] : inner,
+    ) ?? '';
+  const old = new Map(Object.entries(before).map(([name, value]) => [name, text(value)]));
+  return Object.entries(next).flatMap(([name, value]) => (old.get(name) === text(value) ? [] : [name]));
 }
 
 /** What works today and will not for ever. */
@@ -216,7 +264,7 @@ async function serve(generation: Generation, call: Call, log: Logger): Promise<v
 
 /** What is read once, at start. */
 function needsRestart(before: Settings, next: Settings): string[] {
-  const fixed = ({ listen, admin, store, log, limits }: Settings) => ({
+  const fixed = ({ listen, admin, store, log, limits, audit, tracing }: Settings) => ({
     'listen.host': listen.host,
     'listen.port': listen.port,
     'listen.workers': listen.workers,
@@ -234,6 +282,8 @@ function needsRestart(before: Settings, next: Settings): string[] {
     ...Object.fromEntries(Object.entries(store).map(([name, value]) => [`store.${name}`, value])),
     'log.format': log.format,
     'log.level': log.level,
+    audit,
+    tracing,
   });
   const old = Object.entries(fixed(before));
   const now = new Map(Object.entries(fixed(next)));

@@ -34,6 +34,8 @@ import { StartError } from './start-error.ts';
 export interface Generation {
   readonly settings: Settings;
   readonly files: CertificateFiles;
+  /** The names of its keys. */
+  readonly keys: string;
   handle(call: Call): void | Promise<void>;
   /** Another one is in force: closes when the last request that began with this one has ended, however long it streams. */
   retire(): void;
@@ -57,6 +59,8 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   const integrations = integrationsOf(settings, issuers);
   const { requireCrl, requireClientAuth, asciiNames, forwardedFrom, forwardedHeader } = settings.certificates;
   const { rates } = settings.limits;
+  const rules = rulesOf(settings);
+  for (const { name } of rules) permanent.metrics.rule(name);
 
   const sealer = createSealer(keyring, now);
   const desk: GrantDesk = {
@@ -70,6 +74,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     pace: permanent.pace,
     waiting: permanent.waiting,
     startedAt: permanent.startedAt,
+    mayRecord: permanent.mayRecord,
     now,
     log,
   };
@@ -113,7 +118,8 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   const headers = { ...settings.headers, cookie: sessionCookie(settings.publicUrl) };
   const proxy = usable(() =>
     createProxy({
-      rules: rulesOf(settings),
+      rules,
+      metrics: permanent.metrics,
       upstreams: settings.upstreams,
       ways: permanent.upstreams,
       assert: (caller, audience) => asserter.assert(caller, audience, now()),
@@ -161,6 +167,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   return {
     settings,
     files,
+    keys: [...keyring.fingerprints.keys()].toSorted().join(' '),
     handle(call) {
       running += 1;
       call.response.once('close', ended);
@@ -175,8 +182,10 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
         const issuer = metadataIssuer(path);
         return issuer === undefined ? proxy.handle(call) : answerMetadata(oauth, call, issuer);
       }
-      if (rest === '/device' || rest.startsWith('/device/'))
+      if (rest === '/device' || rest.startsWith('/device/')) {
+        call.note({ rule: 'confirm' });
         return pages.handle(call, rest.slice('/device'.length));
+      }
       if (rest === JWKS_PATH) return answerJwks(keyring, call, now());
       if (rest === OAUTH_PATH || rest.startsWith(`${OAUTH_PATH}/`)) return answerOAuth(oauth, call, rest);
       return answerAuthsvc(service, call, rest);

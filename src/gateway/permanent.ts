@@ -7,6 +7,7 @@ import { type PollPace, pollPace } from '../grants/poll-pace.ts';
 import { type WaitingRoom, waitingRoom } from '../grants/waiting-room.ts';
 import { type RateLimit, rateLimit } from '../http/rate-limit.ts';
 import type { Logger } from '../observability/logger.ts';
+import type { Metrics } from '../observability/metrics.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import type { Store } from '../ports/store.ts';
 import { type LiveStreams, liveStreams } from '../proxy/live-streams.ts';
@@ -17,6 +18,9 @@ import { sharedRateLimit, sharedWaitingRoom } from './shared-limiter.ts';
 export interface Permanent {
   readonly store: Store;
   readonly log: Logger;
+  readonly metrics: Metrics;
+  /** Can what happens to grants be recorded, as far as the settings ask for it? */
+  readonly mayRecord: () => boolean;
   readonly now: () => Epoch;
   readonly startedAt: Epoch;
   readonly pace: PollPace;
@@ -41,6 +45,8 @@ export interface PermanentOptions {
   readonly store: Store;
   readonly log: Logger;
   readonly now: () => Epoch;
+  readonly metrics: Metrics;
+  readonly mayRecord: () => boolean;
   /** Where counts are shared with other processes; left out, this is the only one. */
   readonly limits?: SharedLimits | undefined;
   readonly isPressed: () => boolean;
@@ -64,6 +70,8 @@ export function createPermanent({
   store,
   log,
   now,
+  metrics,
+  mayRecord,
   limits: shared,
   isPressed,
 }: PermanentOptions): Permanent {
@@ -92,6 +100,8 @@ export function createPermanent({
       await revocations.stop();
     },
     log,
+    metrics,
+    mayRecord,
     now,
     startedAt: now(),
     isPressed,

@@ -13,6 +13,8 @@ export interface ReloaderOptions {
   readonly settings: Settings;
   readonly files: readonly string[];
   readonly log: Logger;
+  /** It could not be taken. */
+  readonly onRefused?: () => void;
   /** Another configuration is in force; these of its settings count only after a restart. */
   readonly onGood?: (loaded: Loaded, needRestart: readonly string[]) => void;
 }
@@ -24,13 +26,22 @@ export interface Reloader {
 }
 
 /** Follows the configuration and every file it names. One reload at a time; asked for again meanwhile, one more follows. */
-export function createReloader({ load, gateway, settings, files, log, onGood }: ReloaderOptions): Reloader {
+export function createReloader({
+  load,
+  gateway,
+  settings,
+  files,
+  log,
+  onGood,
+  onRefused,
+}: ReloaderOptions): Reloader {
   let running: Promise<void> | undefined;
   let again = false;
 
   const once = async (cause: string): Promise<void> => {
     const loaded = load();
     if (!loaded.ok) {
+      onRefused?.();
       const problems = loaded.problems.map(({ path, message }) => `${path}: ${message}`);
       log.error('reload_refused', { cause, problems, note: 'the last good configuration stays in force' });
       return;
@@ -42,6 +53,7 @@ export function createReloader({ load, gateway, settings, files, log, onGood }: 
       log.info('reloaded', { cause });
       onGood?.(loaded, needRestart);
     } catch (error) {
+      onRefused?.();
       if (error instanceof StartError)
         log.error('reload_refused', {
           cause,

@@ -1,36 +1,81 @@
+import type { Settings } from '../config/schema.ts';
 import type { DoneCall } from '../http/call.ts';
+import { createAccessLog, type RequestFacts } from '../observability/access-log.ts';
 import type { Logger } from '../observability/logger.ts';
+import type { Metrics } from '../observability/metrics.ts';
+import type { Tracer } from '../observability/tracing.ts';
 import type { CallEnd } from '../tls/listener.ts';
 
-/** One line for each request, when it has ended: who, what, which rule, what was decided, how long. Never the query. */
-export const requestLog =
-  (log: Logger) =>
-  (call: DoneCall, end: CallEnd): void => {
-    const { rule, decision, reason, identity, clientId, grantId, upstream, original } = call.notes;
-    log.info('request', {
-      request_id: call.id,
-      from: call.clientAddress,
-      method: call.request.method,
-      path: pathOf(call.request.url),
-      status: end.status,
-      ...(end.aborted && { aborted: true }),
-      ms: Math.round(end.seconds * 10_000) / 10,
-      rule,
-      decision,
-      reason,
-      identity,
-      client: clientId?.slice(0, MAX_CLIENT_ID),
-      grant: grantId,
-      upstream,
-      original: original?.slice(0, MAX_PATH),
-    });
+/** What is done about every request that has ended: counted, and told to whoever wants to know. */
+export type RequestEnded = (facts: RequestFacts) => void;
+
+export interface RequestLogDeps {
+  readonly log: Logger;
+  readonly metrics: Metrics;
+  readonly tracer: Tracer | undefined;
+}
+
+export function requestEnded({ log: settings }: Settings, deps: RequestLogDeps): RequestEnded {
+  const { metrics, tracer, log } = deps;
+  const write =
+    settings.access.enabled && log.output !== undefined
+      ? createAccessLog(log.output, settings.access)
+      : undefined;
+  return (facts) => {
+    // A WebSocket lasts as long as it is wanted: that says nothing about how fast we are.
+    const seconds = facts.status === 101 ? undefined : facts.seconds;
+    metrics.requestDone(metrics.ruleNamed(facts.rule), facts.method, facts.status, seconds);
+    metrics.decided(facts.decision, facts.decision === 'forwarded' ? undefined : facts.reason);
+    write?.(facts);
+    tracer?.ended(facts);
   };
+}
 
-const MAX_PATH = 512;
-/** As long as a client id can be; a stranger may send a longer one. */
-const MAX_CLIENT_ID = 256;
-
-const pathOf = (url = ''): string => {
-  const query = url.indexOf('?');
-  return (query < 0 ? url : url.slice(0, query)).slice(0, MAX_PATH);
+/** Filled anew for each call: whoever is told takes from it what it wants at once. */
+const facts: RequestFacts = {
+  id: '',
+  trace: undefined,
+  parentSpan: undefined,
+  from: '',
+  method: undefined,
+  url: undefined,
+  status: 0,
+  aborted: false,
+  seconds: 0,
+  upstreamSeconds: undefined,
+  bytesIn: undefined,
+  bytesOut: undefined,
+  rule: undefined,
+  decision: undefined,
+  reason: undefined,
+  identity: undefined,
+  clientId: undefined,
+  grantId: undefined,
+  upstream: undefined,
+  original: undefined,
 };
+
+export function factsOf(call: DoneCall, end: CallEnd): RequestFacts {
+  const { notes } = call;
+  facts.id = call.id;
+  facts.trace = notes.trace;
+  facts.parentSpan = notes.parentSpan;
+  facts.from = call.clientAddress;
+  facts.method = call.request.method;
+  facts.url = call.request.url;
+  facts.status = end.status;
+  facts.aborted = end.aborted;
+  facts.seconds = end.seconds;
+  facts.upstreamSeconds = notes.upstreamSeconds;
+  facts.bytesIn = notes.bytesIn;
+  facts.bytesOut = notes.bytesOut;
+  facts.rule = notes.rule;
+  facts.decision = notes.decision;
+  facts.reason = notes.reason;
+  facts.identity = notes.identity;
+  facts.clientId = notes.clientId;
+  facts.grantId = notes.grantId;
+  facts.upstream = notes.upstream;
+  facts.original = notes.original;
+  return facts;
+}

@@ -1,6 +1,8 @@
 import cluster from 'node:cluster';
 import type { Settings } from '../config/schema.ts';
 import type { Logger } from '../observability/logger.ts';
+import type { Metrics } from '../observability/metrics.ts';
+import { watchProcess } from '../observability/process-metrics.ts';
 import type { AdminListener } from '../ops/admin.ts';
 import { ensureAdminToken } from './admin-token.ts';
 import { keepsUp, openAdminFor } from './doors.ts';
@@ -27,6 +29,8 @@ export interface SupervisorOptions {
   readonly text: string | undefined;
   readonly workers: number;
   readonly log: Logger;
+  /** Of this process; workers tell theirs. */
+  readonly metrics: Metrics;
 }
 
 const systemClock = (): number => Date.now() / 1_000;
@@ -35,7 +39,8 @@ const MARGIN_SECONDS = 5;
 
 /** Holds the store's lock, answers the probes, and keeps the workers running. Serves nobody itself. */
 export async function openSupervisor(options: SupervisorOptions): Promise<Supervisor> {
-  const { settings, log, workers: count } = options;
+  const { settings, log, workers: count, metrics } = options;
+  const unwatch = watchProcess(metrics);
   let draining = false;
   let opened: OpenedStore | undefined;
   let crew: Crew | undefined;
@@ -54,6 +59,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
         },
         keepsUp(() => crew?.isPressed() === true),
       ],
+      async () => [await metrics.snapshot(), ...((await crew?.figures()) ?? [])],
     );
   let admin: AdminListener | undefined;
   try {
@@ -75,6 +81,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
       draining = true;
     });
   } catch (error) {
+    unwatch();
     draining = true;
     await admin?.close();
     await opened?.close();

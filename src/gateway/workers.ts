@@ -1,6 +1,8 @@
 import type { Worker } from 'node:cluster';
 import type { Settings } from '../config/schema.ts';
+import { countsOf, joinSnapshots } from '../observability/exposition.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
+import type { Snapshot } from '../observability/metric-registry.ts';
 import { memoryLimits } from '../stores/memory-limits.ts';
 import type { DrainTerms } from './gateway.ts';
 import { answerLimit, type LimitAnswer, type LimitAsk } from './limit-line.ts';
@@ -14,11 +16,13 @@ export type FromWorker =
   | { readonly kind: 'settings_wanted' }
   | { readonly kind: 'reloaded'; readonly text: string | undefined; readonly needRestart: readonly string[] }
   | { readonly kind: 'pressed'; readonly pressed: boolean }
+  | { readonly kind: 'figures'; readonly figures: Snapshot }
   | LimitAsk;
 export type ToWorker =
   | { readonly kind: 'reload' }
   | ({ readonly kind: 'drain' } & DrainTerms)
   | { readonly kind: 'settings'; readonly text: string | undefined }
+  | { readonly kind: 'figures_wanted' }
   | LimitAnswer;
 
 export interface CrewOptions {
@@ -38,6 +42,8 @@ export interface Crew {
   /** One of them does not keep up. */
   isPressed(): boolean;
   pids(): readonly number[];
+  /** What each of them has counted, and what those had that have ended. One that does not answer in time is known by what it said last. */
+  figures(): Promise<readonly Snapshot[]>;
   tellAll(message: ToWorker): void;
   /** One by one, each by one that serves already. One that cannot be replaced stays, and so do those after it. */
   replaceAll(cause: string): Promise<void>;
@@ -48,6 +54,8 @@ export interface Crew {
 
 const AGAIN_MS = 1_000;
 const START_SECONDS = 60;
+/** Whoever asks for figures has a time limit of its own, often of ten seconds. */
+const FIGURES_MS = 1_000;
 const MARGIN_SECONDS = 5;
 /** What is bound or held by the supervisor, or counted by it: new workers alone change nothing about it. */
 const NOT_BY_WORKERS = /^(?:listen\.(?:host|port|workers|behindTls)|admin\.|store\.|log\.)/;
@@ -68,6 +76,11 @@ export function manCrew({ fork, count, text, shutdown, log }: CrewOptions): Crew
   let early = count;
   /** Counted here for all workers. */
   const limits = memoryLimits({ now: () => Date.now() / 1_000, sharers: () => count });
+
+  const figures = new Map<Worker, Snapshot>();
+  let ofEnded: Snapshot = {};
+  const askers = new Set<(worker: Worker) => void>();
+  const heard = (worker: Worker): void => askers.forEach((asker) => asker(worker));
 
   const tell = (worker: Worker, message: ToWorker): void => {
     if (worker.isConnected()) worker.send(message);
@@ -94,6 +107,10 @@ export function manCrew({ fork, count, text, shutdown, log }: CrewOptions): Crew
         if (message.pressed) pressed.add(worker);
         else pressed.delete(worker);
         return;
+      case 'figures':
+        figures.set(worker, message.figures);
+        heard(worker);
+        return;
       case 'limit':
         void answerLimit(limits, message).then((answer) => tell(worker, answer));
     }
@@ -114,6 +131,9 @@ export function manCrew({ fork, count, text, shutdown, log }: CrewOptions): Crew
     worker.on('error', (error) => log.warn('worker_unreachable', errorFields(error)));
     worker.once('exit', (code, signal) => {
       for (const list of [workers, ready, pressed]) list.delete(worker);
+      ofEnded = joinSnapshots([ofEnded, countsOf(figures.get(worker) ?? {})]);
+      figures.delete(worker);
+      heard(worker);
       outcome.resolve({ ok: false, problems: [`it ended with ${signal ?? code}`] });
       if (ending || leaving.delete(worker)) return;
       log.error('worker_ended', { pid: worker.process.pid, code, signal });
@@ -212,6 +232,21 @@ export function manCrew({ fork, count, text, shutdown, log }: CrewOptions): Crew
     },
     ready: () => ready.size,
     isPressed: () => pressed.size > 0,
+    async figures() {
+      const missing = new Set(workers);
+      const all = Promise.withResolvers<void>();
+      const asker = (worker: Worker): void => {
+        missing.delete(worker);
+        if (missing.size === 0) all.resolve();
+      };
+      askers.add(asker);
+      const timer = setTimeout(all.resolve, FIGURES_MS);
+      for (const worker of workers) tell(worker, { kind: 'figures_wanted' });
+      if (missing.size > 0) await all.promise;
+      clearTimeout(timer);
+      askers.delete(asker);
+      return [ofEnded, ...figures.values()];
+    },
     pids: () => [...workers].flatMap(({ process: { pid } }) => (pid === undefined ? [] : [pid])),
     tellAll: (message) => workers.forEach((worker) => tell(worker, message)),
     replaceAll,

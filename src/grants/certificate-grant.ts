@@ -5,7 +5,14 @@ import type { Person } from '../domain/person.ts';
 import { meet, parseScope, type ScopeDialect, writeScope } from '../domain/scope.ts';
 import type { JudgedCertificate } from '../ports/certificate-judge.ts';
 import type { GrantDesk } from './desk.ts';
-import { firstGeneration, grantFields, type Issued, issue, randomGrantId } from './issue.ts';
+import {
+  firstGeneration,
+  grantFields,
+  type Issued,
+  issue,
+  mustBeRecordable,
+  randomGrantId,
+} from './issue.ts';
 
 export interface CertificateAsk {
   readonly clientId: string;
@@ -50,6 +57,7 @@ function allOf(integration: Integration, person: Person): string | undefined {
 
 /** A token for a caller known by its client certificate. One write. */
 export async function grantByCertificate(desk: GrantDesk, ask: CertificateAsk): Promise<Outcome<Issued>> {
+  mustBeRecordable(desk);
   const known = await identify(desk, ask.certificate);
   if (!known.ok) return known;
   const { person, certificate } = known.value;

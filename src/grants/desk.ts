@@ -21,6 +21,8 @@ export interface GrantDesk {
   readonly pace: PollPace;
   readonly waiting: WaitingRoom;
   readonly startedAt: Epoch;
+  /** Can what happens be recorded, as far as it has to be? Left out: it need not be. */
+  readonly mayRecord?: () => boolean;
   readonly now: () => Epoch;
   readonly log: Logger;
 }

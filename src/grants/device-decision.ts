@@ -14,6 +14,7 @@ import { parseScope, type Scope } from '../domain/scope.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDesk } from './desk.ts';
 import { deviceIntegration, keepRequestUntil } from './device-grant.ts';
+import { mustBeRecordable } from './issue.ts';
 
 const MAX_RACES = 16;
 
@@ -75,6 +76,7 @@ export async function confirmDevice(
   requestId: string,
   person: Person,
 ): Promise<Outcome<DeviceQuestion>> {
+  mustBeRecordable(desk);
   const question = await questionOf(desk, requestId);
   // Only a request that was said yes to already is looked at again: it may have been this person's first click.
   if (!question.ok && question.refusal.reason !== 'device_code_spent') return question;

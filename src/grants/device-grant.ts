@@ -13,7 +13,7 @@ import { excessOf, parseScope, type ScopeDialect, writeScope } from '../domain/s
 import { limitName } from '../http/rate-limit.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDesk } from './desk.ts';
-import { firstGeneration, grantFields, type Issued, issue } from './issue.ts';
+import { firstGeneration, grantFields, type Issued, issue, mustBeRecordable } from './issue.ts';
 
 export interface DeviceAsk {
   readonly clientId: string;
@@ -57,6 +57,7 @@ const deviceTimes = ({ policy }: GrantDesk, { device }: Integration) => ({
 
 /** A device asks: it gets a code to poll with, and a code to show to a person. */
 export async function askForDevice(desk: GrantDesk, ask: DeviceAsk): Promise<Outcome<DeviceCodes>> {
+  mustBeRecordable(desk);
   const found = deviceIntegration(desk, ask.clientId);
   if (!found.ok) return found;
   const integration = found.value;
@@ -126,6 +127,7 @@ export interface ExchangeAsk {
  * once, so of two exchanges on any two workers one finds it taken.
  */
 export async function exchangeDeviceCode(desk: GrantDesk, ask: ExchangeAsk): Promise<Outcome<Issued>> {
+  mustBeRecordable(desk);
   const integration = deviceIntegration(desk, ask.clientId);
   if (!integration.ok) return integration;
   const id = requestIdOf(ask.deviceCode);

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import { accessExpiry, type Grant } from '../domain/grant.ts';
 import type { GrantType, Integration } from '../domain/integration.ts';
+import { Fault } from '../ports/fault.ts';
 import type { TokenPair } from '../ports/token-mint.ts';
 import type { GrantDesk } from './desk.ts';
 
@@ -46,6 +47,12 @@ export function firstGeneration(
     keys: desk.mint.keys(now),
     format: integration.tokenFormat ?? 'jwt',
   };
+}
+
+/** What cannot be recorded is not done, where the settings ask for it. Ending a grant goes on: that is never wrong. */
+export function mustBeRecordable({ mayRecord }: Pick<GrantDesk, 'mayRecord'>): void {
+  if (mayRecord?.() === false)
+    throw new Fault('audit_unavailable', 'the audit log takes nothing at the moment', { retryAfter: 5 });
 }
 
 export async function issue(desk: GrantDesk, grant: Grant, now: Epoch): Promise<Issued> {

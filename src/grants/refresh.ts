@@ -5,7 +5,7 @@ import { granted, type Outcome, refused } from '../domain/outcome.ts';
 import { excessOf, parseScope, writeScope } from '../domain/scope.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDesk } from './desk.ts';
-import { grantFields, type Issued, issue } from './issue.ts';
+import { grantFields, type Issued, issue, mustBeRecordable } from './issue.ts';
 import { endGrant, isEnded } from './revoke.ts';
 
 export interface RefreshAsk {
@@ -26,6 +26,7 @@ const MAX_RACES = 64;
  * whoever writes second reads again, and the same rules then give the right answer.
  */
 export async function refresh(desk: GrantDesk, ask: RefreshAsk): Promise<Outcome<Issued>> {
+  mustBeRecordable(desk);
   const integration = desk.integrations.get(ask.clientId);
   if (integration === undefined) return refused({ reason: 'client_unknown', clientId: ask.clientId });
   const token = desk.mint.openRefresh(ask.refreshToken, desk.now());

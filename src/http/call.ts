@@ -35,6 +35,14 @@ export interface CallNote {
   readonly clientId?: string;
   readonly grantId?: string;
   readonly upstream?: string;
+  /** The traceparent it is sent on with, and the span that called us when this request is recorded as one. */
+  readonly trace?: string;
+  readonly parentSpan?: string;
+  /** Until the upstream's answer began. */
+  readonly upstreamSeconds?: number;
+  /** Of the bodies carried between client and upstream. */
+  readonly bytesIn?: number;
+  readonly bytesOut?: number;
   /** Method and path of the request another gateway asked about. */
   readonly original?: string;
 }

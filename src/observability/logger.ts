@@ -1,5 +1,7 @@
+import type { AuditEvent } from './audit-events.ts';
 import { redactValue } from './redact.ts';
 
+export type { AuditEvent } from './audit-events.ts';
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
 export type LogValue = string | number | boolean | null | undefined | readonly string[];
 /** What a log line may hold: flat, and named one by one where it is written. Objects are not poured into logs. */
@@ -12,36 +14,26 @@ export interface Logger {
   error(event: string, fields?: LogFields): void;
   /** What happened to a grant, and to whom: one line each, never dropped by level. */
   audit(event: AuditEvent, fields?: LogFields): void;
+  /** Where lines go that somebody else has put together. */
+  readonly output?: LogOutput;
 }
 
-export const AUDIT_EVENTS = [
-  'grant_issued',
-  'grant_refreshed',
-  'refresh_repeated',
-  'refresh_reuse',
-  'refresh_rolled_forward',
-  'grant_revoked',
-  'grant_denied',
-  'device_asked',
-  'device_confirmed',
-  'device_denied',
-  'device_closed',
-  'device_code_replayed',
-  'sign_in',
-  'sign_in_failed',
-  'code_guess_failed',
-  'certificate_names_differ',
-  'configuration_changed',
-] as const;
-export type AuditEvent = (typeof AUDIT_EVENTS)[number];
+export interface LogOutput {
+  readonly format: 'json' | 'text';
+  /** Stand in every line. */
+  readonly fields: LogFields;
+  readonly now: () => Date;
+  takes(level: LogLevel): boolean;
+  write(line: string): void;
+}
 
 const RANK = { debug: 0, info: 1, warn: 2, error: 3 } as const satisfies Record<LogLevel, number>;
 
 export interface LoggerOptions {
   readonly level: LogLevel;
   readonly format: 'json' | 'text';
-  /** Takes whole lines, newline included. */
-  readonly write: (line: string) => void;
+  /** Takes whole lines, newline included; one that matters is to be kept where others are given up. */
+  readonly write: (line: string, matters?: boolean) => void;
   readonly now?: () => Date;
   /** Stand in every line, such as which of several worker processes wrote it. */
   readonly fields?: LogFields;
@@ -54,31 +46,57 @@ export function createLogger({
   now = () => new Date(),
   fields: everywhere = {},
 }: LoggerOptions): Logger {
-  const constant = Object.entries(everywhere);
   const line = format === 'json' ? jsonLine : textLine;
-  const emit = (at: LogLevel, event: string, fields: LogFields, audit: boolean): void => {
-    if (!audit && RANK[at] < RANK[level]) return;
-    const entry: Record<string, LogValue> = { time: now().toISOString(), level: at };
-    if (audit) entry['audit'] = true;
-    entry['event'] = event;
-    for (const [name, value] of constant) entry[name] = value;
-    for (const name of Object.keys(fields)) entry[name] = redactValue(name, fields[name]);
-    write(line(entry));
+  const emit = (at: LogLevel, event: string, fields: LogFields): void => {
+    if (RANK[at] >= RANK[level])
+      write(line(entryOf(now(), at, event, everywhere, fields)), RANK[at] >= RANK.warn);
   };
   return {
-    debug: (event, fields = {}) => emit('debug', event, fields, false),
-    info: (event, fields = {}) => emit('info', event, fields, false),
-    warn: (event, fields = {}) => emit('warn', event, fields, false),
-    error: (event, fields = {}) => emit('error', event, fields, false),
-    audit: (event, fields = {}) => emit('info', event, fields, true),
+    debug: (event, fields = {}) => emit('debug', event, fields),
+    info: (event, fields = {}) => emit('info', event, fields),
+    warn: (event, fields = {}) => emit('warn', event, fields),
+    error: (event, fields = {}) => emit('error', event, fields),
+    audit: (event, fields = {}) => write(line(auditEntry(now(), event, everywhere, fields)), true),
+    output: {
+      format,
+      fields: everywhere,
+      now,
+      takes: (at) => RANK[at] >= RANK[level],
+      write: (text) => write(text),
+    },
   };
 }
+
+type Entry = Record<string, LogValue>;
+
+function entryOf(
+  time: Date,
+  level: LogLevel,
+  event: string,
+  everywhere: LogFields,
+  fields: LogFields,
+  audit = false,
+): Entry {
+  const entry: Entry = { time: time.toISOString(), level };
+  if (audit) entry['audit'] = true;
+  entry['event'] = event;
+  for (const name of Object.keys(everywhere)) entry[name] = everywhere[name];
+  for (const name of Object.keys(fields)) entry[name] = redactValue(name, fields[name]);
+  return entry;
+}
+
+const auditEntry = (time: Date, event: AuditEvent, everywhere: LogFields, fields: LogFields): Entry =>
+  entryOf(time, 'info', event, everywhere, fields, true);
+
+/** An audit event as a line of JSON, for a sink of its own. */
+export const auditLine = (time: Date, event: AuditEvent, everywhere: LogFields, fields: LogFields): string =>
+  jsonLine(auditEntry(time, event, everywhere, fields));
 
 /**
  * JSON without what a terminal or a reader of lines would act on. JSON itself leaves DEL, the C1 controls (one
  * of them begins terminal commands) and two more line ends as they are.
  */
-function quote(value: unknown): string {
+export function quote(value: unknown): string {
   const text = JSON.stringify(value);
   if (!ACTIVE.test(text)) return text;
   return text.replace(/[\u007f-\u009f\u2028\u2029]/g, escaped);
@@ -96,39 +114,58 @@ function textLine({ time, level, event, ...fields }: LogFields): string {
   return `${[String(time).slice(11, 19), String(level).padEnd(5), event, ...rest].join(' ')}\n`;
 }
 
+export interface Sink {
+  readonly write: (line: string, matters?: boolean) => void;
+  readonly flush: () => void;
+  /** Lines lost so far. */
+  readonly lost: () => number;
+}
+
+/** What a reader that has stopped reading may cost: beyond it lines are lost, those that matter later than others. */
+const MOST_WAITING = 4 * 1_048_576;
+const MOST_THAT_MATTER = 2 * MOST_WAITING;
+
 /**
- * Gathers the lines of one turn of the event loop into one write to standard output. What could not be written is
- * lost; `onLost` hears of it with the first write that gets through again.
+ * Gathers the lines of one turn of the event loop into one write to standard output, and never waits for it. What
+ * could not be written is lost; `onLost` hears of it with the first write that gets through again.
  */
 export function stdoutSink(
   stream: NodeJS.WritableStream = process.stdout,
-  onLost: (writes: number) => void = () => {},
-): {
-  readonly write: (line: string) => void;
-  readonly flush: () => void;
-} {
+  onLost: (lines: number) => void = () => {},
+): Sink {
   let waiting = '';
+  let lines = 0;
   let lost = 0;
-  const written = (error?: Error | null): void => {
-    if (error) lost += 1;
-    else if (lost > 0) {
-      const writes = lost;
-      lost = 0;
-      onLost(writes);
-    }
-  };
+  let told = 0;
   const flush = (): void => {
     if (waiting === '') return;
-    const lines = waiting;
+    const text = waiting;
+    const count = lines;
     waiting = '';
-    stream.write(lines, written);
+    lines = 0;
+    stream.write(text, (error) => {
+      if (error) lost += count;
+      else if (lost > told) {
+        const news = lost - told;
+        told = lost;
+        onLost(news);
+      }
+    });
   };
   return {
-    write(line) {
-      if (waiting === '') setImmediate(flush);
+    write(line, matters = false) {
+      // A file has no queue, and no such number.
+      const queued = ((stream as { readonly writableLength?: number }).writableLength ?? 0) + waiting.length;
+      if (queued > (matters ? MOST_THAT_MATTER : MOST_WAITING)) {
+        lost += 1;
+        return;
+      }
+      if (lines === 0) setImmediate(flush);
+      lines += 1;
       waiting += line;
     },
     flush,
+    lost: () => lost,
   };
 }
 

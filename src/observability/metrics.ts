@@ -7,7 +7,7 @@ import { type Counter, createRegistry, type Histogram, observe, type Registry } 
 export interface Metrics extends Registry {
   /** Where the requests of a rule are counted; asked for once for each configuration. */
   rule(name: string): RuleHandle;
-  /** The handle of a rule that is known, or the one for requests that no rule matched. */
+  /** The same, and the one for requests that no rule matched. Names are ours or the configuration's, never a stranger's. */
   ruleNamed(name: string | undefined): RuleHandle;
   requestBegan(): void;
   /** `seconds` undefined: counted, and not in the histogram. */
@@ -107,7 +107,7 @@ export function createMetrics(): Metrics {
   return {
     ...registry,
     rule,
-    ruleNamed: (name) => (name === undefined ? NONE : (handles.get(name) ?? NONE)),
+    ruleNamed: (name) => (name === undefined ? NONE : (handles.get(name) ?? rule(name))),
     requestBegan() {
       inFlight += 1;
     },

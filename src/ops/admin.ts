@@ -1,6 +1,7 @@
-import { createServer, type Server } from 'node:http';
+import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { sendJson } from '../http/answer.ts';
+import { EXPOSITION_TYPE } from '../observability/exposition.ts';
 
 /** One thing readiness depends on: resolves, or throws what is wrong. */
 export interface Check {
@@ -12,6 +13,15 @@ export interface AdminOptions {
   readonly host: string;
   readonly port: number;
   readonly checks: readonly Check[];
+  /** The figures of all processes, in the Prometheus text format. */
+  readonly metrics?: (found: readonly Finding[]) => Promise<string>;
+}
+
+/** What came of a check. */
+export interface Finding {
+  readonly name: string;
+  readonly status: 'ok' | 'failed';
+  readonly problem?: string;
 }
 
 export interface AdminListener {
@@ -20,17 +30,19 @@ export interface AdminListener {
 }
 
 /** Probes answer without a certificate or token: kubelets have neither. Aliases are what neighbours' users are used to. */
-const LIVE = new Set(['/livez', '/healthz', '/ping']);
-const READY = new Set(['/readyz', '/ready']);
+const LIVE = new Set(['/livez', '/healthz', '/ping', '/health/alive']);
+const READY = new Set(['/readyz', '/ready', '/health/ready']);
+const METRICS = '/metrics';
 
 /** The admin listener, apart from the public one: what is here cannot be reached through the public port. */
-export async function openAdmin({ host, port, checks }: AdminOptions): Promise<AdminListener> {
+export async function openAdmin({ host, port, checks, metrics }: AdminOptions): Promise<AdminListener> {
   const server = createServer({
     headersTimeout: 5_000,
     requestTimeout: 10_000,
     connectionsCheckingInterval: 1_000,
   });
   server.maxConnections = 256;
+  const scrape = metrics && shared(async () => answerWith(await metrics(await readiness(checks))));
   server.on('request', (request, response) => {
     const [path = '', query = ''] = (request.url ?? '').split('?', 2);
     if (request.method !== 'GET' && request.method !== 'HEAD')
@@ -49,6 +61,8 @@ export async function openAdmin({ host, port, checks }: AdminOptions): Promise<A
           body: { status: ready ? 'ready' : 'not ready', ...(detail && { checks: found }) },
         });
       });
+    if (path === METRICS && scrape !== undefined)
+      return void scrape().then((answer) => answer(response, request.method === 'HEAD'));
     return sendJson(response, { status: 404, body: { error: 'not_found' } });
   });
   await listen(server, host, port);
@@ -64,11 +78,9 @@ export async function openAdmin({ host, port, checks }: AdminOptions): Promise<A
 
 const CHECK_SECONDS = 2;
 
-async function readiness(
-  checks: readonly Check[],
-): Promise<{ name: string; status: string; problem?: string }[]> {
+async function readiness(checks: readonly Check[]): Promise<Finding[]> {
   return Promise.all(
-    checks.map(async (one) => {
+    checks.map(async (one): Promise<Finding> => {
       const { name } = one;
       const late = Promise.withResolvers<never>();
       const timer = setTimeout(() => late.reject(new Error('did not answer in time')), CHECK_SECONDS * 1_000);
@@ -82,6 +94,34 @@ async function readiness(
       }
     }),
   );
+}
+
+type Answered = (response: ServerResponse, headOnly: boolean) => void;
+
+const answerWith =
+  (text: string): Answered =>
+  (response, headOnly) =>
+    void response
+      .writeHead(200, {
+        'content-type': EXPOSITION_TYPE,
+        'content-length': Buffer.byteLength(text),
+        'cache-control': 'no-store',
+      })
+      .end(headOnly ? '' : text);
+
+/** Whoever asks while it is being found out gets the same answer: many who ask cost no more than one. */
+function shared(find: () => Promise<Answered>): () => Promise<Answered> {
+  let running: Promise<Answered> | undefined;
+  return () => {
+    running ??= find()
+      .catch(
+        (): Answered => (response) => sendJson(response, { status: 500, body: { error: 'server_error' } }),
+      )
+      .finally(() => {
+        running = undefined;
+      });
+    return running;
+  };
 }
 
 function listen(server: Server, host: string, port: number): Promise<void> {

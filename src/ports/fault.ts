@@ -28,4 +28,5 @@ export type FaultCode =
   | 'keys_unavailable'
   | 'upstream_unavailable'
   | 'upstream_timeout'
+  | 'audit_unavailable'
   | 'overloaded';

@@ -23,6 +23,8 @@ export interface Store {
   isEmpty(): Promise<boolean>;
   /** When the store last came back after being away; 0 when it never was. */
   recoveredAt(): Epoch;
+  /** Seconds since all that was revoked anywhere was surely known here; left out, it is known at once. */
+  revocationLag?(): number;
   /** Resolves when all that was read before is kept as surely as what is written here. */
   settled(): Promise<void>;
   /** Resolves when the store can be read and written; throws a `Fault` that says what is wrong. */

@@ -1,5 +1,5 @@
-import { randomFillSync } from 'node:crypto';
 import { writeScope } from '../domain/scope.ts';
+import { isTraceparent, newTraceparent } from '../observability/trace.ts';
 import { CERTIFICATE_HEADERS } from '../tls/forwarded-certificate.ts';
 import type { Caller } from './admission.ts';
 import { type LocationTerms, rewriteLocation } from './location.ts';
@@ -78,6 +78,8 @@ export interface ForwardFacts {
   readonly host: string;
   readonly forwardAuthorization: boolean;
   readonly caller: Caller | undefined;
+  /** The traceparent to send; left out, it is filled in here with the one that is sent. */
+  trace?: string | undefined;
 }
 
 export interface HeaderRules {
@@ -144,7 +146,7 @@ export function headerRules(policy: HeaderPolicy): HeaderRules {
         }
       }
       if (head.contentLength !== undefined) list.push('content-length', String(head.contentLength));
-      pushTrace(list, trace, traceState);
+      pushTrace(list, trace, traceState, facts);
       pushForwarded(list, told, facts);
       if (facts.caller !== undefined) list.push(...identityHeaders(policy, facts.caller));
       return list;
@@ -259,27 +261,15 @@ export const headerText = (text: string): string =>
       .join(''),
   );
 
-/** W3C Trace Context, version 00. */
-const TRACEPARENT = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
-
-function pushTrace(list: string[], parent: string | undefined, state: string | undefined): void {
-  if (parent !== undefined && TRACEPARENT.test(parent)) {
-    list.push('traceparent', parent);
-    if (state !== undefined) list.push('tracestate', state);
-    return;
-  }
-  list.push('traceparent', `00-${randomHex(16)}-${randomHex(8)}-00`);
-}
-
-const pool = Buffer.alloc(4_096);
-let poolAt = pool.length;
-
-/** Random bytes are cheaper by the page. */
-function randomHex(bytes: number): string {
-  if (poolAt + bytes > pool.length) {
-    randomFillSync(pool);
-    poolAt = 0;
-  }
-  poolAt += bytes;
-  return pool.toString('hex', poolAt - bytes, poolAt);
+/** W3C Trace Context: kept where there is one, begun where there is none. Our own span stands in it when we record one. */
+function pushTrace(
+  list: string[],
+  parent: string | undefined,
+  state: string | undefined,
+  facts: ForwardFacts,
+): void {
+  const known = parent !== undefined && isTraceparent(parent);
+  facts.trace ??= known ? parent : newTraceparent();
+  list.push('traceparent', facts.trace);
+  if (known && state !== undefined) list.push('tracestate', state);
 }

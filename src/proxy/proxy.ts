@@ -4,6 +4,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import { compileRules } from '../domain/rule-matcher.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
+import type { Metrics } from '../observability/metrics.ts';
 import { Fault } from '../ports/fault.ts';
 import { type Admission, type AdmissionDesk, admit, type Caller } from './admission.ts';
 import { createCarrier, type EndStreams } from './carry.ts';
@@ -35,6 +36,8 @@ export interface ProxyDeps extends Pick<AdmissionDesk, 'readAccess' | 'revocatio
   /** Where what takes long is known; shared by all configurations. Left out: a list of its own. */
   readonly streams?: LiveStreams;
   readonly endStreams?: EndStreams;
+  /** Where answers of upstreams are counted; left out, nowhere. */
+  readonly metrics?: Metrics;
   readonly now: () => Epoch;
   readonly log: Logger;
 }

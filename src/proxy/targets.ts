@@ -28,6 +28,8 @@ export interface Targets {
   answered(target: Target): void;
   /** No connection to it could be made, or it closed one instead of answering. */
   failed(target: Target): void;
+  /** How many are left out now. */
+  leftOut(): number;
   /** What the health check thinks of it. */
   judged(target: Target, well: boolean): void;
 }
@@ -110,6 +112,10 @@ export function watchTargets(urls: readonly string[], options: TargetsOptions = 
       condition.outUntil = now + seconds;
       if (all.length > 1)
         tell({ event: 'target_left_out', target: target.url, why: 'connections failed', seconds });
+    },
+    leftOut() {
+      const now = clock();
+      return conditions.filter(({ well, outUntil }) => !well || outUntil > now).length;
     },
     judged(target, well) {
       const condition = conditionOf(target);

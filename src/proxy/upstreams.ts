@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type { Logger } from '../observability/logger.ts';
 import { openUpstream, type Upstream } from './forward.ts';
-import { watchTargets } from './targets.ts';
+import { type Targets, watchTargets } from './targets.ts';
 import { openTunnels, type Tunnels } from './upgrade.ts';
 import { readMaterial } from './upstream-files.ts';
 import type { UpstreamSettings } from './upstream-settings.ts';
@@ -26,12 +26,25 @@ export interface Lease {
 export interface Upstreams {
   /** Throws when a file of an upstream cannot be used, and has then opened nothing. */
   lease(wanted: Readonly<Record<string, UpstreamSettings>>): Lease;
+  /** How they are doing; of two under one name, as after a reload, together. */
+  states(): readonly UpstreamState[];
   /** Ends all of them. */
   close(): Promise<void>;
 }
 
+export interface UpstreamState {
+  readonly name: string;
+  /** What was given to it and has not ended. */
+  readonly pending: number;
+  readonly targets: number;
+  /** Targets that are left out. */
+  readonly ejected: number;
+}
+
 interface Held extends Way {
   readonly key: string;
+  readonly name: string;
+  readonly targets: Targets;
   leases: number;
 }
 
@@ -52,6 +65,8 @@ export function createUpstreams(log: Logger): Upstreams {
       });
       const made: Held = {
         key,
+        name,
+        targets,
         upstream: openUpstream(settings, targets, material),
         tunnels: openTunnels(settings, targets, material),
         leases: 0,
@@ -85,8 +100,18 @@ export function createUpstreams(log: Logger): Upstreams {
         },
       };
     },
+    states: () =>
+      [...Map.groupBy(held.values(), ({ name }) => name)].map(([name, ways]) => ({
+        name,
+        pending: sum(ways, ({ targets }) => sum(targets.all, ({ pending }) => pending)),
+        targets: sum(ways, ({ targets }) => targets.all.length),
+        ejected: sum(ways, ({ targets }) => targets.leftOut()),
+      })),
     async close() {
       await Promise.all([...held.values()].map((way) => end(way, 0)));
     },
   };
 }
+
+const sum = <T>(items: readonly T[], of: (item: T) => number): number =>
+  items.reduce((total, item) => total + of(item), 0);

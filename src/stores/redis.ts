@@ -165,6 +165,7 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       notes: notes.records,
       revocations,
       limits: redisLimits({ client, prefix, sharers: () => revocations.followers() }),
+      revocationLag: () => revocations.staleness(),
       sweep: async () => revocations.sweep(),
       isEmpty: () => used.isUnset(),
       recoveredAt: () => Math.max(client.recoveredAt(), writer?.recoveredAt() ?? 0),

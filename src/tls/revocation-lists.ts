@@ -32,6 +32,8 @@ export type RevocationStatus = 'good' | 'revoked' | 'unknown' | 'none';
 
 export interface RevocationLists {
   statusOf(issuerKey: string, serial: string, now: Epoch): RevocationStatus;
+  /** The lists that count now, one for each issuer. */
+  inForce(now: Epoch): { readonly issuer: string; readonly nextUpdate: Epoch }[];
   /** What an operator should know: lists that have run out, or soon will. */
   warnings(now: Epoch): string[];
 }
@@ -56,6 +58,7 @@ export function revocationLists(lists: readonly RevocationList[]): RevocationLis
       if (list?.serials.has(serial) === true) return 'revoked';
       return list === undefined || now > list.nextUpdate ? 'unknown' : 'good';
     },
+    inForce: (now) => [...byIssuer.keys()].flatMap((issuerKey) => current(issuerKey, now) ?? []),
     warnings(now) {
       return [...byIssuer.entries()].flatMap(([issuerKey, [newest]]) => {
         const list = current(issuerKey, now) ?? newest;

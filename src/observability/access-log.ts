@@ -1,0 +1,145 @@
+import { createHmac } from 'node:crypto';
+import { LRUCache } from 'lru-cache';
+import { ACCESS_FIELDS, type AccessField } from './access-fields.ts';
+import { type LogOutput, quote } from './logger.ts';
+import { redactText } from './redact.ts';
+
+/** What is known of a request when it has ended. One that is filled again and again will do: nobody keeps it. */
+export interface RequestFacts {
+  id: string;
+  /** The traceparent it was sent on with. */
+  trace: string | undefined;
+  /** The span that called us, when this request is recorded as a span. */
+  parentSpan: string | undefined;
+  from: string;
+  method: string | undefined;
+  /** As it was sent; the query is cut off here. */
+  url: string | undefined;
+  status: number;
+  aborted: boolean;
+  seconds: number;
+  upstreamSeconds: number | undefined;
+  bytesIn: number | undefined;
+  bytesOut: number | undefined;
+  rule: string | undefined;
+  decision: string | undefined;
+  reason: string | undefined;
+  identity: string | undefined;
+  clientId: string | undefined;
+  grantId: string | undefined;
+  upstream: string | undefined;
+  original: string | undefined;
+}
+
+export interface AccessTerms {
+  readonly exclude: readonly AccessField[];
+  readonly pseudonymise: readonly AccessField[];
+  readonly pseudonymKey?: string;
+}
+
+export type AccessLog = (facts: RequestFacts) => void;
+
+const MAX_PATH = 512;
+/** As long as a client id can be; a stranger may send a longer one. */
+const MAX_CLIENT_ID = 256;
+
+/**
+ * One line for each request: who, what, which rule, what was decided, how long. Put together piece by piece: it is
+ * written for every request, and is to cost next to nothing.
+ */
+export function createAccessLog(output: LogOutput, terms: AccessTerms): AccessLog {
+  if (!output.takes('info')) return () => {};
+  const json = output.format === 'json';
+  const excluded = new Set<string>(terms.exclude);
+  const hidden = new Set<string>(terms.pseudonymise);
+  const pseudonym = pseudonyms(terms.pseudonymKey ?? '');
+  /** What stands before a value; empty for a field that is left out. */
+  const before = Object.fromEntries(
+    Object.keys(ACCESS_FIELDS).map((name) => [
+      name,
+      excluded.has(name) ? '' : json ? `,${JSON.stringify(name)}:` : ` ${name}=`,
+    ]),
+  ) as Record<AccessField, string>;
+  const constant = Object.entries(output.fields)
+    .map(([name, value]) => (json ? `,${JSON.stringify(name)}:${quote(value)}` : ` ${name}=${quote(value)}`))
+    .join('');
+  const middle = json ? `","level":"info","event":"request"${constant}` : ` info  request${constant}`;
+  const end = json ? '}\n' : '\n';
+  const masked = (name: AccessField, value: string): string =>
+    hidden.has(name) ? pseudonym(name, value) : value;
+  const clock = stamp();
+
+  return (facts) => {
+    const time = clock(output.now().getTime());
+    const { trace, from, reason, identity, clientId, grantId, original } = facts;
+    let line = json ? `{"time":"${time}${middle}` : `${time.slice(11, 19)}${middle}`;
+    line += before.request_id + quoted(facts.id);
+    if (trace !== undefined && before.trace_id !== '') line += `${before.trace_id}"${trace.slice(3, 35)}"`;
+    if (before.from !== '') line += before.from + quoted(masked('from', from));
+    line += before.method + quoted(facts.method ?? '');
+    if (before.path !== '') line += before.path + plain(pathOf(facts.url));
+    line += before.status + facts.status;
+    if (facts.aborted) line += `${before.aborted}true`;
+    line += before.ms + milliseconds(facts.seconds);
+    if (facts.upstreamSeconds !== undefined && before.upstream_ms !== '')
+      line += before.upstream_ms + milliseconds(facts.upstreamSeconds);
+    if (facts.bytesIn !== undefined && before.bytes_in !== '') line += before.bytes_in + facts.bytesIn;
+    if (facts.bytesOut !== undefined && before.bytes_out !== '') line += before.bytes_out + facts.bytesOut;
+    if (facts.rule !== undefined && before.rule !== '') line += before.rule + quoted(facts.rule);
+    if (facts.decision !== undefined) line += before.decision + quoted(facts.decision);
+    if (reason !== undefined && before.reason !== '') line += before.reason + plain(reason);
+    if (identity !== undefined && before.identity !== '')
+      line += before.identity + plain(masked('identity', identity));
+    if (clientId !== undefined && before.client !== '')
+      line += before.client + plain(masked('client', clientId.slice(0, MAX_CLIENT_ID)));
+    if (grantId !== undefined && before.grant !== '') line += before.grant + quoted(masked('grant', grantId));
+    if (facts.upstream !== undefined && before.upstream !== '')
+      line += before.upstream + quoted(facts.upstream);
+    if (original !== undefined && before.original !== '')
+      line += before.original + plain(original.slice(0, MAX_PATH));
+    output.write(line + end);
+  };
+}
+
+/** Needs nothing done to it, in JSON or on a terminal. */
+const HARMLESS = /^[\x20\x21\x23-\x5b\x5d-\x7e]*$/;
+const quoted = (text: string): string => (HARMLESS.test(text) ? `"${text}"` : quote(text));
+/** Of somebody else's making: looked through for secrets. */
+const plain = (text: string): string => quoted(redactText(text));
+
+const milliseconds = (seconds: number): number => Math.round(seconds * 10_000) / 10;
+
+const pathOf = (url = ''): string => {
+  const query = url.indexOf('?');
+  const most = query < 0 || query > MAX_PATH ? MAX_PATH : query;
+  return url.length <= most ? url : url.slice(0, most);
+};
+
+/** Many lines belong to one millisecond. */
+function stamp(): (ms: number) => string {
+  let last = -1;
+  let text = '';
+  return (ms) => {
+    if (ms !== last) {
+      last = ms;
+      text = new Date(ms).toISOString();
+    }
+    return text;
+  };
+}
+
+const MOST_PSEUDONYMS = 10_000;
+
+/** Equal values stay equal; the same text in two fields does not. */
+function pseudonyms(key: string): (name: string, value: string) => string {
+  const known = new LRUCache<string, string>({ max: MOST_PSEUDONYMS });
+  return (name, value) => {
+    const text = `${name}\0${value}`;
+    let found = known.get(text);
+    if (found === undefined) {
+      found = `~${createHmac('sha256', key).update(text).digest('base64url').slice(0, 22)}`;
+      known.set(text, found);
+    }
+    return found;
+  };
+}
