@@ -8,9 +8,9 @@ const FLOORS = [
   ['domain'],
   ['ports', 'http', 'observability'],
   ['grants', 'config', 'stores', 'tokens', 'tls', 'identity'],
-  ['authsvc', 'oauth', 'confirm', 'proxy', 'ops'],
+  ['authsvc', 'oauth', 'confirm', 'proxy', 'ops', 'client'],
   ['gateway', 'gateway.ts'],
-  ['commands', 'client'],
+  ['commands'],
   ['main.ts'],
 ];
 

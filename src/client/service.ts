@@ -1,0 +1,154 @@
+import { Agent, type Dispatcher, request } from 'undici';
+import { ServiceRefusal, TemporaryTrouble } from './errors.ts';
+
+export interface ServiceOptions {
+  /** Where gatehouse is, such as https://api.example.test */
+  readonly url: string | URL;
+  /** Where its token service is below that. */
+  readonly servicePath?: string | undefined;
+  /** The CA to trust, PEM; left out, those of the runtime. */
+  readonly ca?: string | Buffer | undefined;
+  readonly certificate?: { readonly cert: string | Buffer; readonly key: string | Buffer } | undefined;
+  /** Milliseconds for one answer. */
+  readonly timeout?: number | undefined;
+}
+
+/** The token service, seen from a client: one call for each of its routes. */
+export interface TokenService {
+  readonly url: URL;
+  /** For calls of the API too: the same CA, the same certificate. */
+  readonly dispatcher: Dispatcher;
+  post(route: string, body: Readonly<Record<string, string>>, withinMs?: number): Promise<Answer>;
+  get(route: string, accessToken: string): Promise<Answer>;
+  close(): Promise<void>;
+}
+
+export type Answer = Readonly<Record<string, unknown>>;
+
+const TIMEOUT_MS = 15_000;
+const MAX_BYTES = 64 * 1_024;
+
+export function tokenService(options: ServiceOptions): TokenService {
+  const url = baseOf(options.url);
+  const base = new URL(`${url.pathname.replace(/\/$/, '')}${options.servicePath ?? '/authsvc'}/`, url);
+  const timeout = options.timeout ?? TIMEOUT_MS;
+  const dispatcher = new Agent({
+    allowH2: false,
+    connect: {
+      timeout,
+      ...(options.ca !== undefined && { ca: options.ca }),
+      ...(options.certificate !== undefined && {
+        cert: options.certificate.cert,
+        key: options.certificate.key,
+      }),
+    },
+  });
+
+  const ask = async (
+    route: string,
+    terms: Pick<Dispatcher.RequestOptions, 'method' | 'headers'> & { readonly body?: string },
+    withinMs = timeout,
+  ): Promise<Answer> => {
+    let status: number;
+    let retryAfter: number | undefined;
+    let text: string;
+    try {
+      const reply = await request(new URL(route, base), {
+        ...terms,
+        dispatcher,
+        signal: AbortSignal.timeout(withinMs),
+      });
+      status = reply.statusCode;
+      retryAfter = secondsOf(reply.headers['retry-after']);
+      text = await readAll(reply.body);
+    } catch (error) {
+      throw new TemporaryTrouble(`${url.origin} cannot be reached (${whyNot(error)})`, { cause: error });
+    }
+    return judge(url, status, retryAfter, text);
+  };
+
+  return {
+    url,
+    dispatcher,
+    post: (route, body, withinMs) =>
+      ask(
+        route,
+        {
+          method: 'POST',
+          headers: { 'content-type': 'application/json', accept: 'application/json' },
+          body: JSON.stringify(body),
+        },
+        withinMs,
+      ),
+    get: (route, accessToken) =>
+      ask(route, {
+        method: 'GET',
+        headers: { authorization: `Bearer ${accessToken}`, accept: 'application/json' },
+      }),
+    close: () => dispatcher.close(),
+  };
+}
+
+function baseOf(given: string | URL): URL {
+  const url = new URL(given);
+  if (url.protocol !== 'https:' && !isLoopback(url))
+    throw new TypeError(`${url.origin}: tokens are sent over https only (http is for loopback addresses)`);
+  if (url.username !== '' || url.search !== '' || url.hash !== '')
+    throw new TypeError(`${url.origin}: an address without user, query and fragment is needed`);
+  return url;
+}
+
+const isLoopback = ({ protocol, hostname }: URL): boolean =>
+  protocol === 'http:' && /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/.test(hostname);
+
+/** A refusal counts only when it was the service's own word: not an error page of something in between. */
+function judge(url: URL, status: number, retryAfter: number | undefined, text: string): Answer {
+  const answer = objectIn(text);
+  if (status === 200 && answer !== undefined) return answer;
+  const code = answer === undefined ? '' : wordIn(answer, 'Error', 'error');
+  const words = answer === undefined ? '' : wordIn(answer, 'Error_description', 'error_description');
+  // The service answers its own failure with 400 and Retry-After where its specification knows no other status.
+  const ours = status >= 500 || status === 429 || (code === 'invalid_request' && retryAfter !== undefined);
+  if (ours || code === '')
+    throw new TemporaryTrouble(`${url.origin} answered ${status}${words === '' ? '' : `: ${words}`}`, {
+      retryAfter,
+    });
+  throw new ServiceRefusal(code, words, status);
+}
+
+function objectIn(text: string): Answer | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && !Array.isArray(value)
+      ? (value as Answer)
+      : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Words of a server go to a terminal: without control characters, and not too many. */
+const wordIn = (answer: Answer, ...names: readonly string[]): string => {
+  const found = names.map((name) => answer[name]).find((value) => typeof value === 'string') ?? '';
+  return found.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, ' ').slice(0, 500);
+};
+
+async function readAll(body: AsyncIterable<Uint8Array>): Promise<string> {
+  const parts: Uint8Array[] = [];
+  let length = 0;
+  for await (const part of body) {
+    length += part.length;
+    if (length > MAX_BYTES) throw new Error('the answer is too long');
+    parts.push(part);
+  }
+  return Buffer.concat(parts).toString('utf8');
+}
+
+const secondsOf = (header: string | string[] | undefined): number | undefined =>
+  typeof header === 'string' && /^\d{1,6}$/.test(header) ? Number(header) : undefined;
+
+const whyNot = (error: unknown): string => {
+  const { code, name, message, cause } = error as NodeJS.ErrnoException & { readonly cause?: Error };
+  if (name === 'TimeoutError') return 'no answer in time';
+  return code ?? (message || cause?.message || name);
+};
