@@ -22,6 +22,8 @@ const SECRET_NAMES = new Set([
 const SHAPES: readonly (readonly [RegExp, string])[] = [
   // A JWT, also a broken one, one whose dots are encoded, and one that something was put before.
   [/eyJ[A-Za-z0-9_-]{8,}(?:(?:\.|%2e)[A-Za-z0-9_=-]*){0,4}/gi, '[redacted-jwt]'],
+  // An opaque access token, also with its signs encoded.
+  [/(?:[A-Za-z0-9+/]|%2[bf]){62}(?:==|%3d%3d)/gi, '[redacted-token]'],
   // Our refresh tokens, device codes and sealed cookies carry their kind as a prefix.
   [/gh[rdsc]_(?:[A-Za-z0-9_.~-]|%2e)+/gi, '[redacted]'],
   [
@@ -36,7 +38,7 @@ const SHAPES: readonly (readonly [RegExp, string])[] = [
 ];
 
 /** Every shape above has one of these in it; nearly no text has, and is then done with after a single look. */
-const SUSPICIOUS = /eyJ|gh[rdsc]_|=|bearer|basic|-----BEGIN|:\/\//i;
+const SUSPICIOUS = /eyJ|gh[rdsc]_|=|%3d|bearer|basic|-----BEGIN|:\/\//i;
 
 export function redactText(text: string): string {
   if (!SUSPICIOUS.test(text)) return text;

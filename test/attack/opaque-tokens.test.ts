@@ -1,0 +1,420 @@
+import { createHmac, randomBytes } from 'node:crypto';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { Grant } from '../../src/domain/grant.ts';
+import { openKeyring } from '../../src/tokens/keyring.ts';
+import { rotateKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { createMint } from '../../src/tokens/mint.ts';
+import { sealAccessToken } from '../../src/tokens/opaque-token.ts';
+import { failing } from '../support/fault-injection.ts';
+import { keyFileOf, keysOf } from '../support/forge.ts';
+import { ALICE, type House, openHouse, type TokenGrant } from '../support/house.ts';
+import { under, withIntegration, withoutIntegration, withTokens } from '../support/reconfigure.ts';
+
+/** The rows of access tokens, for opaque ones: handles that are not ours, or not as we write them, or not any more. */
+let house: House;
+beforeAll(async () => {
+  house = await openHouse(withTokens({ format: 'opaque' }));
+});
+afterAll(() => house.close());
+
+const PUBLIC_URL = 'https://localhost:8443';
+const call = async (token: string, path = '/files/1'): Promise<number> =>
+  (await house.api(path, token)).status;
+const refused = async (token: string, why = ''): Promise<void> => {
+  const reply = await house.api('/files/1', token);
+  expect(reply.status, `${why} ${token}`).toBe(401);
+  expect(reply.headers['www-authenticate'], why).toContain('error="invalid_token"');
+};
+const recordOf = async (grant: TokenGrant): Promise<Grant> => {
+  const [, grantId = ''] = grant.refresh_token.split('.');
+  const found = await house.gateway.store.grants.read(grantId);
+  if (found === undefined) throw new Error('no such grant');
+  return found.record;
+};
+/** What whoever has the key file could make. */
+const sealed = (
+  record: Grant,
+  issuer = PUBLIC_URL,
+  kid = keysOf(house).sealing.at(-1)?.kid ?? '',
+): string => {
+  const key = openKeyring(keysOf(house)).sealing(kid);
+  if (key === undefined) throw new Error('no such key');
+  return sealAccessToken(key, issuer, record);
+};
+/** Counts what the store is asked while something runs. */
+async function readsOf<T>(run: () => Promise<T>): Promise<{ reads: number; value: T }> {
+  const { grants } = house.gateway.store;
+  const real = grants.read;
+  let reads = 0;
+  Object.assign(grants, {
+    read: (id: string) => {
+      reads += 1;
+      return Reflect.apply(real, grants, [id]) as ReturnType<typeof real>;
+    },
+  });
+  try {
+    return { value: await run(), reads };
+  } finally {
+    Object.assign(grants, { read: real });
+  }
+}
+
+describe('what it is', () => {
+  test('an opaque token is 64 characters of standard base64 that end in ==, and no two are alike in any place', async () => {
+    const tokens = await Promise.all(Array.from({ length: 64 }, () => house.grant()));
+    for (const { access_token } of tokens) expect(access_token).toMatch(/^[A-Za-z0-9+/]{61}[AQgw]==$/);
+    // Neither grant, generation, time nor key can be seen: every byte varies as if it were drawn at random.
+    const bytes = tokens.map(({ access_token }) => Buffer.from(access_token, 'base64'));
+    for (let at = 0; at < 46; at += 1)
+      expect(new Set(bytes.map((one) => one[at])).size, `byte ${at}`).toBeGreaterThan(32);
+  });
+
+  test('it opens what its grant opens, as whom it was given to, and every operation takes it', async () => {
+    const { access_token } = await house.grant();
+    const reply = await house.api('/files/1', access_token);
+    expect(reply.json['headers']).toMatchObject({
+      'x-forwarded-user': ALICE,
+      'x-forwarded-client-id': 'report-runner',
+      'x-forwarded-scope': 'files:read',
+    });
+    const headers = { authorization: `Bearer ${access_token}` };
+    const verified = await house.ask({ path: '/authsvc/Authorize/Verify', headers });
+    expect(verified).toMatchObject({ status: 200, json: { identity: ALICE, valid_for: 3_600 } });
+  });
+
+  test('tokens of the other form go on working when the form is changed, each way', async () => {
+    const opaque = await house.grant();
+    await under(house, withTokens({ format: 'jwt' }), async () => {
+      const jwt = await house.grant();
+      expect(jwt.access_token).toMatch(/^eyJ/);
+      expect(await call(opaque.access_token)).toBe(200);
+      const next = (await house.refresh(opaque.refresh_token)).json as unknown as TokenGrant;
+      expect(next.access_token).toMatch(/^eyJ/);
+      expect(await call(next.access_token)).toBe(200);
+      await house.reload(withTokens({ format: 'opaque' }));
+      expect(await call(jwt.access_token)).toBe(200);
+      const again = (await house.refresh(opaque.refresh_token)).json as unknown as TokenGrant;
+      expect(again.access_token, 'a lost answer is answered in the form it had').toBe(next.access_token);
+    });
+  });
+
+  test('an integration can have its own form', async () => {
+    await under(house, withIntegration('other-app', { tokenFormat: 'jwt' }), async () => {
+      expect((await house.grant({ clientId: 'other-app' })).access_token).toMatch(/^eyJ/);
+      expect((await house.grant()).access_token).toMatch(/==$/);
+    });
+  });
+
+  test('no opaque token is ever written to the log', async () => {
+    // In a path, where only such a token can stand as it is.
+    let { access_token } = await house.grant();
+    for (let tries = 0; /[+/]/.test(access_token) && tries < 200; tries += 1)
+      ({ access_token } = await house.grant());
+    await call(access_token);
+    await house.ask({ path: `/files/${access_token}` });
+    await house.ask({ path: `/files/1?t=${access_token}` });
+    await house.ask({ path: `/files/1?access_token=${encodeURIComponent(access_token)}` });
+    await house.ask({ path: `/files/${encodeURIComponent(access_token)}` });
+    expect(house.lines.join('\n')).not.toContain(access_token.slice(0, 20));
+  });
+});
+
+describe('not ours', () => {
+  test('T01, T02, T03: what was sealed by nobody or by another key is refused, and the store is not asked', async () => {
+    const { access_token } = await house.grant();
+    const bytes = Buffer.from(access_token, 'base64');
+    const { reads } = await readsOf(async () => {
+      await refused(`${'A'.repeat(62)}==`, 'zeros');
+      for (let turn = 0; turn < 50; turn += 1) await refused(randomBytes(46).toString('base64'), 'noise');
+      // Each bit of a good one.
+      for (let bit = 0; bit < 46 * 8; bit += 5) {
+        const changed = Buffer.from(bytes);
+        changed[bit >> 3] = (changed[bit >> 3] ?? 0) ^ (1 << (bit & 7));
+        await refused(changed.toString('base64'), `bit ${bit}`);
+      }
+      // A MAC made with what everybody can see.
+      const handle = bytes.subarray(16);
+      for (const secret of ['', PUBLIC_URL, keysOf(house).sealing.at(-1)?.kid ?? '']) {
+        const mac = createHmac('sha256', secret).update(`${PUBLIC_URL}\n`).update(handle).digest();
+        await refused(Buffer.concat([mac.subarray(0, 16), handle]).toString('base64'), 'another key');
+      }
+    });
+    expect(reads).toBe(0);
+    expect(await call(access_token)).toBe(200);
+  });
+
+  test('T04: a truly sealed handle of a grant that never was is refused', async () => {
+    const record = await recordOf(await house.grant());
+    await refused(sealed({ ...record, id: 'A'.repeat(22) }));
+    expect(() => sealed({ ...record, id: '../../../etc/passwd' })).toThrow(/does not fit/);
+  });
+
+  test('T07: a handle counts only where it was made: another issuer with the same keys is another house', async () => {
+    const record = await recordOf(await house.grant());
+    expect(await call(sealed(record))).toBe(200);
+    for (const issuer of ['https://evil.test', `${PUBLIC_URL}/`, '', `${PUBLIC_URL}\n`])
+      await refused(sealed(record, issuer), issuer);
+  });
+
+  test('T08: a refresh token is no access token, an access token no refresh token; sealed cookies and codes are neither', async () => {
+    const grant = await house.grant();
+    await refused(grant.refresh_token);
+    expect((await house.refresh(grant.access_token)).json).toMatchObject({ Error: 'invalid_grant' });
+    await refused('ghd_x');
+    await refused('ghs_x');
+  });
+
+  test('T12: every other spelling of a good token is refused, before and after the good one was seen', async () => {
+    const { access_token: token } = await house.grant();
+    const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
+    const last = token[61] ?? '';
+    const siblings = [1, 2, 4, 8].map((bit) => alphabet[alphabet.indexOf(last) ^ bit] ?? '');
+    const spellings = [
+      ...siblings.map((other) => `${token.slice(0, 61)}${other}==`),
+      token.slice(0, -1),
+      token.slice(0, -2),
+      `${token}=`,
+      `${token}A`,
+      `A${token}`,
+      token
+        .replaceAll('+', '-')
+        .replaceAll('/', '_')
+        .replace(/.(?=.)/, (first) => (first === 'A' ? '-' : first)),
+      `${token.slice(0, 62)}..`,
+      `${token.slice(0, 30)}=${token.slice(30, 61)}==`,
+      `${token.slice(0, 40)}.${token.slice(41)}`,
+    ].filter((spelled) => spelled !== token);
+    for (const spelled of spellings) await refused(spelled);
+    expect(await call(token)).toBe(200);
+    for (const spelled of spellings) await refused(spelled);
+    const headers = { authorization: `Bearer ${token}` };
+    expect((await house.ask({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
+    // T13: revoked in every spelling.
+    for (const spelled of [token, ...spellings]) await refused(spelled);
+  });
+});
+
+describe('not any more', () => {
+  test('T09: works up to the second before its end and not at it; the end is sealed in', async () => {
+    const grant = await house.grant();
+    const record = await recordOf(grant);
+    const now = Math.floor(house.clock.now());
+    for (const accessExpires of [now, now - 1, 0])
+      await refused(sealed({ ...record, accessExpires }), `${accessExpires}`);
+    house.clock.advance(grant.expires - house.clock.now() - 0.5);
+    expect(await call(grant.access_token)).toBe(200);
+    house.clock.advance(0.5);
+    await refused(grant.access_token);
+  });
+
+  test('T09: an older generation keeps its own end, whatever the record says now', async () => {
+    const first = await house.grant();
+    house.clock.advance(1_800);
+    const second = (await house.refresh(first.refresh_token)).json as unknown as TokenGrant;
+    expect(await call(first.access_token)).toBe(200);
+    house.clock.advance(1_801);
+    await refused(first.access_token);
+    expect(await call(second.access_token)).toBe(200);
+  });
+
+  test('T10: made by a clock a little ahead of ours it works, by one far ahead it does not', async () => {
+    const record = await recordOf(await house.grant());
+    const now = Math.floor(house.clock.now());
+    expect(await call(sealed({ ...record, rotatedAt: now + 4 }))).toBe(200);
+    await refused(sealed({ ...record, rotatedAt: now + 60 }));
+  });
+
+  test('T11: a sealing key counts from its time on and until it retires, for remembered tokens too', async () => {
+    const fresh = await openHouse((settings) =>
+      withIntegration('report-runner', { accessLifetime: '10h' })(withTokens({ format: 'opaque' })(settings)),
+    );
+    try {
+      const status = async (token: string): Promise<number> => (await fresh.api('/files/1', token)).status;
+      const grant = await fresh.grant();
+      expect(await status(grant.access_token)).toBe(200);
+      const next = rotateKeyring(keysOf(fresh), {
+        alg: 'EdDSA',
+        now: fresh.clock.now(),
+        publishBefore: 300,
+        keep: 7_200,
+      });
+      writeKeyringFile(keyFileOf(fresh), next, { replace: true });
+      await fresh.reload((settings) => settings);
+      const [, grantId = ''] = grant.refresh_token.split('.');
+      const record = (await fresh.gateway.store.grants.read(grantId))?.record as Grant;
+      const key = openKeyring(next).sealing(next.sealing.at(-1)?.kid ?? '');
+      if (key === undefined) throw new Error('no new key');
+      const early = sealAccessToken(key, PUBLIC_URL, record);
+      expect(await status(early), 'not active yet').toBe(401);
+      fresh.clock.advance(301);
+      expect(await status(early)).toBe(200);
+      expect(await status(grant.access_token)).toBe(200);
+      fresh.clock.advance(7_210);
+      expect(await status(grant.access_token), 'retired').toBe(401);
+      expect(await status(early)).toBe(200);
+    } finally {
+      await fresh.close();
+    }
+  });
+
+  test('T16, T18, T19: scope, clients, narrowing and removal count for remembered tokens at the next request', async () => {
+    const { access_token } = await house.grant({ scope: 'files:read;reports:write' });
+    expect(await call(access_token, '/reports/1')).toBe(200);
+    expect(await call(access_token, '/other/1')).toBe(403);
+    await under(house, withIntegration('report-runner', { scope: 'files:read' }), async () => {
+      expect(await call(access_token, '/reports/1')).toBe(403);
+      expect(await call(access_token)).toBe(200);
+    });
+    await under(house, withoutIntegration('report-runner'), () => refused(access_token));
+    expect((await house.grant()).access_token).not.toBe(access_token);
+    expect(await call((await house.grant()).access_token, '/reports/1')).toBe(403);
+  });
+
+  test('T17: bound to a certificate it works with that one only, also when it is remembered', async () => {
+    await under(house, withIntegration('report-runner', { bindToCertificate: true }), async () => {
+      const { access_token } = await house.grant();
+      const as = async (who?: 'alice' | 'bob'): Promise<number> =>
+        (await house.api('/files/1', access_token, who && { as: house.people[who] })).status;
+      expect(await as()).toBe(401);
+      expect(await as('alice')).toBe(200);
+      expect(await as('bob')).toBe(401);
+      expect(await as()).toBe(401);
+    });
+  });
+
+  test('T19: revoked: the next request is refused, whether it was seen before or not', async () => {
+    for (const seen of [true, false]) {
+      const { access_token } = await house.grant();
+      if (seen) expect(await call(access_token)).toBe(200);
+      const headers = { authorization: `Bearer ${access_token}` };
+      expect((await house.ask({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
+      await refused(access_token);
+    }
+  });
+
+  test('T19: a record that says "revoked" is believed even if the announcement was lost', async () => {
+    const grant = await house.grant();
+    const record = await recordOf(grant);
+    const { grants } = house.gateway.store;
+    const found = await grants.read(record.id);
+    if (found === undefined) throw new Error('no such grant');
+    const ended = { ...record, revokedAt: Math.floor(house.clock.now()) };
+    await grants.replace(record.id, found.version, ended, ended.refreshUntil);
+    await refused(grant.access_token);
+  });
+
+  test('superseded: a refresh ends the token before it at once', async () => {
+    await under(house, withTokens({ format: 'opaque', refresh: { supersede: true } }), async () => {
+      const first = await house.grant();
+      expect(await call(first.access_token)).toBe(200);
+      const second = (await house.refresh(first.refresh_token)).json as unknown as TokenGrant;
+      await refused(first.access_token);
+      expect(await call(second.access_token)).toBe(200);
+    });
+  });
+});
+
+describe('the store', () => {
+  test('first sight is one read, however many bring it at once; after that none', async () => {
+    const { access_token } = await house.grant();
+    const first = await readsOf(() => Promise.all(Array.from({ length: 40 }, () => call(access_token))));
+    expect(new Set(first.value)).toEqual(new Set([200]));
+    expect(first.reads).toBe(1);
+    const later = await readsOf(() => Promise.all(Array.from({ length: 40 }, () => call(access_token))));
+    expect(later.reads).toBe(0);
+  });
+
+  test('away at first sight: 503 with Retry-After and not 401; a known token goes on', async () => {
+    const [known, fresh] = [await house.grant(), await house.grant()];
+    expect(await call(known.access_token)).toBe(200);
+    await failing(house.gateway.store.grants, 'read', 'does not happen', async () => {
+      expect(await call(known.access_token)).toBe(200);
+      const reply = await house.api('/files/1', fresh.access_token);
+      expect(reply.status).toBe(503);
+      expect(reply.headers['retry-after']).toMatch(/^[1-9]/);
+      await refused(randomBytes(46).toString('base64'), 'a forgery needs no store');
+      const headers = { authorization: `Bearer ${fresh.access_token}` };
+      const verified = await house.ask({ path: '/authsvc/Authorize/Verify', headers });
+      expect(verified).toMatchObject({ status: 503, json: { Error: 'temporarily_unavailable' } });
+    });
+    expect(await call(fresh.access_token), 'the failure was not remembered').toBe(200);
+  });
+
+  test('a token that has run out and whose grant is forgotten asks the store once', async () => {
+    const record = await recordOf(await house.grant());
+    const old = sealed({ ...record, id: 'B'.repeat(22), accessExpires: Math.floor(house.clock.now()) - 10 });
+    const { reads } = await readsOf(async () => {
+      for (let turn = 0; turn < 5; turn += 1) await refused(old);
+    });
+    expect(reads).toBe(1);
+  });
+
+  test('R05: 100 refreshes of one token at once: one rotation, the same strings in every answer', async () => {
+    const { refresh_token } = await house.grant();
+    const replies = await Promise.all(Array.from({ length: 100 }, () => house.refresh(refresh_token)));
+    expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200]));
+    expect(new Set(replies.map(({ json }) => json['access_token'])).size).toBe(1);
+    expect(new Set(replies.map(({ json }) => json['refresh_token'])).size).toBe(1);
+    expect(String(replies[0]?.json['access_token'])).toMatch(/==$/);
+  });
+
+  test('T15, T20: 100,000 junk tokens are refused without the store, and what is remembered stays bounded', async () => {
+    const grant = await house.grant();
+    const keyring = openKeyring(keysOf(house));
+    let reads = 0;
+    const { grants } = house.gateway.store;
+    const mint = createMint({
+      keyring,
+      publicUrl: PUBLIC_URL,
+      remembered: 1_000,
+      grants: {
+        read: (id) => {
+          reads += 1;
+          return grants.read(id);
+        },
+      },
+    });
+    const now = house.clock.now();
+    const hammer = (count: number): void => {
+      for (let turn = 0; turn < count; turn += 1)
+        if (mint.readAccess(randomBytes(46).toString('base64'), now) !== undefined)
+          throw new Error('junk was read');
+    };
+    hammer(10_000);
+    const before = heapAfterCollection();
+    hammer(90_000);
+    expect(heapAfterCollection() - before).toBeLessThan(16 * 1_024 * 1_024);
+    expect(reads).toBe(0);
+    expect(await mint.readAccess(grant.access_token, now)).toMatchObject({ clientId: 'report-runner' });
+    expect(await call('A'.repeat(8_000))).toBe(401);
+  });
+
+  test('T20: remembered tokens are pushed out by newer ones and are then looked up anew', async () => {
+    const record = await recordOf(await house.grant());
+    const mint = createMint({
+      keyring: openKeyring(keysOf(house)),
+      publicUrl: PUBLIC_URL,
+      remembered: 100,
+      grants: house.gateway.store.grants,
+    });
+    const now = house.clock.now();
+    const token = sealed(record);
+    const first = await mint.readAccess(token, now);
+    expect(mint.readAccess(token, now), 'at once, and the same object').toBe(first);
+    for (let generation = 2; generation < 160; generation += 1)
+      await mint.readAccess(sealed({ ...record, generation }), now);
+    const again = await mint.readAccess(token, now);
+    expect(again).toEqual(first);
+    expect(again).not.toBe(first);
+  });
+});
+
+setFlagsFromString('--expose-gc');
+const collect = runInNewContext('gc') as () => void;
+
+function heapAfterCollection(): number {
+  collect();
+  return process.memoryUsage().heapUsed;
+}

@@ -1,0 +1,403 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type Codes, DEVICE_GRANT, type DeviceSteps, deviceSteps } from '../support/device-steps.ts';
+import { failing } from '../support/fault-injection.ts';
+import { openJwt } from '../support/forge.ts';
+import { ALICE, type House, openHouse } from '../support/house.ts';
+import { type OAuthSteps, oauthSteps } from '../support/oauth-steps.ts';
+import { under, withIntegration, withUser } from '../support/reconfigure.ts';
+
+/** Section 9 of the wire: the token and device authorization endpoints. */
+let house: House;
+let oauth: OAuthSteps;
+let device: DeviceSteps;
+beforeAll(async () => {
+  house = await openHouse();
+  oauth = oauthSteps(house);
+  device = deviceSteps(house);
+});
+afterAll(() => house.close());
+
+const refusal = (error: string, status = 400) => ({ status, json: { error } });
+const ask = async (scope = 'files:read'): Promise<Codes> => {
+  const reply = await oauth.post('device_authorization', { client_id: 'report-runner', scope });
+  expect(reply.status, reply.text).toBe(200);
+  return reply.json as unknown as Codes;
+};
+const GOOD = { grant_type: 'refresh_token', client_id: 'report-runner' } as const;
+
+describe('requests', () => {
+  test('wire 9: answers are JSON that nobody stores, and carry a request id', async () => {
+    const { refresh_token } = await house.grant();
+    for (const reply of [await oauth.refresh(refresh_token), await oauth.refresh('x')]) {
+      expect(reply.headers['content-type']).toMatch(/^application\/json/);
+      expect(reply.headers['cache-control']).toBe('no-store');
+      expect(reply.headers['pragma']).toBe('no-cache');
+      expect(reply.headers['x-request-id']).toMatch(/./);
+    }
+  });
+
+  test('wire 9: refusals are error and error_description, in the characters RFC 6749 allows', async () => {
+    const replies = [
+      await oauth.refresh('x'),
+      await oauth.post('token', { grant_type: 'päss"word\\', client_id: 'x' }),
+      await oauth.post('device_authorization', { client_id: 'report-runner', scope: 'a"b\\' }),
+    ];
+    for (const { json } of replies) {
+      expect(Object.keys(json)).toEqual(['error', 'error_description']);
+      expect(json['error_description']).toMatch(/^[\x20\x21\x23-\x5b\x5d-\x7e]+$/);
+    }
+  });
+
+  test('wire 9: only forms are read', async () => {
+    const { refresh_token } = await house.grant();
+    const body = JSON.stringify({ ...GOOD, refresh_token });
+    for (const type of ['application/json', 'text/plain', 'multipart/form-data; boundary=x', ''])
+      expect(await oauth.post('token', body, { headers: { 'content-type': type } })).toMatchObject(
+        refusal('invalid_request'),
+      );
+    for (const headers of [
+      { 'content-encoding': 'gzip' },
+      { 'content-type': 'application/x-www-form-urlencoded; charset=utf-16' },
+    ])
+      expect(
+        await oauth.post('token', new URLSearchParams({ ...GOOD, refresh_token }).toString(), { headers }),
+      ).toMatchObject(refusal('invalid_request'));
+    const type = 'Application/X-WWW-Form-URLencoded; Charset="UTF-8"';
+    const fields = new URLSearchParams({ ...GOOD, refresh_token, surplus: 'x' }).toString();
+    expect((await oauth.post('token', fields, { headers: { 'content-type': type } })).status).toBe(200);
+  });
+
+  test('wire 9: a parameter that stands twice is refused, known or not, and changes nothing', async () => {
+    const { refresh_token } = await house.grant();
+    const form = new URLSearchParams({ ...GOOD, refresh_token }).toString();
+    for (const twice of [`${form}&client_id=report-runner`, `${form}&a=1&a=1`, `${form}&%67rant_type=x`])
+      expect(await oauth.post('token', twice)).toMatchObject(refusal('invalid_request'));
+    expect((await oauth.refresh(refresh_token)).status).toBe(200);
+  });
+
+  test('wire 9: a body over 16 KiB is 413', async () => {
+    const reply = await oauth.post('token', `${new URLSearchParams(GOOD)}&x=${'a'.repeat(17_000)}`);
+    expect(reply).toMatchObject(refusal('invalid_request', 413));
+  });
+
+  test('wire 9: what is missing, empty or not known is told by its name', async () => {
+    const { refresh_token } = await house.grant();
+    for (const [fields, error] of [
+      [{}, 'invalid_request'],
+      [{ client_id: 'report-runner', refresh_token }, 'invalid_request'],
+      [{ ...GOOD, grant_type: '' }, 'invalid_request'],
+      [{ grant_type: 'refresh_token', refresh_token }, 'invalid_request'],
+      [{ ...GOOD, client_id: '', refresh_token }, 'invalid_request'],
+      [GOOD, 'invalid_request'],
+      [{ ...GOOD, grant_type: DEVICE_GRANT }, 'invalid_request'],
+      [{ ...GOOD, grant_type: 'password', username: 'alice' }, 'unsupported_grant_type'],
+      [{ ...GOOD, grant_type: 'authorization_code', code: 'x' }, 'unsupported_grant_type'],
+      [{ ...GOOD, grant_type: 'Refresh_Token', refresh_token }, 'unsupported_grant_type'],
+      [{ ...GOOD, grant_type: '__proto__', refresh_token }, 'unsupported_grant_type'],
+      [{ ...GOOD, client_id: 'nobody', refresh_token }, 'invalid_client'],
+      [{ ...GOOD, client_id: 'Report-Runner', refresh_token }, 'invalid_client'],
+      [{ ...GOOD, client_id: 'other-app', refresh_token }, 'invalid_grant'],
+      [{ ...GOOD, refresh_token: 'made-up' }, 'invalid_grant'],
+    ] as const)
+      expect(await oauth.post('token', fields), JSON.stringify(fields).slice(0, 90)).toMatchObject(
+        refusal(error),
+      );
+    expect((await oauth.refresh(refresh_token)).status, 'nothing was changed').toBe(200);
+  });
+
+  test('wire 9: a client that brings a secret is told that there are none, in the scheme it tried', async () => {
+    const { refresh_token } = await house.grant();
+    const basic = Buffer.from('report-runner:secret').toString('base64');
+    const byHeader = await oauth.post(
+      'token',
+      { ...GOOD, refresh_token },
+      { headers: { authorization: `basic ${basic}` } },
+    );
+    expect(byHeader).toMatchObject(refusal('invalid_client', 401));
+    expect(byHeader.headers['www-authenticate']).toBe('Basic realm="gatehouse"');
+    for (const more of [{ client_secret: 'x' }, { client_assertion: 'x' }]) {
+      const reply = await oauth.refresh(refresh_token, more);
+      expect(reply).toMatchObject(refusal('invalid_client', 401));
+      expect(reply.headers['www-authenticate']).toMatch(/./);
+    }
+    const stale = { headers: { authorization: 'Bearer stale' } };
+    const good = { ...GOOD, refresh_token, client_secret: '' };
+    expect((await oauth.post('token', good, stale)).status, 'a stale bearer token is ignored').toBe(200);
+  });
+
+  test('wire 9: other methods are 405, other paths 404, in any case of letters, and nothing is forwarded', async () => {
+    const before = house.upstream.calls.length;
+    for (const operation of ['token', 'device_authorization', 'revoke', 'introspect'])
+      for (const method of ['GET', 'HEAD', 'PUT', 'DELETE', 'OPTIONS', 'PATCH']) {
+        const reply = await house.ask({ path: `/AUTHSVC/OAuth2/${operation.toUpperCase()}`, method });
+        expect(reply.status, `${method} ${operation}`).toBe(405);
+        expect(reply.headers.allow).toBe('POST');
+      }
+    for (const path of ['', '/', '/token/', '/authorize', '/tokenx'])
+      expect(await house.ask({ path: `/authsvc/oauth2${path}`, method: 'POST' }), path).toMatchObject(
+        refusal('not_found', 404),
+      );
+    expect(house.upstream.calls.length).toBe(before);
+  });
+
+  test('wire 9: our own failure is 503 temporarily_unavailable with Retry-After, never the client’s fault', async () => {
+    const { grants, devices } = house.gateway.store;
+    const { refresh_token } = await house.grant();
+    const codes = await ask();
+    const answers = [
+      await failing(grants, 'read', 'does not happen', () => oauth.refresh(refresh_token)),
+      await failing(grants, 'create', 'does not happen', () => oauth.clientCredentials()),
+      await failing(devices, 'read', 'does not happen', () => oauth.poll(codes.device_code)),
+      await failing(devices, 'create', 'does not happen', () =>
+        oauth.post('device_authorization', { client_id: 'report-runner', scope: 'files:read' }),
+      ),
+    ];
+    for (const reply of answers) {
+      expect(reply).toMatchObject(refusal('temporarily_unavailable', 503));
+      expect(reply.headers['retry-after']).toMatch(/^[1-9]/);
+    }
+    expect((await oauth.refresh(refresh_token)).status).toBe(200);
+  });
+
+  test('wire 9: too many requests are 429 with Retry-After', async () => {
+    const limited = (settings: Parameters<Parameters<House['reload']>[0]>[0]) => ({
+      ...settings,
+      limits: { ...settings.limits, rates: { ...settings.limits?.rates, token: '1/h' } },
+    });
+    await under(house, limited, async () => {
+      const { refresh_token } = await house.grant();
+      expect((await oauth.refresh(refresh_token)).status).toBe(200);
+      const reply = await oauth.refresh(refresh_token);
+      expect(reply).toMatchObject(refusal('temporarily_unavailable', 429));
+      expect(reply.headers['retry-after']).toMatch(/^[1-9]/);
+    });
+  });
+});
+
+describe('refresh_token', () => {
+  test('wire 9: rotates like the other face, and either face goes on where the other left off', async () => {
+    const grant = await house.grant();
+    const second = await oauth.refresh(grant.refresh_token);
+    expect(second.json).toMatchObject({ token_type: 'Bearer', scope: 'files:read' });
+    expect([3_599, 3_600]).toContain(second.json['expires_in']);
+    expect(Object.keys(second.json).toSorted()).toEqual(
+      ['access_token', 'expires_in', 'refresh_token', 'scope', 'token_type'].toSorted(),
+    );
+    const third = await house.refresh(String(second.json['refresh_token']));
+    expect(third.status).toBe(200);
+    expect((await house.api('/files/1', String(third.json['access_token']))).status).toBe(200);
+  });
+
+  test('R01: a lost answer is answered again with the same strings, on either face', async () => {
+    const { refresh_token } = await house.grant();
+    const first = await oauth.refresh(refresh_token);
+    const again = await oauth.refresh(refresh_token);
+    const seed = await house.refresh(refresh_token);
+    for (const { json } of [again, seed]) {
+      expect(json['access_token']).toBe(first.json['access_token']);
+      expect(json['refresh_token']).toBe(first.json['refresh_token']);
+    }
+  });
+
+  test('R02: a spent refresh token ends the grant: invalid_grant', async () => {
+    const { refresh_token } = await house.grant();
+    const second = await oauth.refresh(refresh_token);
+    const third = await oauth.refresh(String(second.json['refresh_token']));
+    expect(await oauth.refresh(refresh_token)).toMatchObject(refusal('invalid_grant'));
+    expect(await oauth.refresh(String(third.json['refresh_token']))).toMatchObject(refusal('invalid_grant'));
+    expect((await house.api('/files/1', String(third.json['access_token']))).status).toBe(401);
+  });
+
+  test('wire 9: a scope within the grant is taken and the answer names what was given; one beyond it is invalid_scope', async () => {
+    const { refresh_token } = await house.grant({ scope: 'files:read;reports:read,write' });
+    for (const scope of ['reports:manage', 'files:read mail', 'files:READ'])
+      expect(await oauth.refresh(refresh_token, { scope }), scope).toMatchObject(refusal('invalid_scope'));
+    const reply = await oauth.refresh(refresh_token, { scope: 'reports:read' });
+    expect(reply).toMatchObject({ status: 200, json: { scope: 'files:read;reports:read,write' } });
+  });
+
+  test('wire 9: an identity that may not any more is unauthorized_client, and the grant is not destroyed', async () => {
+    const { refresh_token } = await house.grant({ scope: 'reports:read' });
+    await under(house, withUser('alice', { disabled: true }), async () =>
+      expect(await oauth.refresh(refresh_token)).toMatchObject(refusal('unauthorized_client')),
+    );
+    await under(house, withIntegration('report-runner', { scope: 'files:read' }), async () =>
+      expect(await oauth.refresh(refresh_token)).toMatchObject(refusal('invalid_scope')),
+    );
+    expect((await oauth.refresh(refresh_token)).status).toBe(200);
+  });
+});
+
+describe('device_code', () => {
+  test('wire 9: the whole flow: asked, pending, confirmed by a person, exchanged once', async () => {
+    const codes = await ask('files:read reports:read');
+    expect(Object.keys(codes).toSorted()).toEqual(
+      [
+        'device_code',
+        'expires_in',
+        'interval',
+        'user_code',
+        'verification_uri',
+        'verification_uri_complete',
+      ].toSorted(),
+    );
+    expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('authorization_pending'));
+    expect((await device.walk(codes)).status).toBe(200);
+    house.clock.advance(codes.interval);
+    const reply = await oauth.poll(codes.device_code);
+    expect(reply).toMatchObject({ status: 200, json: { scope: 'files:read reports:read' } });
+    const call = await house.api('/files/1', String(reply.json['access_token']));
+    expect(call.json['headers']).toMatchObject({
+      'x-forwarded-user': ALICE,
+      'x-forwarded-scope': 'files:read;reports:read',
+    });
+    expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('invalid_grant'));
+  });
+
+  test('wire 9: refused by the person is access_denied; run out is expired_token; unknown is invalid_grant', async () => {
+    const denied = await ask();
+    await device.walk(denied, { decision: 'deny' });
+    expect(await oauth.poll(denied.device_code)).toMatchObject(refusal('access_denied'));
+    const late = await ask();
+    house.clock.advance(late.expires_in + 1);
+    expect(await oauth.poll(late.device_code)).toMatchObject(refusal('expired_token'));
+    expect(await oauth.poll('ghd_made-up')).toMatchObject(refusal('invalid_grant'));
+    const codes = await ask();
+    expect(await oauth.poll(codes.device_code, { client_id: 'other-app' })).toMatchObject(
+      refusal('invalid_grant'),
+    );
+  });
+
+  test('wire 9: asked before the interval is over: slow_down, and from then on 5 seconds longer', async () => {
+    const codes = await ask();
+    expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('authorization_pending'));
+    const early = await oauth.poll(codes.device_code);
+    expect(early).toMatchObject(refusal('slow_down'));
+    expect(Number(early.headers['retry-after'])).toBeGreaterThan(0);
+    house.clock.advance(codes.interval + 1);
+    expect(await oauth.poll(codes.device_code), 'it did not slow down').toMatchObject(refusal('slow_down'));
+    house.clock.advance(9);
+    expect(await oauth.poll(codes.device_code), 'it did').toMatchObject(refusal('authorization_pending'));
+    house.clock.advance(codes.interval + 10);
+    await device.confirm(codes);
+    expect((await oauth.poll(codes.device_code)).status).toBe(200);
+  });
+
+  test('wire 9: a device that never slows down gets its token all the same', async () => {
+    const codes = await ask();
+    await oauth.poll(codes.device_code);
+    await device.confirm(codes);
+    const errors: unknown[] = [];
+    for (let second = 0; second < 60; second += 1) {
+      const { status, json } = await oauth.poll(codes.device_code);
+      if (status === 200) break;
+      errors.push(json['error']);
+      house.clock.advance(1);
+    }
+    expect(new Set(errors)).toEqual(new Set(['slow_down']));
+    expect(errors.length).toBeLessThan(45);
+    expect(errors.length).toBeGreaterThan(5);
+  });
+
+  test('wire 9: a device that obeys every slow_down is never told again to slow down', async () => {
+    const codes = await ask();
+    let { interval } = codes;
+    for (let early = 0; early < 3; early += 1) {
+      await oauth.poll(codes.device_code);
+      expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('slow_down'));
+      interval += 5;
+      house.clock.advance(interval);
+      expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('authorization_pending'));
+      house.clock.advance(interval);
+    }
+  });
+
+  test('wire 9: device flow switched off: for the integration unauthorized_client, for all unsupported_grant_type', async () => {
+    const codes = await ask();
+    await under(house, withIntegration('report-runner', { grants: ['certificate'] }), async () => {
+      expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('unauthorized_client'));
+      const asked = await oauth.post('device_authorization', { client_id: 'report-runner', scope: 'files' });
+      expect(asked).toMatchObject(refusal('unauthorized_client'));
+    });
+    await under(
+      house,
+      (settings) => ({ ...settings, device: { enabled: false } }),
+      async () =>
+        expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('unsupported_grant_type')),
+    );
+  });
+
+  test('wire 9: device_authorization refuses what the integration does not have', async () => {
+    for (const [fields, error] of [
+      [{ scope: 'files:read' }, 'invalid_request'],
+      [{ client_id: 'nobody', scope: 'files:read' }, 'invalid_client'],
+      [{ client_id: 'report-runner' }, 'invalid_scope'],
+      [{ client_id: 'report-runner', scope: 'files:delete' }, 'invalid_scope'],
+      [{ client_id: 'report-runner', scope: 'files:' }, 'invalid_scope'],
+    ] as const)
+      expect(await oauth.post('device_authorization', fields)).toMatchObject(refusal(error));
+  });
+});
+
+describe('client_credentials', () => {
+  test('wire 9: a client certificate buys an access token and no refresh token', async () => {
+    const reply = await oauth.clientCredentials({ scope: 'files:read' });
+    expect(reply).toMatchObject({
+      status: 200,
+      json: { token_type: 'Bearer', scope: 'files:read', expires_in: expect.any(Number) },
+    });
+    expect(reply.json).not.toHaveProperty('refresh_token');
+    const call = await house.api('/files/1', String(reply.json['access_token']));
+    expect(call.json['headers']).toMatchObject({ 'x-forwarded-user': ALICE });
+  });
+
+  test('wire 9: without a scope it is all that the integration and the access list allow', async () => {
+    const all = await oauth.clientCredentials();
+    expect(all.json['scope']).toBe('files:read;reports:read,write');
+    const some = await oauth.clientCredentials({}, { as: house.people.bob });
+    expect(some.json['scope']).toBe('files:read');
+  });
+
+  test('wire 9: its grant is one of its own: it ends with the token, and revoking it leaves the others', async () => {
+    const one = await oauth.clientCredentials();
+    const other = await oauth.clientCredentials();
+    const token = String(one.json['access_token']);
+    const { gid } = openJwt(token).claims;
+    const found = await house.gateway.store.grants.read(String(gid));
+    expect(found?.record.refreshUntil).toBe(found?.record.accessExpires);
+    expect((await oauth.revoke(token)).status).toBe(200);
+    expect((await house.api('/files/1', token)).status).toBe(401);
+    expect((await house.api('/files/1', String(other.json['access_token']))).status).toBe(200);
+  });
+
+  test('wire 9: without a certificate that counts: 401 invalid_client with WWW-Authenticate', async () => {
+    const missing = await oauth.clientCredentials({}, {});
+    expect(missing).toMatchObject(refusal('invalid_client', 401));
+    expect(missing.headers['www-authenticate']).toBe('Mutual realm="gatehouse"');
+    await under(house, withUser('alice', { disabled: true }), async () =>
+      expect(await oauth.clientCredentials()).toMatchObject(refusal('invalid_client', 401)),
+    );
+  });
+
+  test('wire 9: what the certificate’s owner may not have: invalid_scope, unauthorized_client', async () => {
+    const as = house.people.bob;
+    expect(await oauth.clientCredentials({ scope: 'reports:write' }, { as })).toMatchObject(
+      refusal('invalid_scope'),
+    );
+    expect(await oauth.clientCredentials({ client_id: 'other-app' }, { as })).toMatchObject(
+      refusal('unauthorized_client'),
+    );
+    await under(house, withIntegration('report-runner', { grants: ['device'] }), async () =>
+      expect(await oauth.clientCredentials()).toMatchObject(refusal('unauthorized_client')),
+    );
+  });
+
+  test('wire 9: bound to its certificate where the integration says so', async () => {
+    await under(house, withIntegration('report-runner', { bindToCertificate: true }), async () => {
+      const { json } = await oauth.clientCredentials();
+      const token = String(json['access_token']);
+      expect((await house.api('/files/1', token)).status).toBe(401);
+      expect((await house.api('/files/1', token, { as: house.people.alice })).status).toBe(200);
+    });
+  });
+});
