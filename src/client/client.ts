@@ -51,16 +51,18 @@ export interface Client {
 const systemClock = (): number => Date.now() / 1_000;
 
 export function createClient(options: ClientOptions): Client {
-  const { clientId, scope, keep = memoryKeep(), now = systemClock } = options;
+  const { clientId, scope, now = systemClock } = options;
   const service = tokenService(options);
+  const keep = ofThis(options.keep ?? memoryKeep(), { service: service.base, clientId, scope });
   const own = new Set([service.url, ...(options.origins ?? [])].map((given) => new URL(given).origin));
-  const terms = { service, clientId, now };
+  const terms = { service, clientId, scope, now };
 
   /** A grant without asking anybody; undefined where a person is needed. */
   const byCertificate = async (): Promise<KeptGrant | undefined> => {
     if (options.certificate === undefined) return undefined;
-    const asked = now();
-    return grantFrom(await service.post('Authorize/Certificate', { client_id: clientId, scope }), asked);
+    const at = now();
+    const answer = await service.post('Authorize/Certificate', { client_id: clientId, scope });
+    return grantFrom(answer, { service: service.base, clientId, scope, at });
   };
 
   const login = async ({ onDevice = options.onDevice, signal }: LoginTerms = {}): Promise<KeptGrant> => {
@@ -126,6 +128,20 @@ export function createClient(options: ClientOptions): Client {
   return client;
 }
 
+type Owner = Pick<KeptGrant, 'service' | 'clientId' | 'scope'>;
+
+/** What somebody else has left in the same place is not ours: neither used nor shown to our service. */
+function ofThis(keep: TokenKeep, owner: Owner): TokenKeep {
+  const mine = (kept: KeptGrant | undefined): KeptGrant | undefined =>
+    kept?.service === owner.service && kept.clientId === owner.clientId && kept.scope === owner.scope
+      ? kept
+      : undefined;
+  return {
+    read: async () => mine(await keep.read()),
+    exclusively: (work) => keep.exclusively((kept, put) => work(mine(kept), put)),
+  };
+}
+
 /** Also when a redirect leads elsewhere: neither token nor certificate is shown to strangers. */
 const guarded = (dispatcher: Dispatcher, isOwn: (origin: string) => boolean): Dispatcher =>
   dispatcher.compose((dispatch) => (options, handler) => {
@@ -146,6 +162,7 @@ async function revoke(service: TokenService, { accessToken }: KeptGrant): Promis
 interface RefreshTerms {
   readonly service: TokenService;
   readonly clientId: string;
+  readonly scope: string;
   readonly now: () => number;
 }
 
@@ -155,16 +172,17 @@ const TRY_MS = 2_500;
 
 /** The next pair; the same grant when its token may still be used; undefined when the grant has ended. */
 async function refresh(
-  { service, clientId, now }: RefreshTerms,
+  { service, clientId, scope, now }: RefreshTerms,
   kept: KeptGrant,
   isGood: (kept: KeptGrant) => boolean,
 ): Promise<KeptGrant | undefined> {
   if (now() >= kept.until) return undefined;
   for (let tries = 1; ; tries += 1) {
-    const asked = now();
+    const at = now();
     try {
       const body = { client_id: clientId, refresh_token: kept.refreshToken };
-      return grantFrom(await service.post('Authorize/Token', body, TRY_MS), asked, kept);
+      const answer = await service.post('Authorize/Token', body, TRY_MS);
+      return grantFrom(answer, { service: service.base, clientId, scope, at }, kept);
     } catch (error) {
       if (error instanceof ServiceRefusal && error.code === 'invalid_grant') return undefined;
       if (!(error instanceof TemporaryTrouble)) throw error;

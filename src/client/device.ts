@@ -36,14 +36,14 @@ export async function deviceGrant(service: TokenService, terms: DeviceTerms): Pr
     if (now() + wait >= end)
       throw new SignInNeeded('the code has expired before anybody confirmed it; begin again');
     await pause(wait * 1_000, undefined, signal === undefined ? {} : { signal });
-    const sent = now();
+    const at = now();
     try {
       const answer = await service.post('Authorize/Token', {
         client_id: clientId,
         grant_type: DEVICE_GRANT,
         device_code: deviceCode,
       });
-      return grantFrom(answer, sent);
+      return grantFrom(answer, { service: service.base, clientId, scope, at });
     } catch (error) {
       wait = waitAfter(error, interval);
     }

@@ -68,6 +68,7 @@ async function readGrant(file: string): Promise<KeptGrant | undefined> {
 const isGrant = (grant: Partial<Record<keyof KeptGrant, unknown>> | null | undefined): boolean =>
   typeof grant?.accessToken === 'string' &&
   typeof grant.refreshToken === 'string' &&
+  typeof grant.service === 'string' &&
   [grant.obtained, grant.expires, grant.until].every((time) => Number.isFinite(time));
 
 interface Draft {

@@ -6,6 +6,9 @@ export type Seconds = number;
 
 /** A grant as a client keeps it. */
 export interface KeptGrant {
+  /** Whose it is: shown to no other service, and used for no other integration. */
+  readonly service: string;
+  readonly clientId: string;
   readonly accessToken: string;
   readonly refreshToken: string;
   readonly scope: string;
@@ -17,9 +20,17 @@ export interface KeptGrant {
   readonly until: Seconds;
 }
 
-/** Reads what Authorize/… answered. `asked` is when it was asked: the answer may have taken its time. */
-export function grantFrom(answer: Answer, asked: Seconds, before?: KeptGrant): KeptGrant {
-  const { access_token, refresh_token, expires_in, expires, refresh_until, scope, identity } = answer;
+export interface Asked {
+  readonly service: string;
+  readonly clientId: string;
+  readonly scope: string;
+  /** When it was asked: the answer may have taken its time. */
+  readonly at: Seconds;
+}
+
+/** Reads what Authorize/… answered. */
+export function grantFrom(answer: Answer, asked: Asked, before?: KeptGrant): KeptGrant {
+  const { access_token, refresh_token, expires_in, expires, refresh_until, identity } = answer;
   if (
     typeof access_token !== 'string' ||
     typeof refresh_token !== 'string' ||
@@ -32,11 +43,13 @@ export function grantFrom(answer: Answer, asked: Seconds, before?: KeptGrant): K
   return {
     accessToken: access_token,
     refreshToken: refresh_token,
-    scope: typeof scope === 'string' ? scope : (before?.scope ?? ''),
+    service: asked.service,
+    clientId: asked.clientId,
+    scope: asked.scope,
     ...(who !== undefined && { identity: who }),
-    obtained: asked,
-    expires: asked + expires_in,
-    until: asked + expires_in + (refresh_until - expires),
+    obtained: asked.at,
+    expires: asked.at + expires_in,
+    until: asked.at + expires_in + (refresh_until - expires),
   };
 }
 

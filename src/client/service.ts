@@ -16,6 +16,8 @@ export interface ServiceOptions {
 /** The token service, seen from a client: one call for each of its routes. */
 export interface TokenService {
   readonly url: URL;
+  /** Its whole address: what a grant belongs to. */
+  readonly base: string;
   /** For calls of the API too: the same CA, the same certificate. */
   readonly dispatcher: Dispatcher;
   post(route: string, body: Readonly<Record<string, string>>, withinMs?: number): Promise<Answer>;
@@ -69,6 +71,7 @@ export function tokenService(options: ServiceOptions): TokenService {
 
   return {
     url,
+    base: base.href,
     dispatcher,
     post: (route, body, withinMs) =>
       ask(

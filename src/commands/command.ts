@@ -48,6 +48,7 @@ export const EXIT = {
   usage: 64,
   unavailable: 69,
   internal: 70,
+  signIn: 77,
   configuration: 78,
 } as const;
 

@@ -26,6 +26,7 @@ const EXIT_CODES = [
   '  64  called in a way that is not understood',
   '  69  not available: not ready, cannot be reached',
   '  70  an error within gatehouse, or a runtime it cannot run on',
+  '  77  not signed in, or not allowed: run gatehouse login',
   '  78  something is wrong with the configuration or a file it names',
 ];
 
