@@ -66,9 +66,10 @@ export function factsOf(call: DoneCall, end: CallEnd): RequestFacts {
   facts.status = end.status;
   facts.aborted = end.aborted;
   facts.seconds = end.seconds;
-  facts.upstreamSeconds = notes.upstreamSeconds;
-  facts.bytesIn = notes.bytesIn;
-  facts.bytesOut = notes.bytesOut;
+  const { carried = notes } = notes;
+  facts.upstreamSeconds = carried.upstreamSeconds;
+  facts.bytesIn = carried.bytesIn;
+  facts.bytesOut = carried.bytesOut;
   facts.rule = notes.rule;
   facts.decision = notes.decision;
   facts.reason = notes.reason;

@@ -233,7 +233,8 @@ export function manCrew({ fork, count, text, shutdown, log }: CrewOptions): Crew
     ready: () => ready.size,
     isPressed: () => pressed.size > 0,
     async figures() {
-      const missing = new Set(workers);
+      // One that is still starting listens for something else.
+      const missing = new Set(ready);
       const all = Promise.withResolvers<void>();
       const asker = (worker: Worker): void => {
         missing.delete(worker);
@@ -241,7 +242,7 @@ export function manCrew({ fork, count, text, shutdown, log }: CrewOptions): Crew
       };
       askers.add(asker);
       const timer = setTimeout(all.resolve, FIGURES_MS);
-      for (const worker of workers) tell(worker, { kind: 'figures_wanted' });
+      for (const worker of ready) tell(worker, { kind: 'figures_wanted' });
       if (missing.size > 0) await all.promise;
       clearTimeout(timer);
       askers.delete(asker);

@@ -27,6 +27,14 @@ export interface DoneCall extends Pick<Call, 'id' | 'clientAddress' | 'notes'> {
   readonly request: { readonly method?: string | undefined; readonly url?: string | undefined };
 }
 
+export interface Tally {
+  /** Until the upstream's answer began. */
+  readonly upstreamSeconds: number | undefined;
+  /** Of the bodies, to the upstream and from it. */
+  readonly bytesIn: number;
+  readonly bytesOut: number;
+}
+
 export interface CallNote {
   readonly rule?: string;
   readonly decision?: string;
@@ -43,6 +51,8 @@ export interface CallNote {
   /** Of the bodies carried between client and upstream. */
   readonly bytesIn?: number;
   readonly bytesOut?: number;
+  /** In place of these three: somebody who goes on counting. */
+  readonly carried?: Tally;
   /** Method and path of the request another gateway asked about. */
   readonly original?: string;
 }

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Dispatcher } from 'undici';
+import type { Tally } from '../http/call.ts';
 import { enterLine, isFull, type Line, type LineTerms, leaveLine, type Turn } from './line.ts';
 import type { StreamEnd } from './live-streams.ts';
 import { discardRest, type ProxyRefusal } from './refuse.ts';
@@ -26,8 +27,8 @@ export interface ForwardJob {
   readonly repeated?: (cause: unknown) => void;
 }
 
-/** A request under way. */
-export interface Carried {
+/** A request under way, and how far it has come. */
+export interface Carried extends Tally {
   /** Ends it for both sides, in a way that neither can take for the proper end. */
   cut(why: StreamEnd): void;
 }
@@ -66,6 +67,9 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
   /** Something of the answer has come, if only its first byte. */
   #heard = false;
   #steps = 0;
+  readonly #begunAt = performance.now();
+  upstreamSeconds: number | undefined;
+  bytesOut = 0;
   #answering = false;
   #over = false;
 
@@ -87,6 +91,10 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
     if (hasBody) this.#body = new RequestBody(request, maxBodyBytes);
     this.#enter();
     return true;
+  }
+
+  get bytesIn(): number {
+    return this.#body?.bytes ?? 0;
   }
 
   cut(why: StreamEnd): void {
@@ -150,6 +158,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
       return;
     }
     this.#answering = true;
+    this.upstreamSeconds = (performance.now() - this.#begunAt) / 1_000;
     this.#lines.targets.answered(this.#line.target);
     clearTimeout(this.#patience);
     const { response, answerHeaders } = this.#job;
@@ -159,7 +168,9 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
   }
 
   onResponseData(controller: Dispatcher.DispatchController, part: Buffer): void {
-    if (this.#over || this.#job.response.write(part)) return;
+    if (this.#over) return;
+    this.bytesOut += part.length;
+    if (this.#job.response.write(part)) return;
     controller.pause();
     // A client that takes nothing keeps a connection from everybody else.
     this.#wait(this.#timeouts.idle, this.#clientStalled);

@@ -86,6 +86,7 @@ export function createProxy(deps: ProxyDeps): Proxy {
     endStreams: deps.endStreams ?? 'upgrades-and-events',
     log,
     turnAway,
+    metrics: deps.metrics,
   });
 
   const answerPreflight = (call: Call, { rule, fields }: Preflight): void => {

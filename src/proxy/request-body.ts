@@ -18,6 +18,8 @@ export class BodyFault extends Error {
 export class RequestBody extends Readable {
   readonly #request: IncomingMessage;
   #left: number;
+  /** How many have come. */
+  bytes = 0;
 
   constructor(request: IncomingMessage, maxBytes: number) {
     super({ highWaterMark: 65_536 });
@@ -45,6 +47,7 @@ export class RequestBody extends Readable {
 
   readonly #onData = (part: Buffer): void => {
     this.#left -= part.length;
+    this.bytes += part.length;
     if (this.#left < 0) this.destroy(new BodyFault('too_large'));
     else if (!this.push(part)) this.#request.pause();
   };

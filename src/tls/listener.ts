@@ -99,6 +99,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
       upgrade,
     });
     if (!multiplexed) open.begin(request.socket, response);
+    options.onBegin?.();
     response.once('close', () => {
       if (!multiplexed) open.end(request.socket, response);
       // The client may still be sending what nobody reads any more.
