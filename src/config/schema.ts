@@ -63,6 +63,10 @@ export function settingsSections(folder: string) {
     http2: z.boolean().default(true).meta({
       description: 'Offer HTTP/2 beside HTTP/1.1 to clients that come by TLS.',
     }),
+    fastLane: z.boolean().default(true).meta({
+      description:
+        'Carry ordinary HTTP/1.1 requests to plain HTTP upstreams by a shorter way; everything else takes the full one.',
+    }),
     proxyProtocol: peers
       .prefault([])
       .meta({ description: 'Peers (address or CIDR) that speak the PROXY protocol v1 or v2.' }),
@@ -649,11 +653,9 @@ export function settingsSections(folder: string) {
       description:
         'Who may ask what an access token is worth (oauth2/introspect, RFC 7662). Nobody when both are left out.',
     }),
-    signIn: signInSection(path, ownName)
-      .prefault({})
-      .meta({
-        description: 'How people sign in on the pages, beside passwords of directories and certificates.',
-      }),
+    signIn: signInSection(path).prefault({}).meta({
+      description: 'How people sign in on the pages, beside passwords of directories and certificates.',
+    }),
     pages: pagesSection(path).prefault({}).meta({ description: 'The pages people meet.' }),
     integrations: z.array(integration).prefault([]).meta({ description: 'The registered API integrations.' }),
     upstreams: z

@@ -1,10 +1,12 @@
 import type { Settings } from '../config/schema.ts';
-import type { Call } from '../http/call.ts';
+import type { Call, DoneCall } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { createMetrics, type Metrics } from '../observability/metrics.ts';
 import { headerValue } from '../observability/trace.ts';
 import type { AdminListener } from '../ops/admin.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
+import { createFastLane } from '../proxy/fast/lane.ts';
+import type { CallEnd } from '../tls/listener.ts';
 import { ensureAdminToken } from './admin-token.ts';
 import { keepsUp, materialOf, openAdminFor, openPublic } from './doors.ts';
 import { gatewayMetrics } from './gateway-metrics.ts';
@@ -135,6 +137,18 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     };
     const watchers = { log, metrics, tracer };
     let ended = requestEnded(current.settings, watchers);
+    const hooks = {
+      onBegin: () => metrics.requestBegan(),
+      onDone: (call: DoneCall, end: CallEnd) => ended(factsOf(call, end)),
+    };
+    const lane = createFastLane({
+      limits: settings.limits,
+      current: () => current.fast,
+      ...hooks,
+      log,
+      now,
+    });
+    closing.push(async () => lane.stop());
     const listener = await openPublic(current, log, now, {
       // Whom to believe follows every reload, here as in the generation.
       trustedProxies: {
@@ -144,8 +158,8 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         includes: (address) => current.settings.trustedProxies.includes(address),
       },
       onCall,
-      onBegin: () => metrics.requestBegan(),
-      onDone: (call, end) => ended(factsOf(call, end)),
+      ...hooks,
+      firstReader: lane,
     });
     const takenAt = gatewayMetrics(metrics, {
       files: () => current.files,

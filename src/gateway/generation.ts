@@ -12,6 +12,7 @@ import { answerJwks, JWKS_PATH } from '../oauth/jwks.ts';
 import { answerMetadata, answerOAuth, OAUTH_PATH } from '../oauth/router.ts';
 import type { OAuthService } from '../oauth/service.ts';
 import { createCheck } from '../proxy/check.ts';
+import type { CertificateCall, FastGeneration } from '../proxy/fast/generation.ts';
 import { createProxy } from '../proxy/proxy.ts';
 import { readHead } from '../proxy/request-head.ts';
 import {
@@ -37,6 +38,8 @@ export interface Generation {
   /** The names of its keys. */
   readonly keys: string;
   handle(call: Call): void | Promise<void>;
+  /** For the fast lane; undefined where it is switched off. */
+  readonly fast: FastGeneration | undefined;
   /** Another one is in force: closes when the last request that began with this one has ended, however long it streams. */
   retire(): void;
   /** Ends what is still running. */
@@ -130,7 +133,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       readAccess: (token, at) => mint.readAccess(token, at),
       revocations: store.revocations,
       integrationOf: (clientId) => integrations.get(clientId),
-      certificateOf: (call) => service.certificateOf(call)?.fingerprint,
+      certificateOf: (call) => certificateOf(call, forwardedFrom.includes, forwardedHeader)?.fingerprint,
       trusts: settings.trustedProxies.includes,
       streams: permanent.streams,
       endStreams: settings.tokens.endStreams,
@@ -152,6 +155,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     log,
   });
   const looksOurs = serviceLookalike(settings);
+  const isOwnPath = ownPaths(settings);
   const afterCheck = checkMatcher(settings);
   const pathOf = canonicalPath(proxy.desk.isOwnAuthority);
   const below = servicePaths(settings);
@@ -160,16 +164,37 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   let running = 0;
   let retired = false;
   const close = (): Promise<void> => proxy.close(0);
+  const begun = (): void => {
+    running += 1;
+  };
   const ended = (): void => {
     running -= 1;
     if (retired && running === 0) void close();
   };
+  const { isOwnAuthority: isOwn } = proxy.desk;
+  /** What the full lane would not give to the proxy. */
+  const isElsewhere = (url: string): boolean => {
+    if (!looksOurs(url)) return false;
+    const reading = readTarget(url, { method: 'GET', isOwn, encodedSlash: true });
+    return afterCheck(url) !== undefined || (reading.kind === 'target' && isOwnPath(reading.target.path));
+  };
+  // A call that is to be recorded as a span needs it before it is sent on.
+  const isFast = settings.listen.fastLane && settings.tracing.otlp === undefined;
   return {
     settings,
     files,
     keys: [...keyring.fingerprints.keys()].toSorted().join(' '),
+    fast: isFast
+      ? {
+          ...proxy.fast,
+          trustedProxies: settings.trustedProxies,
+          looksOurs: isElsewhere,
+          enter: begun,
+          leave: ended,
+        }
+      : undefined,
     handle(call) {
-      running += 1;
+      begun();
       call.response.once('close', ended);
       const { url = '' } = call.request;
       if (!looksOurs(url)) return proxy.handle(call);
@@ -230,7 +255,7 @@ function canonicalPath(isOwn: (authority: string) => boolean): (call: Call) => s
 
 /** A front proxy's own certificate says nothing about its client: from such a peer only the header counts. */
 function certificateOf(
-  call: Call,
+  call: CertificateCall,
   isFront: (peer: string) => boolean,
   header: ForwardedHeader | undefined,
 ): CallCertificate | undefined {

@@ -38,6 +38,8 @@ export interface CarrierDeps {
 }
 
 export interface Carrier {
+  /** The way to where a rule leads, for those who go by themselves. */
+  wayOf(rule: AccessRule): Way | undefined;
   carry(call: Call, head: RequestHead, admitted: Admitted): void;
   close(withinSeconds: number): Promise<void>;
 }
@@ -205,6 +207,7 @@ export function createCarrier(deps: CarrierDeps): Carrier {
       if (upgrade === undefined) forward(call, head, admitted, way, list);
       else openWebSocket(call, head, admitted, way, list);
     },
+    wayOf: ({ upstream }) => lease.get(upstream),
     close: (withinSeconds) => lease.release(withinSeconds),
   };
 }

@@ -50,7 +50,7 @@ export interface Lines {
 /** Steps on the way to an answer (1xx) that are put up with. */
 const MOST_STEPS = 20;
 /** RFC 9110 §9.2.2, without those that come with a body: a body is read once. */
-const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']);
+export const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']);
 
 /** One request and its answer: what happens to either side is told to the other. */
 export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
@@ -323,7 +323,7 @@ export class GrantEnded extends Error {
   }
 }
 
-function refusalFor(error: Error): ProxyRefusal {
+export function refusalFor(error: Error): ProxyRefusal {
   if (error instanceof GrantEnded) {
     const { why } = error;
     return why === 'unknown' || why === 'going_away'

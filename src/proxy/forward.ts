@@ -1,4 +1,6 @@
 import { type Carried, Exchange, type ForwardJob, type PoolLine } from './exchange.ts';
+import type { BareUpstream } from './fast/generation.ts';
+import { isBare, openSockets, type UpstreamSockets } from './fast/upstream-sockets.ts';
 import { watchHealth } from './health.ts';
 import type { Targets } from './targets.ts';
 import { contextOf, type UpstreamMaterial } from './upstream-files.ts';
@@ -15,6 +17,8 @@ import { MAX_PENDING, type UpstreamSettings } from './upstream-settings.ts';
 export interface Upstream {
   /** Undefined when it was refused at once. */
   forward(job: ForwardJob): Carried | undefined;
+  /** The same targets and the same lines over bare sockets; undefined where they need more than plain HTTP. */
+  readonly bare: BareUpstream | undefined;
   /** Lets what runs end, within this time. */
   close(withinSeconds: number): Promise<void>;
 }
@@ -49,7 +53,18 @@ export function openUpstream(
   const terms = { connections, maxPending };
   const health = settings.health && watchHealth(targets, (target) => lineOf(target).fresh(), settings.health);
 
+  const sockets = targets.all.every(({ url }) => isBare(url))
+    ? targets.all.map(({ url }) => openSockets(url))
+    : undefined;
+
   return {
+    bare: sockets && {
+      timeouts: settings.timeouts,
+      terms,
+      targets,
+      lineOf,
+      socketsOf: ({ place }) => sockets[place] as UpstreamSockets,
+    },
     forward(job) {
       const exchange = new Exchange({ settings, terms, targets, lineOf }, job);
       return exchange.start() ? exchange : undefined;
@@ -57,6 +72,8 @@ export function openUpstream(
     async close(withinSeconds) {
       closing = true;
       health?.stop();
+      // Whatever began on one of them holds the upstream until it has ended: what is left now is to end.
+      for (const one of sockets ?? []) one.close();
       // A pool that is destroyed while it closes does not tell that it has closed.
       const cut = Promise.withResolvers<unknown>();
       const timer = setTimeout(

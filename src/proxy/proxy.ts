@@ -9,6 +9,7 @@ import { Fault } from '../ports/fault.ts';
 import { type Admission, type AdmissionDesk, admit, type Caller } from './admission.ts';
 import { createCarrier, type EndStreams } from './carry.ts';
 import { corsOf, type Preflight, readPreflight } from './cors.ts';
+import type { CertificateCall, FastPolicy } from './fast/generation.ts';
 import { type HeaderPolicy, headerRules } from './headers.ts';
 import { type LiveStreams, liveStreams } from './live-streams.ts';
 import { ownAuthorities } from './own-authority.ts';
@@ -16,6 +17,7 @@ import { answerEarly, type ProxyRefusal, reasonOf, refuse } from './refuse.ts';
 import { type RequestHead, readHead } from './request-head.ts';
 import type { UpstreamSettings } from './upstream-settings.ts';
 import { createUpstreams, type Upstreams } from './upstreams.ts';
+import { waysOut } from './way-out.ts';
 
 export interface ProxyDeps extends Pick<AdmissionDesk, 'readAccess' | 'revocations' | 'integrationOf'> {
   readonly rules: readonly AccessRule[];
@@ -30,7 +32,7 @@ export interface ProxyDeps extends Pick<AdmissionDesk, 'readAccess' | 'revocatio
   readonly headers: HeaderPolicy;
   readonly maxBodyBytes: number;
   /** SHA-256 of the client certificate a call counts as having shown, base64url: bound tokens are held against it. */
-  readonly certificateOf?: (call: Call) => string | undefined;
+  readonly certificateOf?: (call: CertificateCall) => string | undefined;
   /** Is this peer a listed proxy, whose X-Forwarded-* are believed? */
   readonly trusts: (peer: string) => boolean;
   /** Where what takes long is known; shared by all configurations. Left out: a list of its own. */
@@ -46,6 +48,8 @@ export interface Proxy {
   /** By which requests are judged; forward-auth asks the same one. */
   readonly desk: AdmissionDesk;
   handle(call: Call): void | Promise<void>;
+  /** The same rules, for requests that take the fast lane. */
+  readonly fast: FastPolicy;
   /** Lets what runs end, within this time. */
   close(withinSeconds?: number): Promise<void>;
 }
@@ -53,7 +57,7 @@ export interface Proxy {
 /** Everything that is not the token service's own: judged, and sent on to where its rule says. */
 export function createProxy(deps: ProxyDeps): Proxy {
   const { realm, log, now } = deps;
-  const certificateOf = deps.certificateOf ?? ((call: Call) => fingerprintOf(call.certificate()));
+  const certificateOf = deps.certificateOf ?? ((call: CertificateCall) => fingerprintOf(call.certificate()));
   const rules = compileRules(deps.rules);
   const desk: AdmissionDesk = {
     rules,
@@ -71,11 +75,7 @@ export function createProxy(deps: ProxyDeps): Proxy {
       cors: corsOf(rule, call.request.rawHeaders),
     });
   };
-  const carrier = createCarrier({
-    upstreams: deps.upstreams,
-    ways: deps.ways ?? createUpstreams(log),
-    publicUrl: deps.publicUrl,
-    assert: deps.assert,
+  const shared = {
     headers: headerRules({
       ...deps.headers,
       reserved: Object.values(deps.upstreams).flatMap(({ assertion }) => assertion?.header ?? []),
@@ -85,6 +85,13 @@ export function createProxy(deps: ProxyDeps): Proxy {
     streams: deps.streams ?? liveStreams({ revocations: deps.revocations, now, log }),
     endStreams: deps.endStreams ?? 'upgrades-and-events',
     log,
+  };
+  const carrier = createCarrier({
+    ...shared,
+    upstreams: deps.upstreams,
+    ways: deps.ways ?? createUpstreams(log),
+    publicUrl: deps.publicUrl,
+    assert: deps.assert,
     turnAway,
     metrics: deps.metrics,
   });
@@ -130,6 +137,15 @@ export function createProxy(deps: ProxyDeps): Proxy {
 
   return {
     desk,
+    fast: {
+      ...shared,
+      desk,
+      realm,
+      certificateOf,
+      out: waysOut(deps),
+      bareOf: (rule) => carrier.wayOf(rule)?.upstream.bare,
+      metrics: deps.metrics,
+    },
     handle(call) {
       const { request } = call;
       const reading = readHead(request);

@@ -1,0 +1,359 @@
+import type { Bearer } from '../../domain/bearer.ts';
+import type { Tally } from '../../http/call.ts';
+import { errorFields } from '../../observability/logger.ts';
+import { GrantEnded, REPEATABLE, refusalFor } from '../exchange.ts';
+import type { ForwardFacts } from '../headers.ts';
+import { enterLine, isFull, type Line, leaveLine, type Turn } from '../line.ts';
+import type { LiveStream, StreamEnd } from '../live-streams.ts';
+import type { ProxyRefusal } from '../refuse.ts';
+import { type Admitted, bearerOf, wirePath } from '../way-out.ts';
+import type { AnswerHead } from './answer-head.ts';
+import { dateField, fieldText, namesDate, statusLine, tail } from './answer-text.ts';
+import type { FastConnection } from './connection.ts';
+import type { BareUpstream } from './generation.ts';
+import { type Asker, LostAnswer, type UpstreamSocket } from './upstream-socket.ts';
+
+/**
+ * - `waiting`: for its turn.
+ * - `connecting`, `sending` the body, `asked`: the upstream has it.
+ * - `answering`: the answer has begun.
+ */
+type Stage = 'none' | 'waiting' | 'connecting' | 'sending' | 'asked' | 'answering';
+
+const LAST_CHUNK = '0\r\n\r\n';
+
+/** The requests of one connection, one after another, on their way to an upstream and back. */
+export class FastExchange implements Asker, Turn, LiveStream, Tally {
+  bearer: Bearer | undefined;
+  readonly upgraded = false;
+  bytesIn = 0;
+  bytesOut = 0;
+  upstreamSeconds: number | undefined;
+  readonly #connection: FastConnection;
+  #stage: Stage = 'none';
+  #admitted!: Admitted;
+  #upstream!: BareUpstream;
+  #line!: Line;
+  #socket: UpstreamSocket | undefined;
+  #repeated = false;
+  #path = '';
+  #fields = '';
+  #body: Buffer | undefined;
+  /** Bytes of the body that the client has not sent yet. */
+  #left = 0;
+  #startedAt = 0;
+  /** The head of the answer, until it is written together with what follows it. */
+  #answerHead = '';
+  #chunked = false;
+  #corked = false;
+  /** The client has not taken what it was given. */
+  #stalled = false;
+  #unlist: (() => void) | undefined;
+
+  constructor(connection: FastConnection) {
+    this.#connection = connection;
+  }
+
+  /** More of the body is to come from the client. */
+  get wantsBody(): boolean {
+    return this.#left > 0;
+  }
+
+  start(admitted: Admitted, upstream: BareUpstream, body: Buffer | undefined, left: number): void {
+    const { generation, fields, request, id, peer, encrypted, notes } = this.#connection;
+    const { rule, target, caller } = admitted;
+    this.#admitted = admitted;
+    this.#upstream = upstream;
+    this.#repeated = false;
+    this.#body = body;
+    this.#left = left;
+    this.bytesIn = body?.length ?? 0;
+    this.bytesOut = 0;
+    this.upstreamSeconds = undefined;
+    this.#startedAt = performance.now();
+    this.#path = wirePath(rule, target);
+    const facts: ForwardFacts = {
+      requestId: id,
+      peer,
+      encrypted,
+      trustedPeer: generation.trusts(peer),
+      host: fields.host,
+      forwardAuthorization: rule.forwardAuthorization,
+      caller,
+      trace: undefined,
+    };
+    const list = generation.headers.forUpstream(request.rawHeaders, fields, facts);
+    if (facts.trace !== undefined) notes.trace = facts.trace;
+    this.#fields = fieldText(list) + fieldText(generation.out.assertion(admitted));
+    this.#line = upstream.lineOf(upstream.targets.choose());
+    if (isFull(this.#line, upstream.terms)) return this.#refuse({ reason: 'overloaded', retryAfter: 1 });
+    this.bearer = generation.endStreams === 'none' ? undefined : bearerOf(admitted);
+    if (generation.endStreams === 'all') this.#watch();
+    this.#enter();
+  }
+
+  takeTurn(): void {
+    const { method } = this.#connection.request;
+    const sockets = this.#upstream.socketsOf(this.#line.target);
+    const { address } = sockets;
+    const toHead = method === 'HEAD';
+    const opening = toHead || this.#repeated ? address.openingOnce : address.opening;
+    const socket = sockets.take(this.#repeated);
+    this.#socket = socket;
+    const head = `${method} ${this.#path}${opening}${this.#fields}\r\n`;
+    const takesMore = socket.ask(this, toHead, head, this.#body, this.#left === 0);
+    this.#body = undefined;
+    if (!socket.connected) {
+      this.#stage = 'connecting';
+      this.#wait(this.#upstream.timeouts.connect);
+      if (this.#left > 0) this.#connection.pause();
+    } else this.#send(takesMore);
+  }
+
+  /** A part of the body; what is behind it is returned. */
+  takeBody(part: Buffer): Buffer | undefined {
+    const own = part.length > this.#left ? part.subarray(0, this.#left) : part;
+    this.#left -= own.length;
+    this.bytesIn += own.length;
+    const takesMore = this.#socket?.write(own, this.#left === 0) ?? false;
+    if (this.#stage === 'sending') this.#send(takesMore);
+    else if (!takesMore) this.#connection.pause();
+    return own === part ? undefined : part.subarray(own.length);
+  }
+
+  onConnected(): void {
+    if (this.#stage === 'connecting') this.#send(true);
+  }
+
+  onDrain(): void {
+    if (this.#stage === 'sending') this.#send(true);
+    else if (this.#left > 0) this.#connection.resume();
+  }
+
+  #send(takesMore: boolean): void {
+    this.#stage = this.#left > 0 ? 'sending' : 'asked';
+    this.#wait(this.#left > 0 ? this.#upstream.timeouts.idle : this.#upstream.timeouts.headers);
+    if (this.#left === 0 || !takesMore) {
+      if (this.#left > 0) this.#connection.pause();
+    } else this.#connection.resume();
+  }
+
+  onHead(head: AnswerHead): void {
+    const { generation, fields, id, request } = this.#connection;
+    const { status, rawHeaders, framing } = head;
+    this.#stage = 'answering';
+    this.upstreamSeconds = (performance.now() - this.#startedAt) / 1_000;
+    this.#upstream.targets.answered(this.#line.target);
+    if (this.bearer !== undefined && generation.endStreams !== 'all' && head.events) this.#watch();
+    // It answered without hearing the client out: nobody knows whether the rest will come.
+    if (this.#left > 0) this.#connection.closeAfterThis();
+    const location = generation.out.locationFor(this.#admitted, fields.host);
+    const list = generation.headers.forClient(rawHeaders, status, id, location);
+    this.#chunked = (framing === 'chunked' || framing === 'close') && request.method !== 'HEAD';
+    this.#connection.begin(status);
+    this.#answerHead =
+      statusLine(status) +
+      fieldText(list) +
+      (namesDate(list) ? '' : dateField()) +
+      (this.#chunked ? 'Transfer-Encoding: chunked\r\n' : '') +
+      tail(this.#connection.isLast());
+  }
+
+  onData(bytes: Buffer, from: number, end: number): boolean {
+    const { socket } = this.#connection;
+    const size = end - from;
+    this.bytesOut += size;
+    const before = this.#chunked ? `${this.#answerHead}${size.toString(16)}\r\n` : this.#answerHead;
+    const after = this.#chunked ? 2 : 0;
+    this.#answerHead = '';
+    // The buffer is not ours; head and body leave as one.
+    const out = Buffer.allocUnsafe(before.length + size + after);
+    out.write(before, 0, 'latin1');
+    bytes.copy(out, before.length, from, end);
+    if (this.#chunked) {
+      out.write('\r\n', before.length + size, 'latin1');
+      this.#cork();
+    }
+    if (socket.write(out)) return true;
+    this.#stalled = true;
+    return false;
+  }
+
+  onRead(): void {
+    if (this.#stage !== 'answering') return;
+    if (this.#answerHead !== '') {
+      this.#connection.socket.write(this.#answerHead, 'latin1');
+      this.#answerHead = '';
+    }
+    this.#uncork();
+    // A client that takes nothing keeps a connection from everybody else.
+    this.#wait(this.#upstream.timeouts.idle);
+  }
+
+  onWhole(): void {
+    const { socket } = this.#connection;
+    this.#socket = undefined;
+    this.#left = 0;
+    this.#leave();
+    const rest = this.#chunked ? this.#answerHead + LAST_CHUNK : this.#answerHead;
+    this.#answerHead = '';
+    if (rest !== '') socket.write(rest, 'latin1');
+    this.#uncork();
+    this.#connection.answered(!socket.writableNeedDrain);
+  }
+
+  onLost(cause: LostAnswer): void {
+    this.#socket = undefined;
+    if (this.#stage === 'answering') return this.#broken(cause);
+    if (!cause.idleClose) this.#upstream.targets.failed(this.#line.target);
+    if (this.#mayRepeat(cause)) return this.#repeat(cause);
+    this.#fail({ reason: cause.code === CONNECT_LATE ? 'upstream_too_slow' : 'upstream_failed' }, cause);
+  }
+
+  /** The client takes more of the answer. */
+  clientReads(): void {
+    if (!this.#stalled) return;
+    this.#stalled = false;
+    this.#wait(this.#upstream.timeouts.idle);
+    this.#socket?.resume();
+  }
+
+  /** The client has left. */
+  abandon(): void {
+    this.#connection.notes.reason = 'client_left';
+    this.#letGo();
+  }
+
+  end(why: StreamEnd): void {
+    const ended = new GrantEnded(why);
+    const { notes, generation, id } = this.#connection;
+    if (this.#stage !== 'answering') {
+      this.#letGo();
+      this.#connection.refuse(refusalFor(ended));
+      return;
+    }
+    const { rule, caller } = this.#admitted;
+    notes.reason = `ended: ${why === 'going_away' ? why : `token_${why}`}`;
+    generation.log.info('stream_ended', {
+      request_id: id,
+      rule: rule.name,
+      grant: caller?.bearer.grantId,
+      why,
+    });
+    this.#letGo();
+    this.#connection.breakOff();
+  }
+
+  late(): void {
+    switch (this.#stage) {
+      case 'waiting':
+        return this.#refuse({ reason: 'overloaded', retryAfter: 1 });
+      case 'connecting':
+        this.#socket?.drop();
+        return this.onLost(new LostAnswer('no connection in time', CONNECT_LATE, { unreached: true }));
+      case 'sending':
+        // All that came was handed on: if nothing moves, it is the client.
+        if (!this.#connection.isPaused) return this.#refuse({ reason: 'client_too_slow' });
+        return this.#fail({ reason: 'upstream_too_slow' }, new LostAnswer('takes no body', 'UPSTREAM_LATE'));
+      case 'asked':
+        return this.#fail(
+          { reason: 'upstream_too_slow' },
+          new LostAnswer('no answer in time', 'UPSTREAM_LATE'),
+        );
+      case 'answering':
+        if (!this.#stalled) return this.#broken(new LostAnswer('no more in time', 'UPSTREAM_LATE'));
+        this.abandon();
+        return this.#connection.breakOff();
+      case 'none':
+    }
+  }
+
+  #enter(): void {
+    this.#stage = 'waiting';
+    this.#wait(this.#upstream.timeouts.headers);
+    if (this.#left > 0) this.#connection.pause();
+    enterLine(this.#line, this.#upstream.terms, this);
+  }
+
+  /** RFC 9110 §9.2.2, RFC 9112 §9.3.1: a connection may be closed for being idle just when we use it again. */
+  #mayRepeat({ idleClose, unreached }: LostAnswer): boolean {
+    const { request, fields } = this.#connection;
+    if (this.#repeated || fields.framing !== 'none' || !REPEATABLE.has(request.method)) return false;
+    return idleClose || (unreached && this.#upstream.targets.hasOther(this.#line.target));
+  }
+
+  #repeat(cause: LostAnswer): void {
+    const { targets, lineOf, terms } = this.#upstream;
+    const { target } = this.#line;
+    leaveLine(this.#line, terms, this);
+    this.#repeated = true;
+    this.#line = lineOf(targets.hasOther(target) ? targets.choose(target) : target);
+    this.#report('upstream_asked_again', cause);
+    this.#enter();
+  }
+
+  /** The upstream gave no answer. */
+  #fail(refusal: ProxyRefusal, cause: LostAnswer): void {
+    this.#report('upstream_failed', cause);
+    this.#refuse(refusal);
+  }
+
+  #refuse(refusal: ProxyRefusal): void {
+    const unheard = this.#left > 0;
+    this.#letGo();
+    if (unheard) this.#connection.closeAfterThis();
+    this.#connection.refuse(refusal);
+  }
+
+  #broken(cause: LostAnswer): void {
+    this.#connection.notes.reason = 'upstream_broke_off';
+    this.#report('upstream_broke_off', cause);
+    this.#letGo();
+    this.#connection.breakOff();
+  }
+
+  #report(event: string, cause: LostAnswer): void {
+    const { generation, id } = this.#connection;
+    const upstream = this.#admitted.rule.upstream;
+    generation.log.warn(event, { request_id: id, upstream, ...errorFields(cause), stack: undefined });
+  }
+
+  #watch(): void {
+    this.#unlist = this.#connection.generation.streams.add(this);
+  }
+
+  #wait(seconds: number): void {
+    this.#connection.deadline = performance.now() + seconds * 1_000;
+  }
+
+  #letGo(): void {
+    this.#socket?.drop();
+    this.#socket = undefined;
+    this.#left = 0;
+    this.#leave();
+  }
+
+  #leave(): void {
+    if (this.#stage === 'none') return;
+    this.#stage = 'none';
+    this.#stalled = false;
+    this.#body = undefined;
+    this.#unlist?.();
+    this.#unlist = undefined;
+    leaveLine(this.#line, this.#upstream.terms, this);
+  }
+
+  #cork(): void {
+    if (this.#corked) return;
+    this.#corked = true;
+    this.#connection.socket.cork();
+  }
+
+  #uncork(): void {
+    if (!this.#corked) return;
+    this.#corked = false;
+    this.#connection.socket.uncork();
+  }
+}
+
+const CONNECT_LATE = 'UPSTREAM_CONNECT_TIMEOUT';

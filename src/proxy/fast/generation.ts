@@ -1,0 +1,55 @@
+import type { AccessRule } from '../../domain/access-rule.ts';
+import type { Call } from '../../http/call.ts';
+import type { Logger } from '../../observability/logger.ts';
+import type { Metrics } from '../../observability/metrics.ts';
+import type { Peers } from '../../tls/caller.ts';
+import type { AdmissionDesk } from '../admission.ts';
+import type { EndStreams } from '../carry.ts';
+import type { HeaderRules } from '../headers.ts';
+import type { Line, LineTerms } from '../line.ts';
+import type { LiveStreams } from '../live-streams.ts';
+import type { Target, Targets } from '../targets.ts';
+import type { UpstreamSettings } from '../upstream-settings.ts';
+import type { WaysOut } from '../way-out.ts';
+import type { UpstreamSockets } from './upstream-sockets.ts';
+
+/** The part of a call that the question for its certificate needs. */
+export type CertificateCall = Pick<Call, 'peer' | 'certificate'> & {
+  readonly request: { readonly rawHeaders: string[] };
+};
+
+/** An upstream that is spoken to over bare sockets. */
+export interface BareUpstream {
+  readonly timeouts: UpstreamSettings['timeouts'];
+  readonly terms: LineTerms;
+  readonly targets: Targets;
+  readonly lineOf: (target: Target) => Line;
+  readonly socketsOf: (target: Target) => UpstreamSockets;
+}
+
+/** By what the proxy of one configuration judges and carries, whichever lane a request takes. */
+export interface FastPolicy {
+  readonly desk: AdmissionDesk;
+  readonly headers: HeaderRules;
+  readonly out: WaysOut;
+  readonly maxBodyBytes: number;
+  readonly realm: string;
+  readonly streams: LiveStreams;
+  readonly endStreams: EndStreams;
+  readonly certificateOf: (call: CertificateCall) => string | undefined;
+  readonly trusts: (peer: string) => boolean;
+  /** Undefined: not one for bare sockets. */
+  readonly bareOf: (rule: AccessRule) => BareUpstream | undefined;
+  readonly metrics: Metrics | undefined;
+  readonly log: Logger;
+}
+
+/** One configuration, as the fast lane sees it. */
+export interface FastGeneration extends FastPolicy {
+  readonly trustedProxies: Peers;
+  /** Could this be a request for the token service? */
+  readonly looksOurs: (target: string) => boolean;
+  /** A request has begun with this configuration; it has ended. */
+  enter(): void;
+  leave(): void;
+}
