@@ -44,6 +44,25 @@ export async function endGrant(desk: RevokeDesk, grant: Grant): Promise<void> {
   throw new Fault('overloaded', `grant ${grant.id} is being changed too often at once`);
 }
 
+/** Whose tokens are all to end. */
+export type Holder =
+  | { readonly of: 'identity'; readonly identity: string }
+  | { readonly of: 'client'; readonly clientId: string };
+
+/**
+ * Ends all that an identity or a client holds, of whichever grant. Tokens tell the second they were issued in: those of
+ * this very second end too. What is issued from the next second on counts. `longest` is how many seconds a grant can
+ * last: for so long the end is remembered. Whoever asked for it is in the caller's audit line.
+ */
+export async function endAllOf(
+  desk: Pick<GrantDesk, 'store' | 'now'>,
+  holder: Holder,
+  longest: number,
+): Promise<void> {
+  const now = Math.floor(desk.now());
+  await desk.store.revocations.announce({ ...holder, notBefore: now + 1, keepUntil: now + longest + 86_400 });
+}
+
 export interface RevokeTerms {
   /** For the audit line: what was shown. */
   readonly by: 'its access token' | 'its refresh token';

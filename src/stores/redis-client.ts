@@ -97,9 +97,10 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
       // The server was restarted, failed over or told to forget its scripts. EVAL also makes it remember.
       if (script !== undefined && says(error, 'NOSCRIPT')) return answered(await script());
       // A demoted server: the connection is made anew, which finds its successor, and our scripts bear a second time.
+      // The successor has never seen them.
       if (!says(error, 'READONLY')) throw error;
       await isReady(redis, commandTimeout);
-      return answered(await again());
+      return answered(await (script ?? again)());
     } catch (last) {
       throw failed(last);
     }

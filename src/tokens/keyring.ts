@@ -6,6 +6,7 @@ import {
   hash,
   type KeyObject,
 } from 'node:crypto';
+import { CLOCK_TOLERANCE } from '../domain/bearer.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { KeyIds } from '../domain/grant.ts';
 import { Fault } from '../ports/fault.ts';
@@ -48,8 +49,18 @@ export interface Keyring {
 
 const CURVES = { EdDSA: 'Ed25519', ES256: { name: 'ECDSA', namedCurve: 'P-256' } } as const;
 
-const active = (key: { readonly activeFrom: Epoch; readonly retireAt: Epoch }, now: Epoch): boolean =>
-  key.activeFrom <= now && now < key.retireAt;
+interface Lifetime {
+  readonly activeFrom: Epoch;
+  readonly retireAt: Epoch;
+}
+
+const active = (key: Lifetime, now: Epoch): boolean => key.activeFrom <= now && now < key.retireAt;
+
+/** Does what was made with this key count now? A replica whose clock is a little ahead begins with a new key before us. */
+export const counts = (key: Lifetime, now: Epoch): boolean => active(key, now) || comesSoon(key, now);
+
+const comesSoon = ({ activeFrom, retireAt }: Lifetime, now: Epoch): boolean =>
+  now < activeFrom && activeFrom <= now + CLOCK_TOLERANCE && now < retireAt;
 
 export function openKeyring(file: KeyringFile): Keyring {
   const signing = new Map(file.signing.map((entry) => [entry.kid, openSigning(entry)]));
@@ -74,11 +85,11 @@ export function openKeyring(file: KeyringFile): Keyring {
     sealing: (kid) => sealing.get(kid),
     byHeader(header, now) {
       const key = byHeader.get(header);
-      return key && active(key, now) ? key : undefined;
+      return key && counts(key, now) ? key : undefined;
     },
     verifies(kid, now) {
       const key = signing.get(kid);
-      return key !== undefined && active(key, now);
+      return key !== undefined && counts(key, now);
     },
     sealingKeys: [...sealing.values()],
     publicKeys: file.signing.map(({ kid, alg, jwk }) => ({ ...publicJwk(jwk), kid, alg, use: 'sig' })),

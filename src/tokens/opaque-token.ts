@@ -7,7 +7,7 @@ import { parseScope } from '../domain/scope.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 import type { AccessHandle } from '../ports/token-mint.ts';
-import type { Keyring, SealingKey } from './keyring.ts';
+import { counts, type Keyring, type SealingKey } from './keyring.ts';
 
 /**
  * An opaque access token is a sealed handle: grant, generation and times, encrypted under a MAC that is also the
@@ -106,9 +106,6 @@ function openHandle(keyring: Keyring, issuer: string, token: string, now: Epoch)
   return undefined;
 }
 
-const counts = (key: SealingKey | undefined, now: Epoch): boolean =>
-  key !== undefined && key.activeFrom <= now && now < key.retireAt;
-
 export interface OpaqueTokenReader {
   read(token: string, now: Epoch): Bearer | undefined | Promise<Bearer | undefined>;
   open(token: string, now: Epoch): AccessHandle | undefined;
@@ -151,7 +148,8 @@ export function opaqueTokenReader(options: OpaqueTokenReaderOptions): OpaqueToke
   return {
     read(token, now) {
       const known = memory.get(token);
-      if (known !== undefined) return counts(keyring.sealing(known.keyId), now) ? known : undefined;
+      const key = known && keyring.sealing(known.keyId);
+      if (known !== undefined) return key !== undefined && counts(key, now) ? known : undefined;
       const underWay = lookups.get(token);
       if (underWay !== undefined) return underWay;
       const handle = openHandle(keyring, issuer, token, now);

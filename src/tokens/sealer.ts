@@ -1,7 +1,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Sealer } from '../ports/sealer.ts';
-import type { Keyring, SealingKey } from './keyring.ts';
+import { counts, type Keyring, type SealingKey } from './keyring.ts';
 
 const SHAPE = /^ghs_([A-Za-z0-9]{4,32})\.([A-Za-z0-9_-]*)\.([A-Za-z0-9_-]{43})$/;
 
@@ -32,7 +32,7 @@ export function createSealer(keyring: Keyring, now: () => Epoch): Sealer {
     },
     digests: (purpose, text) =>
       keyring.sealingKeys
-        .filter((key) => key.activeFrom <= now() && now() < key.retireAt)
+        .filter((key) => counts(key, now()))
         .toSorted((a, b) => b.activeFrom - a.activeFrom)
         .map((key) => mac(key, `digest ${purpose}`, text)),
   };

@@ -122,13 +122,14 @@ describe('rotation', () => {
     expect(ring.current(activeFrom)).toEqual({ signing: newKey, sealing: kids(second).sealing[1] });
   });
 
-  test('old and new overlap: both check from the change until the old one retires', () => {
+  test('old and new overlap: both check from 5 s before the change, for clocks that are ahead, until the old one retires', () => {
     const ring = openKeyring(second);
     const [oldKey = '', newKey = ''] = kids(second).signing;
-    expect([ring.verifies(oldKey, activeFrom - 1), ring.verifies(newKey, activeFrom - 1)]).toEqual([
+    expect([ring.verifies(oldKey, activeFrom - 6), ring.verifies(newKey, activeFrom - 6)]).toEqual([
       true,
       false,
     ]);
+    expect(ring.verifies(newKey, activeFrom - 5)).toBe(true);
     expect([ring.verifies(oldKey, activeFrom), ring.verifies(newKey, activeFrom)]).toEqual([true, true]);
     expect([ring.verifies(oldKey, retireAt - 1), ring.verifies(newKey, retireAt - 1)]).toEqual([true, true]);
     expect([ring.verifies(oldKey, retireAt), ring.verifies(newKey, retireAt)]).toEqual([false, true]);

@@ -4,6 +4,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { setTimeout as pause } from 'node:timers/promises';
+import { Redis } from 'ioredis';
 import { freePort } from './gateway-process.ts';
 
 export interface RedisServer {
@@ -65,6 +67,45 @@ export async function redisServer(
       rmSync(folder, { recursive: true, force: true });
     },
   };
+}
+
+export interface RedisCluster {
+  readonly url: string;
+  readonly nodes: readonly RedisServer[];
+  stop(): Promise<void>;
+}
+
+/** Three primaries that share all slots. */
+export async function redisCluster(): Promise<RedisCluster> {
+  const nodes = await Promise.all(
+    Array.from({ length: 3 }, () =>
+      redisServer(['--cluster-enabled', 'yes', '--cluster-node-timeout', '2000']),
+    ),
+  );
+  const stop = async (): Promise<void> => void (await Promise.all(nodes.map((node) => node.stop())));
+  const clients = nodes.map(({ port }) => new Redis(port, '127.0.0.1'));
+  try {
+    const bounds = [0, 5_461, 10_923, 16_384];
+    await Promise.all(
+      clients.map((client, index) =>
+        client.cluster('ADDSLOTSRANGE', bounds[index] ?? 0, (bounds[index + 1] ?? 0) - 1),
+      ),
+    );
+    for (const { port } of nodes.slice(1)) await clients[0]?.cluster('MEET', '127.0.0.1', port);
+    const isWhole = async (client: Redis): Promise<boolean> =>
+      /cluster_state:ok[^]*cluster_known_nodes:3/.test(String(await client.cluster('INFO')));
+    for (const until = performance.now() + LIMIT_MS; ; ) {
+      if ((await Promise.all(clients.map(isWhole))).every(Boolean)) break;
+      if (performance.now() > until) throw new Error('the cluster did not come together');
+      await pause(50);
+    }
+    return { url: `redis+cluster://${nodes.map(({ port }) => `127.0.0.1:${port}`).join(',')}`, nodes, stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  } finally {
+    for (const client of clients) client.disconnect();
+  }
 }
 
 async function saysReady(child: ChildProcess): Promise<void> {

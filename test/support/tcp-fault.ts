@@ -12,6 +12,10 @@ export interface FaultyWay {
   set(fault: TcpFault): void;
   /** Leads elsewhere from now on, as an address that follows a failover; what leads to the old place is cut. */
   moveTo(port: number): void;
+  /** As `moveTo`, but connections that stand go on to where they led. */
+  leadNextTo(port: number): void;
+  /** Milliseconds, from and to, by which each answer comes later. */
+  slowDown(from: number, to: number): void;
   /** How many answers were lost. */
   lost(): number;
   close(): Promise<void>;
@@ -32,6 +36,19 @@ export async function faultyWay(
     socket.on('error', () => {});
     socket.once('close', () => open.delete(socket));
   };
+  let delays = { from: 0, to: 0 };
+  const dueAt = new WeakMap<Socket, number>();
+  /** Answers of one connection keep their order. */
+  const answer = (client: Socket, bytes: Buffer): void => {
+    if (delays.to === 0) return void client.write(bytes);
+    const now = performance.now();
+    const due = Math.max(
+      dueAt.get(client) ?? 0,
+      now + delays.from + Math.random() * (delays.to - delays.from),
+    );
+    dueAt.set(client, due);
+    setTimeout(() => void (client.writable && client.write(bytes)), due - now);
+  };
   const server = createServer((client) => {
     keep(client);
     if (fault === 'refuse') {
@@ -46,9 +63,9 @@ export async function faultyWay(
     client.once('close', () => there.destroy());
     there.once('close', () => client.destroy());
     client.on('data', (bytes) => void (fault !== 'black hole' && there.write(bytes)));
-    there.on('data', (bytes) => {
+    there.on('data', (bytes: Buffer) => {
       if (fault === 'black hole') return;
-      if (fault !== 'lose reply') return void client.write(bytes);
+      if (fault !== 'lose reply') return answer(client, bytes);
       fault = 'pass';
       lost += 1;
       client.destroy();
@@ -70,6 +87,12 @@ export async function faultyWay(
     moveTo(port) {
       target = port;
       cutAll();
+    },
+    leadNextTo(port) {
+      target = port;
+    },
+    slowDown(from, to) {
+      delays = { from, to };
     },
     lost: () => lost,
     async close() {
