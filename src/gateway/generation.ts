@@ -64,6 +64,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   const { rates } = settings.limits;
   const rules = rulesOf(settings);
   for (const { name } of rules) permanent.metrics.rule(name);
+  for (const name of Object.keys(settings.upstreams)) permanent.metrics.upstream(name);
 
   const sealer = createSealer(keyring, now);
   const desk: GrantDesk = {
@@ -122,7 +123,6 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   const proxy = usable(() =>
     createProxy({
       rules,
-      metrics: permanent.metrics,
       upstreams: settings.upstreams,
       ways: permanent.upstreams,
       assert: (caller, audience) => asserter.assert(caller, audience, now()),

@@ -2,7 +2,7 @@ import type { Settings } from '../config/schema.ts';
 import type { DoneCall } from '../http/call.ts';
 import { createAccessLog, type RequestFacts } from '../observability/access-log.ts';
 import type { Logger } from '../observability/logger.ts';
-import type { Metrics } from '../observability/metrics.ts';
+import type { Metrics, UpstreamError, UpstreamMetrics } from '../observability/metrics.ts';
 import type { Tracer } from '../observability/tracing.ts';
 import type { CallEnd } from '../tls/listener.ts';
 
@@ -26,9 +26,25 @@ export function requestEnded({ log: settings }: Settings, deps: RequestLogDeps):
     const seconds = facts.status === 101 ? undefined : facts.seconds;
     metrics.requestDone(metrics.ruleNamed(facts.rule), facts.method, facts.status, seconds);
     metrics.decided(facts.decision, facts.decision === 'forwarded' ? undefined : facts.reason);
+    if (facts.upstream !== undefined) countUpstream(metrics.upstream(facts.upstream), facts);
     write?.(facts);
     tracer?.ended(facts);
   };
+}
+
+/** Why a request got no proper answer of its upstream, by the reason in its log line. */
+const FAULTS: ReadonlyMap<string | undefined, UpstreamError> = new Map([
+  ['upstream_failed', 'failed'],
+  ['upstream_too_slow', 'timeout'],
+  ['upstream_broke_off', 'broke_off'],
+  ['overloaded', 'overloaded'],
+]);
+
+function countUpstream(counts: UpstreamMetrics, { status, upstreamSeconds, reason }: RequestFacts): void {
+  if (upstreamSeconds !== undefined || status === 101 || reason === 'upgrade_declined')
+    counts.answered(status, upstreamSeconds);
+  const fault = reason === undefined ? undefined : FAULTS.get(reason);
+  if (fault !== undefined) counts.failed(fault);
 }
 
 /** Filled anew for each call: whoever is told takes from it what it wants at once. */

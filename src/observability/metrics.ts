@@ -13,17 +13,20 @@ export interface Metrics extends Registry {
   /** `seconds` undefined: counted, and not in the histogram. */
   requestDone(rule: RuleHandle, method: string | undefined, status: number, seconds?: number): void;
   decided(decision: string | undefined, reason: string | undefined): void;
+  /** Where the answers of an upstream are counted, by its name in the configuration. */
   upstream(name: string): UpstreamMetrics;
 }
 
 /** Stands for a rule; means something only to the metrics that gave it out. */
 export type RuleHandle = number;
 
-export const UPSTREAM_ERRORS = ['connect', 'timeout', 'reset', 'broke_off', 'overloaded', 'other'] as const;
+/** `failed`: no connection, or none that was kept up. `overloaded`: too many waited for one, so that it was not asked. */
+export const UPSTREAM_ERRORS = ['failed', 'timeout', 'broke_off', 'overloaded'] as const;
 export type UpstreamError = (typeof UPSTREAM_ERRORS)[number];
 
 export interface UpstreamMetrics {
-  answered(status: number, seconds: number): void;
+  /** `seconds` undefined: nobody has measured it. */
+  answered(status: number, seconds: number | undefined): void;
   failed(kind: UpstreamError): void;
 }
 
@@ -68,6 +71,7 @@ export function createMetrics(): Metrics {
   const NONE = rule(NO_RULE);
   rule('other');
 
+  const upstreams = new Map<string, UpstreamMetrics>();
   const decisions = new Map<string, Map<string, Counter>>();
   let reasons = 0;
   const decisionCounter = (decision: string, reason: string): Counter => {
@@ -126,6 +130,8 @@ export function createMetrics(): Metrics {
       else decisionCounter(decision, reason).value += 1;
     },
     upstream(name) {
+      const known = upstreams.get(name);
+      if (known !== undefined) return known;
       const classes = ['1xx', '2xx', '3xx', '4xx', '5xx'].map((code) =>
         registry.counter('gatehouse_upstream_requests_total', name, code),
       );
@@ -136,16 +142,18 @@ export function createMetrics(): Metrics {
         ]),
       ) as Record<UpstreamError, Counter>;
       const duration = registry.histogram('gatehouse_upstream_request_duration_seconds', name);
-      return {
+      const made: UpstreamMetrics = {
         answered(status, seconds) {
           const counter = classes[Math.trunc(status / 100) - 1] ?? classes[4];
           if (counter !== undefined) counter.value += 1;
-          observe(duration, seconds);
+          if (seconds !== undefined) observe(duration, seconds);
         },
         failed(kind) {
           errors[kind].value += 1;
         },
       };
+      upstreams.set(name, made);
+      return made;
     },
   };
 }

@@ -4,7 +4,6 @@ import type { AccessRule } from '../domain/access-rule.ts';
 import { allowsOrigin } from '../domain/cors.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
-import type { Metrics, UpstreamMetrics } from '../observability/metrics.ts';
 import type { Caller } from './admission.ts';
 import { corsOf, originOf, withCors } from './cors.ts';
 import { GrantEnded } from './exchange.ts';
@@ -34,7 +33,6 @@ export interface CarrierDeps {
   readonly endStreams: EndStreams;
   readonly log: Logger;
   readonly turnAway: (call: Call, refusal: ProxyRefusal, rule: AccessRule) => void;
-  readonly metrics?: Metrics | undefined;
 }
 
 export interface Carrier {
@@ -49,10 +47,6 @@ export function createCarrier(deps: CarrierDeps): Carrier {
   const { headers, maxBodyBytes, streams, endStreams, log } = deps;
   const lease = deps.ways.lease(deps.upstreams);
   const out = waysOut(deps);
-
-  const counted = new Map<string, UpstreamMetrics>();
-  if (deps.metrics !== undefined)
-    for (const name of Object.keys(deps.upstreams)) counted.set(name, deps.metrics.upstream(name));
 
   const reporter =
     (call: Call, rule: AccessRule) =>
@@ -75,7 +69,6 @@ export function createCarrier(deps: CarrierDeps): Carrier {
     const bearer = endStreams === 'none' ? undefined : bearerOf(admitted);
     const cors = corsOf(rule, request.rawHeaders);
     const report = reporter(call, rule);
-    const counts = counted.get(rule.upstream);
     const location = out.locationFor(admitted, target.authority ?? head.host);
     const hasBody = head.framing !== 'none';
     if (head.expectsContinue && hasBody) response.writeContinue();
@@ -93,14 +86,12 @@ export function createCarrier(deps: CarrierDeps): Carrier {
       hasBody,
       maxBodyBytes,
       answerHeaders(raw, status) {
-        counts?.answered(status, carried?.upstreamSeconds ?? 0);
         if (bearer !== undefined && endStreams !== 'all' && isEventStream(raw)) watch();
         const given = headers.forClient(raw, status, call.id, location);
         return cors === undefined ? given : withCors(given, cors);
       },
       failed(refusal, cause) {
         if (refusal.reason.startsWith('upstream')) report('upstream_failed', cause);
-        countFailure(counts, refusal, cause);
         deps.turnAway(call, refusal, rule);
       },
       repeated: (cause) => report('upstream_asked_again', cause),
@@ -109,7 +100,6 @@ export function createCarrier(deps: CarrierDeps): Carrier {
         const clientLeft = cause instanceof BodyFault;
         call.note({ reason: clientLeft ? 'client_left' : 'upstream_broke_off' });
         if (clientLeft) return;
-        counts?.failed('broke_off');
         report('upstream_broke_off', cause);
       },
     });
@@ -128,10 +118,6 @@ export function createCarrier(deps: CarrierDeps): Carrier {
     const { rule, target } = admitted;
     const location = out.locationFor(admitted, target.authority ?? head.host);
     const report = reporter(call, rule);
-    const counts = counted.get(rule.upstream);
-    const begunAt = performance.now();
-    const answered = (status: number): void =>
-      counts?.answered(status, (performance.now() - begunAt) / 1_000);
     if (upgrade === undefined) return;
     tunnels.carry({
       ...upgrade,
@@ -140,7 +126,6 @@ export function createCarrier(deps: CarrierDeps): Carrier {
       answerHeaders: (raw, status) => headers.forClient(raw, status, call.id),
       opened(tunnel) {
         response.statusCode = 101;
-        answered(101);
         const end = (why: StreamEnd): void => {
           ended(call, admitted, why);
           if (why === 'going_away') tunnel.end(1001, 'going away');
@@ -151,7 +136,6 @@ export function createCarrier(deps: CarrierDeps): Carrier {
       },
       declined(answer: IncomingMessage) {
         const status = answer.statusCode ?? 502;
-        answered(status);
         const given = headers.forClient(answer.rawHeaders, status, call.id, location);
         const cors = corsOf(rule, request.rawHeaders);
         call.note({ reason: 'upgrade_declined' });
@@ -162,7 +146,6 @@ export function createCarrier(deps: CarrierDeps): Carrier {
       },
       failed(refusal, cause) {
         if (refusal.reason.startsWith('upstream')) report('upstream_failed', cause);
-        countFailure(counts, refusal, cause);
         deps.turnAway(call, refusal, rule);
       },
       broken(cause) {
@@ -210,25 +193,6 @@ export function createCarrier(deps: CarrierDeps): Carrier {
     wayOf: ({ upstream }) => lease.get(upstream),
     close: (withinSeconds) => lease.release(withinSeconds),
   };
-}
-
-const UNREACHED = new Set([
-  'ECONNREFUSED',
-  'ENOTFOUND',
-  'EAI_AGAIN',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
-  'ENOENT',
-]);
-const LOST = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
-
-function countFailure(counts: UpstreamMetrics | undefined, { reason }: ProxyRefusal, cause: unknown): void {
-  if (counts === undefined) return;
-  const { code = '' } = (cause ?? {}) as { readonly code?: string };
-  if (reason === 'upstream_too_slow') counts.failed('timeout');
-  else if (reason === 'overloaded') counts.failed('overloaded');
-  else if (reason === 'upstream_failed')
-    counts.failed(UNREACHED.has(code) ? 'connect' : LOST.has(code) ? 'reset' : 'other');
 }
 
 /** In a form that is no handshake: nobody upstream may take it for one. */

@@ -4,7 +4,6 @@ import type { Epoch } from '../domain/epoch.ts';
 import { compileRules } from '../domain/rule-matcher.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
-import type { Metrics } from '../observability/metrics.ts';
 import { Fault } from '../ports/fault.ts';
 import { type Admission, type AdmissionDesk, admit, type Caller } from './admission.ts';
 import { createCarrier, type EndStreams } from './carry.ts';
@@ -38,8 +37,6 @@ export interface ProxyDeps extends Pick<AdmissionDesk, 'readAccess' | 'revocatio
   /** Where what takes long is known; shared by all configurations. Left out: a list of its own. */
   readonly streams?: LiveStreams;
   readonly endStreams?: EndStreams;
-  /** Where answers of upstreams are counted; left out, nowhere. */
-  readonly metrics?: Metrics;
   readonly now: () => Epoch;
   readonly log: Logger;
 }
@@ -93,7 +90,6 @@ export function createProxy(deps: ProxyDeps): Proxy {
     publicUrl: deps.publicUrl,
     assert: deps.assert,
     turnAway,
-    metrics: deps.metrics,
   });
 
   const answerPreflight = (call: Call, { rule, fields }: Preflight): void => {
@@ -144,7 +140,6 @@ export function createProxy(deps: ProxyDeps): Proxy {
       certificateOf,
       out: waysOut(deps),
       bareOf: (rule) => carrier.wayOf(rule)?.upstream.bare,
-      metrics: deps.metrics,
     },
     handle(call) {
       const { request } = call;

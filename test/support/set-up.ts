@@ -10,6 +10,7 @@ const NEEDED: readonly { readonly program: string; readonly package: string }[] 
   { program: 'haproxy', package: 'haproxy' },
   { program: 'caddy', package: 'caddy' },
   { program: 'redis-server', package: 'redis-server' },
+  { program: 'promtool', package: 'prometheus' },
   { program: 'chromium', package: 'chromium' },
   { program: 'slapd', package: 'slapd' },
 ];

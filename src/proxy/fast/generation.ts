@@ -1,7 +1,6 @@
 import type { AccessRule } from '../../domain/access-rule.ts';
 import type { Call } from '../../http/call.ts';
 import type { Logger } from '../../observability/logger.ts';
-import type { Metrics } from '../../observability/metrics.ts';
 import type { Peers } from '../../tls/caller.ts';
 import type { AdmissionDesk } from '../admission.ts';
 import type { EndStreams } from '../carry.ts';
@@ -40,7 +39,6 @@ export interface FastPolicy {
   readonly trusts: (peer: string) => boolean;
   /** Undefined: not one for bare sockets. */
   readonly bareOf: (rule: AccessRule) => BareUpstream | undefined;
-  readonly metrics: Metrics | undefined;
   readonly log: Logger;
 }
 

@@ -1,0 +1,182 @@
+import { spawnSync } from 'node:child_process';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { countsOf, exposition, joinSnapshots } from '../../src/observability/exposition.ts';
+import { createMetrics } from '../../src/observability/metrics.ts';
+import { type House, openHouse } from '../support/house.ts';
+import { askAdmin, scrape } from '../support/scrape.ts';
+import { until } from '../support/serve-process.ts';
+
+let house: House;
+
+beforeAll(async () => {
+  house = await openHouse();
+});
+afterAll(() => house.close());
+
+const figures = () => scrape(house.adminPort);
+/** Requests are counted when they have ended, a moment after their answer arrived. */
+const counted = (sample: string, value: number) =>
+  until(`${sample} is ${value}`, async () => (await figures()).value(sample) === value);
+
+test('a request is counted by rule, method and status, and by how long it took', async () => {
+  const { access_token: token } = await house.grant();
+  for (let times = 0; times < 3; times += 1) expect((await house.api('/files/a', token)).status).toBe(200);
+  const files = [...(await figures()).samples.keys()].find((name) =>
+    /requests_total\{rule="[^"]*\/files/.test(name),
+  );
+  const rule = /rule="([^"]+)"/.exec(files ?? '')?.[1] ?? '';
+  await counted(`gatehouse_http_requests_total{rule="${rule}",method="GET",code="200"}`, 3);
+  const found = await figures();
+  expect(found.value(`gatehouse_http_request_duration_seconds_count{rule="${rule}"}`)).toBe(3);
+  expect(found.value(`gatehouse_http_request_duration_seconds_bucket{rule="${rule}",le="+Inf"}`)).toBe(3);
+  expect(found.value(`gatehouse_http_request_duration_seconds_sum{rule="${rule}"}`)).toBeGreaterThan(0);
+  expect(found.value('gatehouse_upstream_requests_total{upstream="default",code="2xx"}')).toBe(3);
+  expect(found.value('gatehouse_upstream_request_duration_seconds_count{upstream="default"}')).toBe(3);
+  expect(found.value('gatehouse_auth_decisions_total{decision="forwarded",reason="none"}')).toBe(3);
+  expect(found.value('gatehouse_http_requests_in_flight')).toBe(0);
+});
+
+test('what happens to grants is counted', async () => {
+  const before = await figures();
+  const grown = async (sample: string) => (await figures()).value(sample) - before.value(sample);
+  const grant = await house.grant();
+  const next = (await house.refresh(grant.refresh_token)).json as {
+    refresh_token: string;
+    access_token: string;
+  };
+  await house.api('/authsvc/Revoke/Token', next.access_token);
+  expect(await grown('gatehouse_tokens_issued_total{grant="certificate"}')).toBe(1);
+  expect(await grown('gatehouse_tokens_issued_total{grant="refresh"}')).toBe(1);
+  expect(await grown('gatehouse_revocations_total')).toBe(1);
+  expect(await grown('gatehouse_audit_events_total{event="grant_issued"}')).toBe(1);
+  expect(await grown('gatehouse_store_operation_duration_seconds_count{op="grants.create"}')).toBe(1);
+
+  const stolen = await house.grant();
+  await house.refresh(stolen.refresh_token);
+  house.clock.advance(120);
+  expect((await house.refresh(stolen.refresh_token)).status).toBe(400);
+  expect(await grown('gatehouse_refresh_reuse_detected_total')).toBe(1);
+  expect(await grown('gatehouse_revocations_total')).toBe(2);
+});
+
+test('O13 a stranger can make no new series: not by paths, methods, client ids, hosts or tokens', async () => {
+  await house.api('/nowhere', 'not-a-token');
+  await house.ask({ path: '/authsvc/Authorize/Token', method: 'POST', body: '{}' });
+  await house.ask({ path: '/x', method: 'PROPFIND' });
+  await until(
+    'they are counted',
+    async () => (await figures()).value('gatehouse_http_requests_in_flight') === 0,
+  );
+  const before = new Set((await figures()).samples.keys());
+  for (let index = 0; index < 30; index += 1) {
+    await house.api(`/made-up/${index}?q=${index}`, `nonsense-${index}`, {
+      headers: { host: `h${index}.test` },
+    });
+    await house.post('/Authorize/Token', { client_id: `invented-${index}`, refresh_token: `r${index}` });
+    await house.ask({
+      path: `/x${index}`,
+      method: ['PROPFIND', 'MKCOL', 'LOCK', 'REPORT'][index % 4] ?? 'COPY',
+    });
+  }
+  await until(
+    'they are counted',
+    async () => (await figures()).value('gatehouse_http_requests_in_flight') === 0,
+  );
+  const added = [...(await figures()).samples.keys()].filter((name) => !before.has(name));
+  // Reasons and statuses are ours; there are few, and none says what was sent.
+  expect(added.filter((name) => /made-up|invented|nonsense|MKCOL|LOCK|\.test/.test(name))).toEqual([]);
+  expect(added.length).toBeLessThan(12);
+  expect([...before].filter((name) => name.includes('method="OTHER"')).length).toBeGreaterThan(0);
+});
+
+test('promtool finds nothing wrong with what is exposed', async () => {
+  const { text, contentType } = await figures();
+  expect(contentType).toBe('text/plain; version=0.0.4; charset=utf-8');
+  const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
+    input: text,
+    encoding: 'utf8',
+  });
+  expect({ status, stdout, stderr }).toEqual({ status: 0, stdout: '', stderr: '' });
+});
+
+test('O13 the figures are on the admin listener and nowhere else', async () => {
+  expect((await house.ask({ path: '/metrics' })).status).toBe(401);
+  expect((await askAdmin(house.adminPort, '/metrics', 'POST')).status).toBe(405);
+  const head = await askAdmin(house.adminPort, '/metrics', 'HEAD');
+  expect([head.status, head.text]).toEqual([200, '']);
+});
+
+test('probes answer under the names of neighbours too, tell every check when asked, and leave no line in the log', async () => {
+  const before = house.lines.length;
+  for (const path of ['/livez', '/healthz', '/ping', '/health/alive', '/readyz', '/ready', '/health/ready'])
+    expect((await askAdmin(house.adminPort, path)).status).toBe(200);
+  const { text } = await askAdmin(house.adminPort, '/readyz?verbose');
+  expect(JSON.parse(text)).toMatchObject({
+    status: 'ready',
+    checks: [{ name: 'accepting', status: 'ok' }, { name: 'store', status: 'ok' }, { name: 'event loop' }],
+  });
+  expect(JSON.parse((await askAdmin(house.adminPort, '/readyz')).text)).toEqual({ status: 'ready' });
+  expect(house.lines.length).toBe(before);
+});
+
+test('the end of certificates and of revocation lists, connections and the store are told', async () => {
+  const found = await figures();
+  const now = Date.now() / 1_000;
+  expect(found.value('gatehouse_tls_cert_not_after_seconds{cert="listener"}')).toBeGreaterThan(now);
+  expect(found.value('gatehouse_tls_cert_not_after_seconds{cert="issuer:ca"}')).toBeGreaterThan(now);
+  expect(found.value('gatehouse_connections')).toBeGreaterThan(0);
+  expect(found.value('gatehouse_store_up')).toBe(1);
+  expect(found.value('gatehouse_ready')).toBe(1);
+  expect(found.value('gatehouse_workers')).toBe(1);
+  expect(found.value('gatehouse_revocation_lag_seconds')).toBe(0);
+  expect(found.value('gatehouse_config_reload_success_timestamp_seconds')).toBeGreaterThan(now - 600);
+  expect(found.value('process_resident_memory_bytes')).toBeGreaterThan(1e7);
+  expect(found.value('process_open_fds')).toBeGreaterThan(5);
+});
+
+test('figures of several processes become one: counts add up, gauges by their kind, and what has ended keeps its counts', async () => {
+  const make = async (requests: number, lag: number) => {
+    const metrics = createMetrics();
+    const rule = metrics.rule('a "rule"\\ with\nodd signs');
+    for (let index = 0; index < requests; index += 1) {
+      metrics.requestBegan();
+      if (index > 0) metrics.requestDone(rule, 'GET', 200, 0.002);
+    }
+    metrics.collect((set) => {
+      set('gatehouse_event_loop_lag_seconds', lag);
+      set('gatehouse_store_up', lag > 1 ? 0 : 1);
+    });
+    return metrics.snapshot();
+  };
+  const [one, two, gone] = await Promise.all([make(3, 0.5), make(5, 2), make(11, 9)]);
+  const text = exposition(joinSnapshots([one, two, countsOf(gone)]));
+  const label = 'rule="a \\"rule\\"\\\\ with\\nodd signs"';
+  expect(text).toContain(`gatehouse_http_requests_total{${label},method="GET",code="200"} 16\n`);
+  expect(text).toContain(`gatehouse_http_request_duration_seconds_bucket{${label},le="0.0025"} 16\n`);
+  expect(text).toContain(`gatehouse_http_request_duration_seconds_bucket{${label},le="0.001"} 0\n`);
+  expect(text).toContain('gatehouse_http_requests_in_flight 2\n');
+  expect(text).toContain('gatehouse_event_loop_lag_seconds 2\n');
+  expect(text).toContain('gatehouse_store_up 0\n');
+  const { status } = spawnSync('promtool', ['check', 'metrics'], { input: text, encoding: 'utf8' });
+  expect(status).toBe(0);
+});
+
+test('a method nobody knows and a status that is none are counted as other', async () => {
+  const metrics = createMetrics();
+  metrics.requestDone(metrics.ruleNamed(undefined), 'BREW', 1_000);
+  const text = exposition(await metrics.snapshot());
+  expect(text).toContain('gatehouse_http_requests_total{rule="none",method="OTHER",code="other"} 1\n');
+});
+
+test('a life of many configurations does not grow without end', async () => {
+  const metrics = createMetrics();
+  for (let index = 0; index < 3_000; index += 1)
+    metrics.requestDone(metrics.rule(`routes[0] /v${index}`), 'GET', 200, 0.1);
+  for (let index = 0; index < 3_000; index += 1)
+    metrics.decided('refused', `reason_${String.fromCharCode(97 + (index % 26))}${'x'.repeat(index % 60)}`);
+  const { gatehouse_http_requests_total: requests = [], gatehouse_auth_decisions_total: decisions = [] } =
+    await metrics.snapshot();
+  expect(requests.length).toBeLessThanOrEqual(1_000);
+  expect(decisions.length).toBeLessThanOrEqual(2_001);
+  expect(requests.reduce((sum, [, value]) => sum + value, 0)).toBe(3_000);
+});

@@ -1,0 +1,60 @@
+import { request } from 'node:http';
+
+/** What `/metrics` says, by name and labels as they stand there. */
+export interface Scrape {
+  readonly text: string;
+  readonly contentType: string;
+  /** The samples, such as `up{job="a"}`. */
+  readonly samples: ReadonlyMap<string, number>;
+  /** Names of families, from their TYPE lines. */
+  readonly families: ReadonlySet<string>;
+  value(sample: string): number;
+}
+
+export async function scrape(adminPort: number): Promise<Scrape> {
+  const { text, headers } = await askAdmin(adminPort, '/metrics');
+  const samples = new Map<string, number>();
+  const families = new Set<string>();
+  for (const line of text.split('\n')) {
+    const [, family] = /^# TYPE (\S+) /.exec(line) ?? [];
+    if (family !== undefined) families.add(family);
+    const [, name, value] = /^([a-z_]+(?:\{.*\})?) (\S+)$/.exec(line) ?? [];
+    if (name === undefined) continue;
+    if (samples.has(name)) throw new Error(`${name} stands there twice`);
+    samples.set(name, Number(value));
+  }
+  return {
+    text,
+    contentType: headers['content-type'] ?? '',
+    samples,
+    families,
+    value: (sample) => samples.get(sample) ?? Number.NaN,
+  };
+}
+
+export interface AdminReply {
+  readonly status: number;
+  readonly text: string;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+export const askAdmin = (port: number, path: string, method = 'GET'): Promise<AdminReply> =>
+  new Promise((resolve, reject) => {
+    const sent = request({ host: '127.0.0.1', port, path, method }, (response) => {
+      let text = '';
+      response.setEncoding('utf8');
+      response.on('data', (part: string) => {
+        text += part;
+      });
+      response.on('end', () =>
+        resolve({
+          status: response.statusCode ?? 0,
+          text,
+          headers: response.headers as Record<string, string>,
+        }),
+      );
+    });
+    sent.setTimeout(20_000, () => sent.destroy(new Error('no answer in 20 s')));
+    sent.on('error', reject);
+    sent.end();
+  });
