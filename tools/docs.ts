@@ -3,6 +3,7 @@ import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { renderJsonSchema, renderReference } from '../src/config/reference.ts';
 import { renderErrors } from './errors-page.ts';
+import { renderOpenApi } from './openapi.ts';
 
 export interface GeneratedFile {
   /** From the root of the repository. */
@@ -10,11 +11,14 @@ export interface GeneratedFile {
   readonly render: () => string;
 }
 
-/** Every file of docs/ that is written by a program. A test compares them with what is committed. */
+/** Every file that is written by a program. A test compares them with what is committed. */
 export const GENERATED: readonly GeneratedFile[] = [
   { file: 'docs/configuration.md', render: renderReference },
   { file: 'docs/configuration.schema.json', render: renderJsonSchema },
   { file: 'docs/errors.md', render: renderErrors },
+  { file: 'docs/openapi.json', render: renderOpenApi },
+  // The one that is served: it must be part of the program.
+  { file: 'src/oauth/openapi.json', render: renderOpenApi },
 ];
 
 export const pathOf = ({ file }: GeneratedFile): string =>

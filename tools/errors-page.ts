@@ -96,26 +96,31 @@ const DEVICE_CODE = [
 ] as const;
 const ASKED = ['scope_missing', 'scope_malformed', 'scope_exceeds_integration'] as const;
 
-interface ToldOperation {
+export interface ToldOperation {
   readonly title: string;
+  /** Below the service path. */
+  readonly paths: readonly string[];
   readonly table: ErrorTable;
   readonly reasons: readonly RefusalReason[];
 }
 
 /** Which reasons an operation can give. The tables have a row for all of them, so that none can be forgotten. */
-const SEED = [
+export const SEED = [
   {
     title: 'POST Authorize/Token, with a refresh_token',
+    paths: ['/Authorize/Token'],
     table: TOKEN_ERRORS,
     reasons: [...SENT, ...REFRESH],
   },
   {
     title: 'POST Authorize/Token, with a device_code',
+    paths: ['/Authorize/Token'],
     table: TOKEN_ERRORS,
     reasons: [...SENT, ...DEVICE_CODE],
   },
   {
     title: 'POST Authorize/Certificate',
+    paths: ['/Authorize/Certificate'],
     table: CERTIFICATE_ERRORS,
     reasons: [
       ...SENT,
@@ -129,11 +134,13 @@ const SEED = [
   },
   {
     title: 'POST Authorize/Device',
+    paths: ['/Authorize/Device'],
     table: DEVICE_ERRORS,
     reasons: [...SENT, 'device_flow_off', 'grant_type_off', ...ASKED, 'device_requests_full'],
   },
   {
     title: 'GET Revoke/Token and GET Authorize/Verify',
+    paths: ['/Revoke/Token', '/Authorize/Verify'],
     table: BEARER_ERRORS,
     reasons: ['token_missing', 'token_invalid', 'request_malformed', 'too_many_requests'],
   },
@@ -142,19 +149,22 @@ const SEED = [
 const SECRETLESS = [...SENT, 'client_authentication_unsupported'] as const;
 
 /** The same for the standard face. */
-const STANDARD = [
+export const STANDARD = [
   {
     title: 'POST oauth2/token, refresh_token',
+    paths: ['/oauth2/token'],
     table: OAUTH.TOKEN_ERRORS,
     reasons: [...SECRETLESS, 'grant_type_unsupported', ...REFRESH, 'scope_malformed', 'scope_exceeds_grant'],
   },
   {
     title: 'POST oauth2/token, device_code',
+    paths: ['/oauth2/token'],
     table: OAUTH.TOKEN_ERRORS,
     reasons: [...SECRETLESS, 'grant_type_unsupported', ...DEVICE_CODE],
   },
   {
     title: 'POST oauth2/token, client_credentials',
+    paths: ['/oauth2/token'],
     table: OAUTH.CLIENT_CREDENTIALS_ERRORS,
     reasons: [
       ...SECRETLESS,
@@ -170,11 +180,13 @@ const STANDARD = [
   },
   {
     title: 'POST oauth2/device_authorization',
+    paths: ['/oauth2/device_authorization'],
     table: OAUTH.DEVICE_AUTHORIZATION_ERRORS,
     reasons: [...SECRETLESS, 'device_flow_off', 'grant_type_off', ...ASKED, 'device_requests_full'],
   },
   {
     title: 'POST oauth2/revoke',
+    paths: ['/oauth2/revoke'],
     table: OAUTH.REVOCATION_ERRORS,
     reasons: [
       'request_malformed',
@@ -186,6 +198,7 @@ const STANDARD = [
   },
   {
     title: 'POST oauth2/introspect',
+    paths: ['/oauth2/introspect'],
     table: OAUTH.INTROSPECTION_ERRORS,
     reasons: [
       'request_malformed',
@@ -243,6 +256,21 @@ const tableOf = ({ title, table, reasons }: ToldOperation, code: string, text: s
   }),
   '',
 ];
+
+/** The codes an operation gives with each status. */
+export function codesOf(operations: readonly ToldOperation[], path: string): Map<number, Set<string>> {
+  const codes = new Map<number, Set<string>>();
+  for (const { paths, table, reasons } of operations)
+    if (paths.includes(path))
+      for (const reason of reasons) {
+        const { status, code } = describe(table, {
+          reason,
+          ...EXAMPLES[reason],
+        } as RefusalOf<typeof reason>);
+        codes.set(status, (codes.get(status) ?? new Set()).add(code));
+      }
+  return codes;
+}
 
 /** docs/errors.md */
 export function renderErrors(): string {

@@ -1,7 +1,9 @@
+import type { z } from 'zod';
 import { granted, refused } from '../domain/outcome.ts';
 import { grantByCertificate } from '../grants/certificate-grant.ts';
 import type { Operation } from './service.ts';
 import { tokenGrant } from './token-grant.ts';
+import { type CertificateGrant, CertificateRequest, namesOf } from './wire.ts';
 import { CERTIFICATE_ERRORS } from './wire-errors.ts';
 
 /** POST Authorize/Certificate: a token for a caller identified by its client certificate. */
@@ -12,7 +14,7 @@ export const certificate: Operation = {
   path: '/authorize/certificate',
   errors: CERTIFICATE_ERRORS,
   fault: { status: 400, code: 'invalid_request' },
-  body: { known: ['client_id', 'scope'], accepted: ['json'] },
+  body: { known: namesOf(CertificateRequest), accepted: ['json'] },
   async answer(service, call, parameters) {
     const clientId = parameters.get('client_id');
     if (clientId === undefined) return refused({ reason: 'client_id_missing' });
@@ -25,6 +27,12 @@ export const certificate: Operation = {
     if (!issued.ok) return issued;
     const { grant } = issued.value;
     call.note({ identity: grant.identity, grantId: grant.id });
-    return granted({ status: 200, body: { ...tokenGrant(issued.value), identity: grant.identity } });
+    return granted({
+      status: 200,
+      body: {
+        ...tokenGrant(issued.value),
+        identity: grant.identity,
+      } satisfies z.output<typeof CertificateGrant>,
+    });
   },
 };

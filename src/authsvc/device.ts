@@ -1,6 +1,8 @@
+import type { z } from 'zod';
 import { granted, refused } from '../domain/outcome.ts';
 import { askForDevice } from '../grants/device-grant.ts';
 import type { Operation } from './service.ts';
+import { type DeviceCodes, DeviceRequest, namesOf } from './wire.ts';
 import { DEVICE_ERRORS } from './wire-errors.ts';
 
 /** POST Authorize/Device: a device asks for a code that a person confirms in a browser. */
@@ -11,7 +13,7 @@ export const device: Operation = {
   path: '/authorize/device',
   errors: DEVICE_ERRORS,
   fault: { status: 400, code: 'invalid_request' },
-  body: { known: ['client_id', 'scope'], accepted: ['json', 'form'] },
+  body: { known: namesOf(DeviceRequest), accepted: ['json', 'form'] },
   async answer(service, call, parameters) {
     const clientId = parameters.get('client_id');
     if (clientId === undefined) return refused({ reason: 'client_id_missing' });
@@ -34,7 +36,7 @@ export const device: Operation = {
         expires_in: expiresIn,
         interval,
         expires,
-      },
+      } satisfies z.output<typeof DeviceCodes>,
     });
   },
 };

@@ -6,6 +6,7 @@ import type { Call } from '../http/call.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { Operation, Service } from './service.ts';
 import { tokenGrant } from './token-grant.ts';
+import { namesOf, TokenRequest } from './wire.ts';
 import { TOKEN_ERRORS } from './wire-errors.ts';
 
 const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
@@ -20,7 +21,7 @@ export const token: Operation = {
   path: '/authorize/token',
   errors: TOKEN_ERRORS,
   fault: { status: 400, code: 'invalid_request' },
-  body: { known: ['client_id', 'grant_type', 'device_code', 'refresh_token'], accepted: ['json', 'form'] },
+  body: { known: namesOf(TokenRequest), accepted: ['json', 'form'] },
   async answer(service, call, parameters) {
     const issued = await obtain(service, call, parameters);
     if (!issued.ok) return issued;

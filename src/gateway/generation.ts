@@ -11,6 +11,7 @@ import { createPeople } from '../identity/people.ts';
 import { answerJwks, JWKS_PATH } from '../oauth/jwks.ts';
 import { answerMetadata, answerOAuth, OAUTH_PATH } from '../oauth/router.ts';
 import type { OAuthService } from '../oauth/service.ts';
+import { answerOpenApi, OPENAPI_PATH, openApiOf } from '../oauth/openapi.ts';
 import { createCheck } from '../proxy/check.ts';
 import type { CertificateCall, FastGeneration } from '../proxy/fast/generation.ts';
 import { createProxy } from '../proxy/proxy.ts';
@@ -160,6 +161,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   const pathOf = canonicalPath(proxy.desk.isOwnAuthority);
   const below = servicePaths(settings);
   const metadataIssuer = metadataMatcher(settings);
+  const openApi = openApiOf(settings.publicUrl, servicePath);
   permanent.hideBy((text) => sealer.digest('limit', text));
   let running = 0;
   let retired = false;
@@ -219,6 +221,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       retired = true;
       if (running === 0) void close();
     },
+      if (rest === OPENAPI_PATH) return answerOpenApi(openApi, call);
     close,
   };
 }

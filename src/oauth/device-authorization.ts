@@ -1,13 +1,15 @@
+import type { z } from 'zod';
 import { granted, refused } from '../domain/outcome.ts';
 import { askForDevice } from '../grants/device-grant.ts';
 import type { Operation } from './service.ts';
+import { type DeviceAuthorizationAnswer, DeviceAuthorizationRequest, namesOf } from './wire.ts';
 import { DEVICE_AUTHORIZATION_ERRORS } from './wire-errors.ts';
 
 /** RFC 8628 §3.1: a device asks for a code that a person confirms in a browser. */
 export const deviceAuthorization: Operation = {
   name: 'device',
   path: '/oauth2/device_authorization',
-  known: ['client_id', 'scope', 'client_secret', 'client_assertion'],
+  known: namesOf(DeviceAuthorizationRequest),
   errors: () => DEVICE_AUTHORIZATION_ERRORS,
   async answer(service, call, parameters) {
     const clientId = parameters.get('client_id');
@@ -31,7 +33,7 @@ export const deviceAuthorization: Operation = {
         verification_uri_complete: `${page}?user_code=${userCode}`,
         expires_in: expiresIn,
         interval,
-      },
+      } satisfies z.output<typeof DeviceAuthorizationAnswer>,
     });
   },
 };

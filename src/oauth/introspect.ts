@@ -1,3 +1,4 @@
+import type { z } from 'zod';
 import { type Bearer, bearerFault } from '../domain/bearer.ts';
 import { names } from '../domain/integration.ts';
 import { granted, type Outcome, refused } from '../domain/outcome.ts';
@@ -6,6 +7,7 @@ import { identify } from '../grants/certificate-grant.ts';
 import { presentedToken } from '../http/bearer.ts';
 import type { Call } from '../http/call.ts';
 import type { OAuthService, Operation } from './service.ts';
+import { type IntrospectionAnswer, IntrospectionRequest, namesOf } from './wire.ts';
 import { INTROSPECTION_ERRORS } from './wire-errors.ts';
 
 const INACTIVE = { status: 200, body: { active: false } } as const;
@@ -18,7 +20,7 @@ const INACTIVE = { status: 200, body: { active: false } } as const;
 export const introspect: Operation = {
   name: 'introspect',
   path: '/oauth2/introspect',
-  known: ['token', 'token_type_hint', 'client_id', 'client_secret', 'client_assertion'],
+  known: namesOf(IntrospectionRequest),
   errors: () => INTROSPECTION_ERRORS,
   async answer(service, call, parameters) {
     const caller = await callerMay(service, call);
@@ -46,7 +48,7 @@ export const introspect: Operation = {
         iss: service.publicUrl,
         jti: `${bearer.grantId}.${bearer.generation}`,
         ...(bearer.boundTo !== undefined && { cnf: { 'x5t#S256': bearer.boundTo } }),
-      },
+      } satisfies z.output<typeof IntrospectionAnswer>,
     });
   },
 };

@@ -1,15 +1,17 @@
+import type { z } from 'zod';
 import { deviceAuthorization } from './device-authorization.ts';
 import { introspect } from './introspect.ts';
 import { JWKS_PATH } from './jwks.ts';
 import { revoke } from './revoke.ts';
 import type { OAuthService } from './service.ts';
 import { grantTypes, token } from './token.ts';
+import type { Metadata } from './wire.ts';
 
 /**
  * RFC 8414 §2: where everything is, and what is served under this configuration. `below` is the path of the issuer
  * whose metadata was asked for (§3.1): clients compare `issuer` with the one they were given, to the letter.
  */
-export function metadataOf(service: OAuthService, below: string): Readonly<Record<string, unknown>> {
+export function metadataOf(service: OAuthService, below: string): z.output<typeof Metadata> {
   const { publicUrl, path, desk, introspection } = service;
   const at = (operation: string): string => `${publicUrl}${path}${operation}`;
   const byCertificate = service.certificates ? ['tls_client_auth'] : [];

@@ -2,6 +2,7 @@ import { granted, refused } from '../domain/outcome.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import { revokeByToken } from '../grants/revoke.ts';
 import type { Operation } from './service.ts';
+import { namesOf, RevocationRequest } from './wire.ts';
 import { REVOCATION_ERRORS } from './wire-errors.ts';
 
 /**
@@ -13,7 +14,7 @@ export const revoke: Operation = {
   name: 'revoke',
   path: '/oauth2/revoke',
   // token_type_hint helps those who must search. A token of ours tells by itself what it is.
-  known: ['token', 'token_type_hint', 'client_id', 'client_secret', 'client_assertion'],
+  known: namesOf(RevocationRequest),
   errors: () => REVOCATION_ERRORS,
   async answer({ desk }, call, parameters) {
     const token = parameters.get('token');

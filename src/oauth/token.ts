@@ -1,3 +1,4 @@
+import type { z } from 'zod';
 import { granted, type Outcome, refused } from '../domain/outcome.ts';
 import { grantByCertificate } from '../grants/certificate-grant.ts';
 import { exchangeDeviceCode } from '../grants/device-grant.ts';
@@ -6,9 +7,10 @@ import { refresh } from '../grants/refresh.ts';
 import type { Call } from '../http/call.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { OAuthService, Operation } from './service.ts';
+import { GRANT_TYPES, namesOf, type TokenAnswer, TokenRequest } from './wire.ts';
 import { CLIENT_CREDENTIALS_ERRORS, TOKEN_ERRORS } from './wire-errors.ts';
 
-export const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
+const [DEVICE_GRANT] = GRANT_TYPES;
 
 const SPACES = { spaces: true } as const;
 
@@ -54,15 +56,15 @@ const byCertificate: Obtain = (service, call, clientId, parameters) =>
     accessOnly: true,
   });
 
-const GRANTS: ReadonlyMap<string, Obtain> = new Map([
-  [DEVICE_GRANT, byDeviceCode],
-  ['refresh_token', byRefreshToken],
-  ['client_credentials', byCertificate],
-]);
+const GRANTS: Readonly<Record<(typeof GRANT_TYPES)[number], Obtain>> = {
+  [DEVICE_GRANT]: byDeviceCode,
+  refresh_token: byRefreshToken,
+  client_credentials: byCertificate,
+};
 
 /** The grant types that can succeed under this configuration. */
-export const grantTypes = ({ desk, certificates }: OAuthService): string[] =>
-  [...GRANTS.keys()].filter(
+export const grantTypes = ({ desk, certificates }: OAuthService) =>
+  GRANT_TYPES.filter(
     (name) =>
       (name !== DEVICE_GRANT || desk.policy.device.enabled) &&
       (name !== 'client_credentials' || certificates),
@@ -71,29 +73,20 @@ export const grantTypes = ({ desk, certificates }: OAuthService): string[] =>
 export const token: Operation = {
   name: 'token',
   path: '/oauth2/token',
-  known: [
-    'grant_type',
-    'client_id',
-    'device_code',
-    'refresh_token',
-    'scope',
-    'client_secret',
-    'client_assertion',
-  ],
+  known: namesOf(TokenRequest),
   errors: (parameters) =>
     parameters.get('grant_type') === 'client_credentials' ? CLIENT_CREDENTIALS_ERRORS : TOKEN_ERRORS,
   async answer(service, call, parameters) {
     const grantType = parameters.get('grant_type');
     if (grantType === undefined)
       return refused({ reason: 'request_malformed', detail: 'grant_type is required.' });
-    const obtain = GRANTS.get(grantType);
-    if (obtain === undefined || !grantTypes(service).includes(grantType))
-      return refused({ reason: 'grant_type_unsupported', grantType });
+    const known = grantTypes(service).find((name) => name === grantType);
+    if (known === undefined) return refused({ reason: 'grant_type_unsupported', grantType });
     const clientId = parameters.get('client_id');
     if (clientId === undefined) return refused({ reason: 'client_id_missing' });
     call.note({ clientId });
 
-    const issued = await obtain(service, call, clientId, parameters);
+    const issued = await GRANTS[known](service, call, clientId, parameters);
     if (!issued.ok) return issued;
     const { grant, pair, expiresIn } = issued.value;
     call.note({ identity: grant.identity, grantId: grant.id });
@@ -106,7 +99,7 @@ export const token: Operation = {
         // RFC 6749 §4.4.3: client_credentials get none.
         ...(grantType !== 'client_credentials' && { refresh_token: pair.refreshToken }),
         scope: grant.scope,
-      },
+      } satisfies z.output<typeof TokenAnswer>,
     });
   },
 };

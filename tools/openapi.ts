@@ -1,0 +1,347 @@
+import { z } from 'zod';
+import { createDocument, type ZodOpenApiOperationObject, type ZodOpenApiResponsesObject } from 'zod-openapi';
+import packageJson from '../package.json' with { type: 'json' };
+import * as seed from '../src/authsvc/wire.ts';
+import * as standard from '../src/oauth/wire.ts';
+import { codesOf, SEED, STANDARD, type ToldOperation } from './errors-page.ts';
+
+/** The service path by default. Whoever serves the document puts the configured one in its place. */
+const SERVICE = '/authsvc';
+const FORM = 'application/x-www-form-urlencoded';
+
+/** Stands once among the components, and is named wherever it is used. */
+const named = <S extends z.ZodType>(id: string, schema: S): S => schema.meta({ ...schema.meta(), id });
+
+const header = (description: string) => z.string().meta({ description });
+const HEADERS = {
+  'Retry-After': header('Seconds to wait; then the same request is worth another try.'),
+  'WWW-Authenticate': header('What to authenticate with.'),
+  Allow: header('The methods that are served.'),
+  'Cache-Control': header('`no-store`'),
+  'X-Request-Id': header('The `request_id` of the log lines of this request.'),
+};
+
+const headersOf = (...names: (keyof typeof HEADERS)[]) =>
+  z.object(Object.fromEntries(names.map((name) => [name, HEADERS[name].exactOptional()])));
+
+const WORDS: Readonly<Record<number, string>> = {
+  200: 'OK',
+  400: 'Refused, for what was sent or for what it is worth. With `Retry-After`: nothing is wrong with the client.',
+  401: 'Not authenticated.',
+  404: 'No such operation.',
+  405: 'Another method is needed.',
+  408: 'The body did not arrive in time.',
+  413: 'The body is larger than 16 KiB.',
+  429: 'Too many requests.',
+  503: 'A failure of our own; temporary.',
+};
+
+/** How one face writes its refusals. */
+interface Face {
+  readonly told: readonly ToldOperation[];
+  readonly body: (codes: readonly [string, ...string[]]) => z.ZodType;
+}
+
+const SEED_FACE: Face = {
+  told: SEED,
+  body: (codes) => z.object({ Error: z.enum(codes), Error_description: z.string() }),
+};
+const STANDARD_FACE: Face = {
+  told: STANDARD,
+  body: (codes) => z.object({ error: z.enum(codes), error_description: z.string() }),
+};
+
+interface Described {
+  readonly face: Face;
+  readonly path: string;
+  readonly fault: 400 | 503;
+  readonly hasBody: boolean;
+}
+
+/** Every refusal of an operation: those of its table, and those all operations have. */
+function refusalsOf({ face, path, fault, hasBody }: Described): ZodOpenApiResponsesObject {
+  const codes = codesOf(face.told, path);
+  const add = (status: number, code: string): void =>
+    void codes.set(status, (codes.get(status) ?? new Set()).add(code));
+  add(405, 'invalid_request');
+  if (hasBody) {
+    add(408, 'invalid_request');
+    add(413, 'invalid_request');
+  }
+  add(fault, fault === 503 ? 'temporarily_unavailable' : 'invalid_request');
+  const responses: ZodOpenApiResponsesObject = {};
+  for (const [status, names] of [...codes].toSorted(([a], [b]) => a - b)) {
+    const [first = '', ...rest] = [...names].toSorted();
+    responses[`${status}` as '400'] = {
+      description: WORDS[status] ?? '',
+      headers: headersOf(
+        'Cache-Control',
+        'X-Request-Id',
+        ...(status === 401 ? (['WWW-Authenticate'] as const) : []),
+        ...(status === 405 ? (['Allow'] as const) : []),
+        ...([400, 429, 503].includes(status) ? (['Retry-After'] as const) : []),
+      ),
+      content: { 'application/json': { schema: face.body([first, ...rest]) } },
+    };
+  }
+  return responses;
+}
+
+const answer = (schema: z.ZodType, type = 'application/json'): ZodOpenApiResponsesObject => ({
+  200: {
+    description: WORDS[200] ?? '',
+    headers: headersOf('Cache-Control', 'X-Request-Id'),
+    content: { [type]: { schema } },
+  },
+});
+
+/** HEAD is answered like GET, without a body. */
+const headOf = ({ responses, ...operation }: ZodOpenApiOperationObject): ZodOpenApiOperationObject => ({
+  ...operation,
+  operationId: `${operation.operationId}Head`,
+  summary: `${operation.summary} (head only)`,
+  responses: Object.fromEntries(
+    Object.entries(responses).map(([status, { content: _, ...rest }]) => [status, rest]),
+  ),
+});
+
+const SERVICE_TAG = 'Token service';
+const STANDARD_TAG = 'OAuth 2.0';
+
+const seedPost = (
+  operationId: string,
+  path: string,
+  summary: string,
+  request: z.ZodType,
+  forms: boolean,
+  granted: z.ZodType,
+  security: ZodOpenApiOperationObject['security'] = [],
+): ZodOpenApiOperationObject => ({
+  operationId,
+  summary,
+  tags: [SERVICE_TAG],
+  ...(security && { security }),
+  requestBody: {
+    required: true,
+    content: { 'application/json': { schema: request }, ...(forms && { [FORM]: { schema: request } }) },
+  },
+  responses: {
+    ...answer(granted),
+    ...refusalsOf({ face: SEED_FACE, path, fault: 400, hasBody: true }),
+  },
+});
+
+const seedGet = (operationId: string, path: string, summary: string, granted: z.ZodType) => ({
+  operationId,
+  summary,
+  tags: [SERVICE_TAG],
+  security: [{ bearer: [] }],
+  responses: {
+    ...answer(granted),
+    ...refusalsOf({ face: SEED_FACE, path, fault: 503, hasBody: false }),
+  },
+});
+
+const standardPost = (
+  operationId: string,
+  path: string,
+  summary: string,
+  request: z.ZodType,
+  granted: z.ZodType,
+  security: NonNullable<ZodOpenApiOperationObject['security']> = [],
+): ZodOpenApiOperationObject => ({
+  operationId,
+  summary,
+  tags: [STANDARD_TAG],
+  security,
+  requestBody: { required: true, content: { [FORM]: { schema: request } } },
+  responses: {
+    ...answer(granted),
+    ...refusalsOf({ face: STANDARD_FACE, path, fault: 503, hasBody: true }),
+  },
+});
+
+/** What only tells something: open to everybody. */
+const open = (
+  operationId: string,
+  summary: string,
+  granted: z.ZodType,
+  type = 'application/json',
+): ZodOpenApiOperationObject => ({
+  operationId,
+  summary,
+  tags: [STANDARD_TAG],
+  security: [],
+  responses: {
+    ...answer(granted, type),
+    405: {
+      description: WORDS[405] ?? '',
+      headers: headersOf('Allow'),
+      content: { 'application/json': { schema: STANDARD_FACE.body(['invalid_request']) } },
+    },
+  },
+});
+
+const gatewayRefusal = z.object({
+  error: z.string(),
+  error_description: z.string(),
+  request_id: z.string(),
+});
+
+const check: ZodOpenApiOperationObject = {
+  operationId: 'check',
+  summary: 'Forward-auth: may this request pass, and as whom?',
+  description:
+    'For gateways listed in `trustedProxies`, by any method. They tell the original request in `X-Forwarded-Method`, `X-Forwarded-Uri` and `X-Forwarded-Host`, in `X-Original-Method` and `X-Original-URL`, or as this request itself with its path after `/check`. See docs/forward-auth.md.',
+  tags: ['Forward-auth'],
+  security: [{ bearer: [] }, {}],
+  responses: {
+    200: {
+      description: 'It may pass. Every identity header is set, and empty where there is nobody.',
+      headers: z.object({
+        'X-Forwarded-User': header('Who is calling.').exactOptional(),
+        'X-Forwarded-Client-Id': header('By which API integration.').exactOptional(),
+        'X-Forwarded-Scope': header('What for, in normal form.').exactOptional(),
+        'X-Request-Id': HEADERS['X-Request-Id'].exactOptional(),
+      }),
+    },
+    ...Object.fromEntries(
+      ([401, 403, 503] as const).map((status) => [
+        status,
+        {
+          description: WORDS[status] ?? 'It may not pass, or it is not clear what is asked.',
+          headers: headersOf('Cache-Control', ...(status === 401 ? (['WWW-Authenticate'] as const) : [])),
+          content: { 'application/json': { schema: gatewayRefusal } },
+        },
+      ]),
+    ),
+  },
+};
+
+const metadata = open('metadata', 'Where everything is (RFC 8414)', named('Metadata', standard.Metadata));
+const jwks = open(
+  'keys',
+  'The public keys of JWT access tokens (RFC 7517)',
+  named('KeySet', standard.KeySet),
+  'application/jwk-set+json',
+);
+const itself = open('openapi', 'This document', z.looseObject({ openapi: z.string() }));
+const verify = seedGet(
+  'verify',
+  '/Authorize/Verify',
+  'What a token is worth now',
+  named('Verified', seed.Verified),
+);
+
+/** `Head` ids differ; the same operation at another address needs another id as well. */
+const also = (operation: ZodOpenApiOperationObject, suffix: string): ZodOpenApiOperationObject => ({
+  ...operation,
+  operationId: `${operation.operationId}${suffix}`,
+});
+
+export const renderOpenApi = (): string =>
+  `${JSON.stringify(
+    createDocument({
+      openapi: '3.1.0',
+      info: {
+        title: 'gatehouse',
+        version: packageJson.version,
+        description:
+          'The token service, in two dialects over one core: its own, and OAuth 2.0 as the RFCs have it. docs/token-api.md tells how to use it, docs/errors.md tells every error.',
+        license: { name: 'MIT', identifier: 'MIT' },
+      },
+      servers: [{ url: 'https://localhost:8443', description: '`publicUrl`' }],
+      tags: [{ name: SERVICE_TAG }, { name: STANDARD_TAG }, { name: 'Forward-auth' }],
+      paths: {
+        [`${SERVICE}/Authorize/Token`]: {
+          post: seedPost(
+            'token',
+            '/Authorize/Token',
+            'Refreshes a token, or gives the first one after device authorization',
+            named('TokenRequest', seed.TokenRequest),
+            true,
+            named('TokenGrant', seed.TokenGrant),
+          ),
+        },
+        [`${SERVICE}/Authorize/Certificate`]: {
+          post: seedPost(
+            'certificate',
+            '/Authorize/Certificate',
+            'A token for a caller identified by its client certificate',
+            named('CertificateRequest', seed.CertificateRequest),
+            false,
+            named('CertificateGrant', seed.CertificateGrant),
+            [{ certificate: [] }],
+          ),
+        },
+        [`${SERVICE}/Authorize/Device`]: {
+          post: seedPost(
+            'device',
+            '/Authorize/Device',
+            'Codes that a person confirms in a browser',
+            named('DeviceRequest', seed.DeviceRequest),
+            true,
+            named('DeviceCodes', seed.DeviceCodes),
+          ),
+        },
+        [`${SERVICE}/Authorize/Verify`]: { get: verify, head: headOf(verify) },
+        [`${SERVICE}/Revoke/Token`]: {
+          get: seedGet('revoke', '/Revoke/Token', 'Ends the whole grant of a token', seed.Nothing),
+        },
+        [`${SERVICE}/oauth2/token`]: {
+          post: standardPost(
+            'oauthToken',
+            '/oauth2/token',
+            'A token, by device code, refresh token or client certificate (RFC 6749, 8628, 8705)',
+            named('OAuthTokenRequest', standard.TokenRequest),
+            named('OAuthTokenAnswer', standard.TokenAnswer),
+            [{}, { certificate: [] }],
+          ),
+        },
+        [`${SERVICE}/oauth2/device_authorization`]: {
+          post: standardPost(
+            'oauthDevice',
+            '/oauth2/device_authorization',
+            'Codes that a person confirms in a browser (RFC 8628)',
+            named('OAuthDeviceAuthorizationRequest', standard.DeviceAuthorizationRequest),
+            named('OAuthDeviceAuthorizationAnswer', standard.DeviceAuthorizationAnswer),
+          ),
+        },
+        [`${SERVICE}/oauth2/revoke`]: {
+          post: standardPost(
+            'oauthRevoke',
+            '/oauth2/revoke',
+            'Ends the whole grant of a token; also 200 for a token that is not ours (RFC 7009)',
+            named('OAuthRevocationRequest', standard.RevocationRequest),
+            named('OAuthRevocationAnswer', standard.RevocationAnswer),
+          ),
+        },
+        [`${SERVICE}/oauth2/introspect`]: {
+          post: standardPost(
+            'oauthIntrospect',
+            '/oauth2/introspect',
+            'What an access token is worth now, for resource servers (RFC 7662)',
+            named('OAuthIntrospectionRequest', standard.IntrospectionRequest),
+            named('OAuthIntrospectionAnswer', standard.IntrospectionAnswer),
+            [{ bearer: [] }, { certificate: [] }],
+          ),
+        },
+        [`${SERVICE}/oauth2/jwks`]: { get: jwks, head: headOf(jwks) },
+        [`${SERVICE}/openapi.json`]: { get: itself, head: headOf(itself) },
+        [`${SERVICE}/check`]: { get: check },
+        '/.well-known/oauth-authorization-server': { get: metadata, head: headOf(metadata) },
+        [`/.well-known/oauth-authorization-server${SERVICE}`]: {
+          get: also(metadata, 'OfServicePath'),
+          head: headOf(also(metadata, 'OfServicePath')),
+        },
+      },
+      components: {
+        securitySchemes: {
+          bearer: { type: 'http', scheme: 'bearer', description: 'An access token.' },
+          certificate: { type: 'mutualTLS', description: 'A client certificate of an approved issuer.' },
+        },
+      },
+    }),
+    null,
+    2,
+  )}\n`;
