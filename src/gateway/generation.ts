@@ -9,9 +9,9 @@ import type { GrantDesk } from '../grants/desk.ts';
 import type { Call } from '../http/call.ts';
 import { createPeople } from '../identity/people.ts';
 import { answerJwks, JWKS_PATH } from '../oauth/jwks.ts';
+import { answerOpenApi, OPENAPI_PATH, openApiOf } from '../oauth/openapi.ts';
 import { answerMetadata, answerOAuth, OAUTH_PATH } from '../oauth/router.ts';
 import type { OAuthService } from '../oauth/service.ts';
-import { answerOpenApi, OPENAPI_PATH, openApiOf } from '../oauth/openapi.ts';
 import { createCheck } from '../proxy/check.ts';
 import type { CertificateCall, FastGeneration } from '../proxy/fast/generation.ts';
 import { createProxy } from '../proxy/proxy.ts';
@@ -156,12 +156,12 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     log,
   });
   const looksOurs = serviceLookalike(settings);
+  const openApi = openApiOf(settings.publicUrl, servicePath);
   const isOwnPath = ownPaths(settings);
   const afterCheck = checkMatcher(settings);
   const pathOf = canonicalPath(proxy.desk.isOwnAuthority);
   const below = servicePaths(settings);
   const metadataIssuer = metadataMatcher(settings);
-  const openApi = openApiOf(settings.publicUrl, servicePath);
   permanent.hideBy((text) => sealer.digest('limit', text));
   let running = 0;
   let retired = false;
@@ -214,6 +214,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
         return pages.handle(call, rest.slice('/device'.length));
       }
       if (rest === JWKS_PATH) return answerJwks(keyring, call, now());
+      if (rest === OPENAPI_PATH) return answerOpenApi(openApi, call);
       if (rest === OAUTH_PATH || rest.startsWith(`${OAUTH_PATH}/`)) return answerOAuth(oauth, call, rest);
       return answerAuthsvc(service, call, rest);
     },
@@ -221,7 +222,6 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       retired = true;
       if (running === 0) void close();
     },
-      if (rest === OPENAPI_PATH) return answerOpenApi(openApi, call);
     close,
   };
 }
