@@ -108,11 +108,11 @@ export const CLAIM_MEANINGS = [
 ] as const;
 
 /** `signIn`: further ways for people to sign in on the pages. */
-export const signInSection = (path: Path, ownName: z.ZodString) =>
+export const signInSection = (path: Path) =>
   z.strictObject({
     openid: z
       .record(
-        ownName,
+        z.string().regex(/^[a-z0-9][a-z0-9-]{0,31}$/, 'must be small letters, digits and dashes'),
         z.strictObject({
           title: ownText(60).meta({ description: 'Its name on the button: “Sign in with …”.' }),
           issuer: z
@@ -120,14 +120,9 @@ export const signInSection = (path: Path, ownName: z.ZodString) =>
             .refine(HTTPS_OR_LOOPBACK, 'must be an https address (http only for the machine itself)')
             .meta({ description: 'The provider’s issuer; what it offers is read from there.' }),
           clientId: z.string().min(1).max(512).meta({ description: 'Who gatehouse is to the provider.' }),
-          clientSecret: z
-            .string()
-            .min(1)
-            .max(1_024)
-            .exactOptional()
-            .meta({
-              description: 'Its secret. Without one gatehouse is a public client (PKCE is always used).',
-            }),
+          clientSecret: z.string().min(1).max(1_024).exactOptional().meta({
+            description: 'Its secret. Without one gatehouse is a public client (PKCE is always used).',
+          }),
           clientSecretFile: path.exactOptional().meta({ description: 'A file that holds the secret.' }),
           sendSecret: z
             .enum(['basic', 'post'])
@@ -243,11 +238,9 @@ export const ldapSection = (path: Path) =>
       .max(64)
       .default(4)
       .meta({ description: 'Most connections at once, per process.' }),
-    remember: durationFrom(0, 3_600, 'must be from 0s to 1h')
-      .prefault('30s')
-      .meta({
-        description: 'How long what was read about a person is used again: as late as that a change counts.',
-      }),
+    remember: durationFrom(0, 3_600, 'must be from 0s to 1h').prefault('30s').meta({
+      description: 'How long what was read about a person is used again: as late as that a change counts.',
+    }),
   });
 
 export interface LdapFacts {

@@ -13,7 +13,7 @@ async function whoDecides(
   room: Room,
   { session }: Visit,
 ): Promise<{ readonly person: Person; readonly request: Request } | { readonly instead: Reply }> {
-  const { request, identity, ...rest } = session;
+  const { request, identity, since: _since, shownAs: _shownAs, goal: _goal, ...rest } = session;
   if (request === undefined) return { instead: { go: '' } };
   if (identity === undefined) return { instead: { go: '/sign-in' } };
   const person = await room.desk.people.byIdentity(identity);
@@ -45,7 +45,8 @@ async function review(
   const page = reviewPage(room.words, {
     question: question.value,
     code: request.code,
-    person: person.displayName,
+    person: session.shownAs ?? person.displayName,
+    look: room.look,
     now: room.desk.now(),
     ...(!allowed.ok && { refusal: allowed.refusal }),
     approve: room.form(session, '/approve'),
@@ -87,6 +88,7 @@ export async function showEnd(room: Room, { session }: Visit): Promise<Reply> {
     ended,
     integrationName: room.desk.integrations.get(request.clientId)?.name ?? request.clientId,
     another: room.at(''),
+    ...(room.look.myGrants && identity !== undefined && { mine: room.at('/grants') }),
     ...(identity !== undefined && { signOut: room.form(session, '/sign-out') }),
   });
   return { page };

@@ -19,6 +19,7 @@ export async function showCode(room: Room, { call, session }: Visit): Promise<Re
     form: room.form(fresh, ''),
     typed: code === undefined ? '' : showUserCode(code),
     prefilled: code !== undefined,
+    ...(room.look.myGrants && { mine: room.at('/grants') }),
   });
   return { page, session: fresh };
 }
@@ -36,13 +37,17 @@ export async function takeCode(room: Room, visit: Visit, fields: Fields): Promis
 
   return room.memory.codeTurns.take('codes', async () => {
     const guess = await reserveGuess(room, visit);
-    if ('wait' in guess) return { page: tooManyPage(room, guess.wait) };
+    if ('wait' in guess) {
+      const { clientAddress: address } = visit.call;
+      room.desk.log.audit('locked_out', { what: 'code', from: address, seconds: guess.wait });
+      return { page: tooManyPage(room, guess.wait) };
+    }
     let isWrong = false;
     try {
       const found = await findQuestion(room.desk, typed);
       if (found.ok) {
         const { requestId, clientId } = found.value;
-        const { ended: _before, ...session } = visit.session;
+        const { ended: _before, goal: _goal, ...session } = visit.session;
         const code = readUserCode(typed) ?? '';
         visit.call.note({ clientId });
         return {
@@ -68,6 +73,7 @@ function codeAgain(room: Room, session: Session, typed: string, problem: string)
     form,
     typed: plain(typed, 24),
     prefilled: false,
+    ...(room.look.myGrants && { mine: room.at('/grants') }),
     problem,
     status: 400,
   });

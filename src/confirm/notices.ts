@@ -1,5 +1,5 @@
 import type { Refusal, RefusalReason } from '../domain/refusal.ts';
-import type { Fault } from '../ports/fault.ts';
+import type { Fault, FaultCode } from '../ports/fault.ts';
 import type { Page } from './layout.ts';
 import { noticePage } from './views.ts';
 import type { Place, Room } from './visit.ts';
@@ -46,9 +46,14 @@ export const missingPage = (room: Said): Page =>
 export const wrongMethodPage = (room: Said, allow: string): Page =>
   noticePage(room.words.wrongMethod, { status: 405, allow, link: startAgain(room) });
 
+const FAULTS: Partial<Record<FaultCode, 'busy' | 'directoryAway'>> = {
+  overloaded: 'busy',
+  directory_unavailable: 'directoryAway',
+};
+
 /** Our own failure. It is never told as the person's mistake, and the way back leads to the page they were on. */
 export const faultPage = (room: Said, fault: Fault, back: Place): Page =>
-  noticePage(fault.code === 'overloaded' ? room.words.busy : room.words.away, {
+  noticePage(room.words[FAULTS[fault.code] ?? 'away'], {
     status: 503,
     retryAfter: fault.retryAfter,
     link: { href: room.at(back), text: room.words.tryAgain },

@@ -1,13 +1,18 @@
+import { LANGUAGES, type Language } from '../domain/language.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import type { Call } from '../http/call.ts';
 import { limitName } from '../http/rate-limit.ts';
+import type { OpenIdProvider } from '../identity/openid.ts';
 import { errorFields } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { approve, deny, showEnd, showReview } from './decide.ts';
 import { showCode, takeCode } from './enter-code.ts';
 import { type Fields, readForm } from './form.ts';
 import type { ConfirmMemory } from './guess-limit.ts';
+import { isLanguage, preferred, WORDS } from './languages.ts';
 import { createSender } from './layout.ts';
+import { createLook, type Look } from './look.ts';
+import { showGrant, showGrants, takeRevoke } from './my-grants.ts';
 import {
   expiredPage,
   failurePage,
@@ -18,11 +23,11 @@ import {
   unreadablePage,
   wrongMethodPage,
 } from './notices.ts';
-import { createSessions } from './session.ts';
+import { journeyCookie, returnFrom, takeProvider } from './openid-step.ts';
+import { createSessions, type Session, sessionCookie } from './session.ts';
 import { showSignIn, signOut, takeCertificate, takePassword } from './sign-in.ts';
 import { FORM_TOKEN } from './views.ts';
-import { aboutRequest, type ConfirmRates, type Place, type Reply, type Room, type Visit } from './visit.ts';
-import { english, type Words } from './words.ts';
+import { aboutOf, type ConfirmRates, type Place, type Reply, type Room, type Visit } from './visit.ts';
 
 /**
  * The pages on which a person says yes or no to a device: enter the code, sign in, review, decide.
@@ -43,8 +48,8 @@ export interface ConfirmDeps {
   readonly bodyTimeout: number;
   /** The browser's certificate, DER. Default: the one of the connection; behind a front proxy it comes otherwise. */
   readonly certificateOf?: (call: Call) => Uint8Array | undefined;
-  readonly brand?: string;
-  readonly words?: Words;
+  readonly look?: Look;
+  readonly providers?: readonly OpenIdProvider[];
 }
 
 export interface ConfirmPages {
@@ -57,57 +62,75 @@ interface Step {
   readonly take?: (room: Room, visit: Visit, fields: Fields) => Promise<Reply>;
   /** The page a person is on when this step is asked for. */
   readonly back: Place;
+  /** A walk may begin here. */
+  readonly begins?: true;
 }
 
 const STEPS: Readonly<Record<Place, Step>> = {
-  '': { show: showCode, take: takeCode, back: '' },
+  '': { show: showCode, take: takeCode, back: '', begins: true },
   '/sign-in': { show: showSignIn, take: takePassword, back: '/sign-in' },
   '/certificate': { take: takeCertificate, back: '/sign-in' },
+  '/openid': { take: takeProvider, back: '/sign-in' },
   '/review': { show: showReview, back: '/review' },
   '/approve': { take: approve, back: '/review' },
   '/deny': { take: deny, back: '/review' },
-  '/sign-out': { take: signOut, back: '/review' },
+  '/sign-out': { take: signOut, back: '' },
   '/done': { show: showEnd, back: '/done' },
+  '/grants': { show: showGrants, back: '/grants', begins: true },
+  '/grant': { show: showGrant, back: '/grants' },
+  '/revoke': { take: takeRevoke, back: '/grants' },
 };
 
 export function createConfirmPages(deps: ConfirmDeps): ConfirmPages {
-  const { desk, basePath, publicUrl, rates, memory, words = english, brand = 'gatehouse' } = deps;
+  const { desk, basePath, publicUrl, rates, memory, look = createLook() } = deps;
   const { origin } = new URL(publicUrl);
   const sessions = createSessions({
     sealer: desk.sealer,
     now: desk.now,
     lifetime: deps.sessionLifetime,
     publicUrl,
+    revocations: desk.store.revocations,
   });
   const at = (place: Place): string => basePath + place;
-  const room: Room = {
+  const roomIn = (language: Language): Room => ({
     desk,
     memory,
     rates,
     sessions,
-    words,
+    words: WORDS[language],
+    look,
+    providers: new Map(deps.providers?.map((provider) => [provider.name, provider])),
+    journeyCookie: journeyCookie(sessionCookie(publicUrl)),
     certificateOf: deps.certificateOf ?? ((call) => call.certificate()),
     at,
-    form: (session, place) => ({
+    redirectUri: (provider) => `${publicUrl}${at('/openid')}/${provider}`,
+    form: (session, place, about) => ({
       action: at(place),
-      token: sessions.formToken(session, place, aboutRequest(session, place)),
+      token: sessions.formToken(session, place, about ?? aboutOf(session, place)),
     }),
-  };
-  const sender = createSender(words, brand);
+  });
+  const rooms = Object.fromEntries(LANGUAGES.map((language) => [language, roomIn(language)])) as Readonly<
+    Record<Language, Room>
+  >;
+  const sender = createSender(look);
 
-  const answer = async (call: Call, place: Place | undefined): Promise<Reply> => {
+  const answer = async (room: Room, arrival: Arrival): Promise<Reply> => {
+    const { call, place, session } = arrival;
     const from = limitName(call.clientAddress);
     const wait = await rates.page.take(from);
     if (wait > 0) return { page: tooManyPage(room, wait) };
     if (place === undefined) return { page: missingPage(room) };
-    const { show, take } = STEPS[place];
     const { method } = call.request;
+    if (typeof place === 'object')
+      return method === 'GET'
+        ? returnFrom(room, call, from, place.provider)
+        : { page: wrongMethodPage(room, 'GET') };
 
+    const { show, take, begins } = STEPS[place];
     if (show !== undefined && (method === 'GET' || method === 'HEAD')) {
-      const session = sessions.read(call.request.headers.cookie);
       if (session !== undefined) return show(room, { call, session, from });
-      if (place === '') return show(room, { call, session: sessions.begin(), from });
-      return { page: expiredPage(room) };
+      if (begins !== true) return { page: expiredPage(room) };
+      return show(room, { call, session: inLanguageOf(sessions.begin(), arrival), from });
     }
     if (take === undefined || method !== 'POST')
       return {
@@ -117,10 +140,9 @@ export function createConfirmPages(deps: ConfirmDeps): ConfirmPages {
     const sent = await readForm(call.request, origin, deps.bodyTimeout);
     if (sent.kind === 'foreign') return { page: refusedPage(room) };
     if (sent.kind === 'unreadable') return { page: unreadablePage(room, sent.status) };
-    const session = sessions.read(call.request.headers.cookie);
     if (session === undefined) return { page: expiredPage(room) };
     const token = sent.fields.get(FORM_TOKEN) ?? '';
-    if (!sessions.isFormToken(token, session, place, aboutRequest(session, place)))
+    if (!sessions.isFormToken(token, session, place, aboutOf(session, place, sent.fields)))
       return { page: refusedPage(room) };
     return take(room, { call, session, from }, sent.fields);
   };
@@ -128,26 +150,55 @@ export function createConfirmPages(deps: ConfirmDeps): ConfirmPages {
   return {
     async handle(call, rest) {
       const place = placeOf(rest);
+      const back = place === undefined ? '' : typeof place === 'object' ? '/sign-in' : STEPS[place].back;
+      const asked = languageIn(call.request.url ?? '');
+      let room = rooms[asked ?? preferred(call.request.headers['accept-language']) ?? look.language];
+      const where = () => ({ words: room.words, here: at(back) });
       try {
-        const reply = await answer(call, place);
-        const cookie = reply.session && sessions.cookie(reply.session);
-        if ('go' in reply) sender.go(call, at(reply.go), cookie);
-        else sender.page(call, reply.page, cookie);
+        const read = sessions.read(call.request.headers.cookie);
+        room = rooms[asked ?? read?.language ?? (room.words.language as Language)];
+        const session = read && asked !== undefined ? { ...read, language: asked } : read;
+        const reply = await answer(room, { call, place, session, asked });
+        const kept = reply.session ?? (asked === undefined ? undefined : session);
+        const cookies = [...(kept === undefined ? [] : [sessions.cookie(kept)]), ...(reply.cookies ?? [])];
+        if ('go' in reply) sender.go(call, at(reply.go), cookies);
+        else sender.page(call, reply.page, where(), cookies);
       } catch (error) {
-        const back = place === undefined ? '' : STEPS[place].back;
         desk.log.error('page_failed', { request: call.id, ...errorFields(error) });
         call.note({ reason: error instanceof Fault ? error.code : 'failure' });
         sender.page(
           call,
           error instanceof Fault ? faultPage(room, error, back) : failurePage(room, call.id, back),
+          where(),
         );
       }
     },
   };
 }
 
+/** A page of ours, or the address to which one provider sends people back. */
+type Asked = Place | { readonly provider: string } | undefined;
+
+interface Arrival {
+  readonly call: Call;
+  readonly place: Asked;
+  readonly session: Session | undefined;
+  /** The language that was chosen just now. */
+  readonly asked: Language | undefined;
+}
+
+const inLanguageOf = (session: Session, { asked }: Arrival): Session =>
+  asked === undefined ? session : { ...session, language: asked };
+
 /** Path words compare without case. */
-function placeOf(rest: string): Place | undefined {
+function placeOf(rest: string): Asked {
   const path = rest === '/' ? '' : rest.toLowerCase();
-  return Object.hasOwn(STEPS, path) ? (path as Place) : undefined;
+  if (Object.hasOwn(STEPS, path)) return path as Place;
+  const provider = /^\/openid\/([a-z0-9-]+)$/.exec(path)?.[1];
+  return provider === undefined ? undefined : { provider };
+}
+
+function languageIn(url: string): Language | undefined {
+  const asked = new URLSearchParams(url.slice(url.indexOf('?') + 1 || url.length + 1)).get('language');
+  return isLanguage(asked) ? asked : undefined;
 }

@@ -1,22 +1,34 @@
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { z } from 'zod';
 import type { Epoch } from '../domain/epoch.ts';
+import { LANGUAGES } from '../domain/language.ts';
+import type { RevocationLog } from '../ports/revocation-log.ts';
 import type { Sealer } from '../ports/sealer.ts';
+import { cookieFlags, cookieValues } from './cookies.ts';
 
 /**
  * One person's walk through the pages, kept whole in a sealed cookie: any worker or replica can go on with it.
  * It tells nothing its holder does not know already.
  */
-const Session = z.strictObject({
+export const Session = z.strictObject({
   id: z.string().length(22),
   expires: z.number(),
   wrongCodes: z.int().min(0),
   /** Who is signed in. The id is a new one from that moment on. */
   identity: z.string().exactOptional(),
+  /** When they signed in. */
+  since: z.number().exactOptional(),
+  /** What a provider calls them, where the directory knows no name. */
+  shownAs: z.string().exactOptional(),
   /** The device request it is about, and the code as it was typed. */
   request: z.strictObject({ id: z.string(), clientId: z.string(), code: z.string() }).exactOptional(),
   /** What was decided about that request. */
   ended: z.enum(['approved', 'denied']).exactOptional(),
+  /** They came to see what they have approved, and not for a device. */
+  goal: z.literal('grants').exactOptional(),
+  /** Whose grant was revoked a moment ago. */
+  revoked: z.string().exactOptional(),
+  language: z.enum(LANGUAGES).exactOptional(),
 });
 export type Session = Readonly<z.output<typeof Session>>;
 
@@ -32,6 +44,8 @@ export interface SessionDeps {
   readonly now: () => Epoch;
   readonly lifetime: number;
   readonly publicUrl: string;
+  /** Where sessions that were signed out are denied, by every worker and replica. */
+  readonly revocations: RevocationLog;
 }
 
 export interface Sessions {
@@ -39,20 +53,31 @@ export interface Sessions {
   /** The same session under a new id and with its whole time ahead. */
   renew(session: Session): Session;
   extend(session: Session): Session;
+  /** Undefined too when its owner has signed out, or the identity was revoked since the sign-in. */
   read(cookies: string | undefined): Session | undefined;
   cookie(session: Session): string;
-  /** Belongs to one session, one form and, where the form is about one, to one device request. */
-  formToken(session: Session, form: string, requestId?: string): string;
-  isFormToken(token: string, session: Session, form: string, requestId?: string): boolean;
+  /** A copy of its cookie is worth nothing from here on. */
+  end(session: Session): Promise<void>;
+  /** Belongs to one session, one form and, where the form is about one, to one device request or grant. */
+  formToken(session: Session, form: string, about?: string): string;
+  isFormToken(token: string, session: Session, form: string, about?: string): boolean;
 }
 
-export function createSessions({ sealer, now, lifetime, publicUrl }: SessionDeps): Sessions {
+export function createSessions({ sealer, now, lifetime, publicUrl, revocations }: SessionDeps): Sessions {
   const name = sessionCookie(publicUrl);
-  const secure = name.startsWith('__Host-') ? '; Secure' : '';
   const newId = (): string => randomBytes(16).toString('base64url');
   const end = (): Epoch => Math.floor(now()) + lifetime;
-  const claim = (session: Session, form: string, requestId = ''): string =>
-    [session.id, form, requestId].join('\n');
+  const claim = (session: Session, form: string, about = ''): string => [session.id, form, about].join('\n');
+  // A session's id has the form of a grant's and is as random: the log that ends grants ends sessions as well.
+  const isEnded = ({ id, identity, since, expires }: Session): boolean =>
+    identity !== undefined &&
+    revocations.isRevoked({
+      grantId: id,
+      generation: Number.MAX_SAFE_INTEGER,
+      clientId: '',
+      identity,
+      issuedAt: since ?? expires - lifetime,
+    });
 
   return {
     begin: (wrongCodes = 0) => ({ id: newId(), expires: end(), wrongCodes }),
@@ -65,28 +90,29 @@ export function createSessions({ sealer, now, lifetime, publicUrl }: SessionDeps
       const text = sealer.open(COOKIE, values[0]);
       if (text === undefined) return undefined;
       const session = Session.safeParse(parsed(text));
-      return session.success && now() < session.data.expires ? session.data : undefined;
+      if (!session.success || now() >= session.data.expires) return undefined;
+      return isEnded(session.data) ? undefined : session.data;
     },
     cookie(session) {
       const age = Math.max(0, Math.ceil(session.expires - now()));
-      const flags = `Path=/; Max-Age=${age}; HttpOnly; SameSite=Strict${secure}`;
-      return `${name}=${sealer.seal(COOKIE, JSON.stringify(session))}; ${flags}`;
+      return `${name}=${sealer.seal(COOKIE, JSON.stringify(session))}; ${cookieFlags(name, age, 'Strict')}`;
     },
-    formToken: (session, form, requestId) => sealer.digest(FORM, claim(session, form, requestId)),
-    isFormToken: (token, session, form, requestId) =>
-      sealer.digests(FORM, claim(session, form, requestId)).some((expected) => sameText(expected, token)),
+    async end({ id, identity, expires }) {
+      if (identity === undefined) return;
+      await revocations.announce({
+        of: 'grant',
+        grantId: id,
+        belowGeneration: Number.POSITIVE_INFINITY,
+        keepUntil: Math.ceil(expires) + 60,
+      });
+    },
+    formToken: (session, form, about) => sealer.digest(FORM, claim(session, form, about)),
+    isFormToken: (token, session, form, about) =>
+      sealer.digests(FORM, claim(session, form, about)).some((expected) => sameText(expected, token)),
   };
 }
 
-function cookieValues(header: string | undefined, name: string): string[] {
-  return (header ?? '')
-    .split(';')
-    .map((pair) => pair.trim())
-    .filter((pair) => pair.startsWith(`${name}=`))
-    .map((pair) => pair.slice(name.length + 1));
-}
-
-function parsed(text: string): unknown {
+export function parsed(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
@@ -94,7 +120,7 @@ function parsed(text: string): unknown {
   }
 }
 
-function sameText(a: string, b: string): boolean {
+export function sameText(a: string, b: string): boolean {
   const [one, other] = [Buffer.from(a), Buffer.from(b)];
   return one.length === other.length && timingSafeEqual(one, other);
 }

@@ -1,42 +1,68 @@
+import { inLanguage, type Language } from '../domain/language.ts';
 import type { Person } from '../domain/person.ts';
 import { identify } from '../grants/certificate-grant.ts';
 import { failSignIn, questionOf } from '../grants/device-decision.ts';
+import { errorFields } from '../observability/logger.ts';
+import { Fault } from '../ports/fault.ts';
 import { wrongCodesOf } from './enter-code.ts';
 import type { Fields } from './form.ts';
+import { plain } from './html.ts';
+import type { Page } from './layout.ts';
 import { endedPage, tooManyPage } from './notices.ts';
 import type { Session } from './session.ts';
 import { signInPage } from './views.ts';
-import type { Reply, Room, Visit } from './visit.ts';
+import type { Place, Reply, Room, Visit } from './visit.ts';
 
 const MAX_NAME = 256;
 const MAX_PASSWORD = 1_024;
 
-export async function showSignIn(room: Room, visit: Visit): Promise<Reply> {
-  const { request, identity } = visit.session;
-  if (request === undefined) return { go: '' };
-  if (identity !== undefined) return { go: '/review' };
+/** Where a person who has signed in wants to go. */
+export const nextOf = ({ goal }: Session): Place => (goal === undefined ? '/review' : '/grants');
+
+/** Is what they sign in for still there? A device request may have been decided or have run out meanwhile. */
+export async function stillOpen(
+  room: Room,
+  { session: { request, goal } }: Visit,
+): Promise<{ readonly ok: true } | { readonly ok: false; readonly instead: Reply }> {
+  if (goal !== undefined) return { ok: true };
+  if (request === undefined) return { ok: false, instead: { go: '' } };
   const question = await questionOf(room.desk, request.id);
-  return { page: question.ok ? signInForm(room, visit) : endedPage(room, question.refusal) };
+  return question.ok ? { ok: true } : { ok: false, instead: { page: endedPage(room, question.refusal) } };
 }
 
-const signInForm = (
+export async function showSignIn(room: Room, visit: Visit): Promise<Reply> {
+  if (visit.session.identity !== undefined) return { go: nextOf(visit.session) };
+  const open = await stillOpen(room, visit);
+  return open.ok ? { page: signInForm(room, visit) } : open.instead;
+}
+
+export function signInForm(
   room: Room,
   { call, session }: Visit,
-  problem: { readonly problem?: string; readonly inFields?: boolean } = {},
-) =>
-  signInPage(room.words, {
-    form: room.form(session, '/sign-in'),
+  said: { readonly problem?: string; readonly inFields?: boolean; readonly userName?: string } = {},
+): Page {
+  const { look, words, desk } = room;
+  const language = words.language as Language;
+  return signInPage(words, {
+    lead: session.goal === undefined ? words.signIn.lead : words.signIn.leadGrants,
+    isStep: session.goal === undefined,
     another: room.at(''),
+    ...(desk.people.takePasswords && { password: room.form(session, '/sign-in') }),
     ...(room.certificateOf(call) !== undefined && { certificate: room.form(session, '/certificate') }),
-    ...problem,
+    providers: [...room.providers.values()].map((provider) => ({
+      form: room.form(session, '/openid'),
+      name: provider.name,
+      title: plain(inLanguage(provider.title, language), 60),
+    })),
+    ...said,
+    brand: look.name,
   });
+}
 
 /** User name and password. Passwords for one request are tried one after another: the fifth wrong one closes it. */
 export async function takePassword(room: Room, visit: Visit, fields: Fields): Promise<Reply> {
   const { desk, memory, words } = room;
-  const { session, from } = visit;
-  const { request } = session;
-  if (request === undefined) return { go: '' };
+  const { session, from, call } = visit;
   const userName = fields.get('user_name') ?? '';
   const password = fields.get('password') ?? '';
   // What was typed may be a password in the wrong field, so even memory holds only a digest of it. In the form in
@@ -46,14 +72,15 @@ export async function takePassword(room: Room, visit: Visit, fields: Fields): Pr
     userName.slice(0, MAX_NAME).normalize('NFC').toLowerCase(),
   );
   const wait = await memory.signInsFrom.take(from);
-  if (wait > 0) return { page: tooManyPage(room, wait) };
+  if (wait > 0) return tooMany(room, visit, wait);
+  const request = session.goal === undefined ? session.request : undefined;
 
-  return memory.signInTurns.take(request.id, async () => {
-    const question = await questionOf(desk, request.id);
-    if (!question.ok) return { page: endedPage(room, question.refusal) };
+  return memory.signInTurns.take(request?.id ?? named, async () => {
+    const open = await stillOpen(room, visit);
+    if (!open.ok) return open.instead;
     // Paid before the password is looked at, and given back unless it was wrong.
     const waitAs = await memory.failuresAs.take(named);
-    if (waitAs > 0) return { page: tooManyPage(room, waitAs) };
+    if (waitAs > 0) return tooMany(room, visit, waitAs);
     let person: Person | undefined;
     try {
       person = await signedIn(room, userName, password);
@@ -63,21 +90,32 @@ export async function takePassword(room: Room, visit: Visit, fields: Fields): Pr
     }
     if (person !== undefined && !person.disabled) {
       await memory.failuresAs.giveBack(named);
-      return enter(room, visit, person, 'password');
+      const entered = await enter(room, visit, person, 'password');
+      return { go: nextOf(entered), session: entered };
     }
 
-    visit.call.note({ reason: 'sign_in_failed', clientId: request.clientId });
+    call.note({ reason: 'sign_in_failed', ...(request && { clientId: request.clientId }) });
     desk.log.audit('sign_in_failed', {
-      request: request.id,
-      client: request.clientId,
-      from: visit.call.clientAddress,
+      ...(request && { request: request.id, client: request.clientId }),
+      from: call.clientAddress,
       ...(person !== undefined && { identity: person.identity, reason: 'identity_disabled' }),
     });
-    const counted = await failSignIn(desk, request.id);
-    if (!counted.ok) return { page: endedPage(room, counted.refusal) };
-    if (counted.value.closed) return { page: endedPage(room, { reason: 'device_closed' }) };
-    return { page: signInForm(room, visit, { problem: words.signIn.wrong, inFields: true }) };
+    if (request !== undefined) {
+      const counted = await failSignIn(desk, request.id);
+      if (!counted.ok) return { page: endedPage(room, counted.refusal) };
+      if (counted.value.closed) return { page: endedPage(room, { reason: 'device_closed' }) };
+    }
+    // The name is shown to whoever has typed it, so that only the password has to be typed again.
+    const typed = plain(userName, MAX_NAME);
+    return {
+      page: signInForm(room, visit, { problem: words.signIn.wrong, inFields: true, userName: typed }),
+    };
   });
+}
+
+function tooMany(room: Room, { call }: Visit, seconds: number): Reply {
+  room.desk.log.audit('locked_out', { what: 'sign-in', from: call.clientAddress, seconds });
+  return { page: tooManyPage(room, seconds) };
 }
 
 /** An empty password never reaches a directory: some take it for "nobody in particular" and say yes. */
@@ -91,20 +129,21 @@ async function signedIn(room: Room, userName: string, password: string): Promise
 export async function takeCertificate(room: Room, visit: Visit): Promise<Reply> {
   const { desk, memory, words } = room;
   const { call, session, from } = visit;
-  const { request } = session;
-  if (request === undefined) return { go: '' };
   const wait = await memory.signInsFrom.take(from);
-  if (wait > 0) return { page: tooManyPage(room, wait) };
-  const question = await questionOf(desk, request.id);
-  if (!question.ok) return { page: endedPage(room, question.refusal) };
+  if (wait > 0) return tooMany(room, visit, wait);
+  const open = await stillOpen(room, visit);
+  if (!open.ok) return open.instead;
 
   const known = await identify(desk, room.certificateOf(call));
-  if (known.ok) return enter(room, visit, known.value.person, 'certificate');
+  if (known.ok) {
+    const entered = await enter(room, visit, known.value.person, 'certificate');
+    return { go: nextOf(entered), session: entered };
+  }
   const { refusal } = known;
-  call.note({ reason: refusal.reason, clientId: request.clientId });
+  const { request } = session;
+  call.note({ reason: refusal.reason, ...(request && { clientId: request.clientId }) });
   desk.log.audit('sign_in_failed', {
-    request: request.id,
-    client: request.clientId,
+    ...(request && { request: request.id, client: request.clientId }),
     from: call.clientAddress,
     by: 'certificate',
     reason: refusal.reason,
@@ -118,26 +157,46 @@ export async function takeCertificate(room: Room, visit: Visit): Promise<Reply> 
 }
 
 /** From here on the session has another id: one that was known before the sign-in is worth nothing after it. */
-async function enter(room: Room, { call, session }: Visit, person: Person, by: string): Promise<Reply> {
+export async function enter(
+  room: Room,
+  { call, session }: Visit,
+  person: Person,
+  by: string,
+  shownAs?: string,
+): Promise<Session> {
   const { identity } = person;
-  const entered: Session = { ...room.sessions.renew(session), identity };
+  const entered: Session = {
+    ...room.sessions.renew(session),
+    identity,
+    since: Math.floor(room.desk.now()),
+    ...(shownAs !== undefined && { shownAs: plain(shownAs) }),
+  };
   await carryWrongCodes(room, session, entered);
   call.note({ identity });
   room.desk.log.audit('sign_in', {
     identity,
     by,
-    request: session.request?.id,
-    client: session.request?.clientId,
+    ...(session.request && { request: session.request.id, client: session.request.clientId }),
     from: call.clientAddress,
   });
-  return { go: '/review', session: entered };
+  return entered;
 }
 
-export async function signOut(room: Room, { session }: Visit): Promise<Reply> {
-  const { request, ended } = session;
-  const fresh = room.sessions.begin(await wrongCodesOf(room, session));
+export async function signOut(room: Room, { call, session }: Visit): Promise<Reply> {
+  const { request, ended, goal, language } = session;
+  try {
+    await room.sessions.end(session);
+  } catch (error) {
+    // The browser forgets its cookie now; a copy of it is denied here already, and elsewhere when the store is back.
+    if (!(error instanceof Fault)) throw error;
+    room.desk.log.error('sign_out_not_announced', { request: call.id, ...errorFields(error) });
+  }
+  const fresh: Session = {
+    ...room.sessions.begin(await wrongCodesOf(room, session)),
+    ...(language !== undefined && { language }),
+  };
   await carryWrongCodes(room, session, fresh);
-  if (request === undefined || ended !== undefined) return { go: '', session: fresh };
+  if (request === undefined || ended !== undefined || goal !== undefined) return { go: '', session: fresh };
   return { go: '/sign-in', session: { ...fresh, request } };
 }
 

@@ -1,21 +1,49 @@
 import { hash } from 'node:crypto';
+import { type Accent, accentOn } from './accent.ts';
 
-/** The one stylesheet, written into each page; the content policy allows exactly this text. */
-export const STYLE = `
-:root{color-scheme:light dark;--page:#f3f5f7;--card:#fff;--line:#d5dae0;--field:#7a8490;--text:#1a1f26;--soft:#525c68;--main:#1d5bb8;--main-hover:#174a97;--on-main:#fff;--tint:#eef3fa;--warn:#fff6e0;--warn-line:#b97a00;--bad:#fdecea;--bad-line:#b3261e;--good:#1b7340;--focus:#0b57d0}
-@media (prefers-color-scheme:dark){:root{--page:#11151a;--card:#1a2027;--line:#333c47;--field:#8792a0;--text:#e8ecf1;--soft:#aab4c0;--main:#8fbcff;--main-hover:#b3d2ff;--on-main:#0b1b33;--tint:#202a36;--warn:#2f2713;--warn-line:#e0a93a;--bad:#3a1e1c;--bad-line:#ff8a80;--good:#7ddba0;--focus:#a8ccff}}
+/** The stylesheet, written into each page; the content policy allows exactly this text. */
+export interface Style {
+  readonly text: string;
+  /** For `style-src`. */
+  readonly source: string;
+}
+
+/** What text in the accent colour may stand on. */
+export const GROUNDS = {
+  light: ['#ffffff', '#f3f5f7', '#eef3fa'],
+  dark: ['#1a2027', '#11151a', '#202a36'],
+} as const;
+
+const OWN_COLOUR = '#1d5bb8';
+
+const colours = (accent: string): string => {
+  const light = accentOn(accent, GROUNDS.light, 'light');
+  const dark = accentOn(accent, GROUNDS.dark, 'dark');
+  const main = ({ main: colour, hover, onMain }: Accent): string =>
+    `--main:${colour};--main-hover:${hover};--on-main:${onMain};--focus:${colour}`;
+  return `:root{color-scheme:light dark;--page:#f3f5f7;--card:#fff;--line:#d5dae0;--field:#7a8490;--text:#1a1f26;--soft:#525c68;--tint:#eef3fa;--warn:#fff6e0;--warn-line:#b97a00;--bad:#fdecea;--bad-line:#b3261e;--good:#1b7340;--danger:#b3261e;--danger-hover:#8f1d17;--on-danger:#fff;--shadow:rgba(20,30,45,.05);${main(light)}}
+@media (prefers-color-scheme:dark){:root{--page:#11151a;--card:#1a2027;--line:#333c47;--field:#8792a0;--text:#e8ecf1;--soft:#aab4c0;--tint:#202a36;--warn:#2f2713;--warn-line:#e0a93a;--bad:#3a1e1c;--bad-line:#ff8a80;--good:#7ddba0;--danger:#ff8a80;--danger-hover:#ffaaa3;--on-danger:#2a0b08;--shadow:rgba(0,0,0,.25);${main(dark)}}}
+`;
+};
+
+const RULES = `
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%;text-size-adjust:100%}
 body{margin:0;min-height:100vh;display:flex;flex-direction:column;align-items:center;padding:1rem;background:var(--page);color:var(--text);font:1rem/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif;overflow-wrap:anywhere}
 .brand{display:flex;align-items:center;gap:.5rem;width:100%;max-width:30rem;padding:.25rem .25rem .75rem;color:var(--soft);font-weight:600}
-.brand svg{width:1.4rem;height:1.4rem;flex:none}
-main{width:100%;max-width:30rem;background:var(--card);border:1px solid var(--line);border-radius:.9rem;padding:1.25rem}
+.brand svg{width:1.4rem;height:1.4rem;flex:none;color:var(--main)}
+.brand img{display:block;height:2rem;max-width:10rem;object-fit:contain;flex:none}
+main{width:100%;max-width:30rem;background:var(--card);border:1px solid var(--line);border-radius:1rem;padding:1.25rem;box-shadow:0 1px 2px var(--shadow),0 8px 24px var(--shadow)}
 h1{margin:0 0 .5rem;font-size:1.5rem;line-height:1.25}
 h2{margin:1.25rem 0 .25rem;font-size:1rem}
 p{margin:0 0 1rem}
 .step,.hint,.soft{color:var(--soft);font-size:.9rem}
-.step{margin:0 0 .25rem}
+.step{display:flex;align-items:center;gap:.75rem;margin:0 0 .5rem}
+.bar{display:flex;gap:.3rem;flex:none}
+.bar i{width:1.5rem;height:.3rem;border-radius:.15rem;background:var(--line)}
+.bar i.on{background:var(--main)}
 .hint{margin:.35rem 0 0}
+.label{margin:.5rem 0 0;font-weight:600}
 label{display:block;font-weight:600;margin:1rem 0 .35rem}
 input[type=text],input[type=password]{display:block;width:100%;min-height:3rem;padding:.5rem .75rem;font:inherit;color:inherit;background:var(--card);border:1px solid var(--field);border-radius:.5rem}
 input.code{font:600 1.5rem/1.2 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;letter-spacing:.12em;text-transform:uppercase;text-align:center;min-height:3.5rem}
@@ -54,7 +82,25 @@ time{white-space:nowrap}
 .mark{display:block;width:3rem;height:3rem;margin:0 0 .75rem}
 .mark.good{color:var(--good)}
 .mark.quiet{color:var(--soft)}
+footer{display:flex;flex-wrap:wrap;gap:0 1.25rem;width:100%;max-width:30rem;padding:.75rem .25rem 0;font-size:.9rem}
+footer a{padding:.65rem 0}
+footer .languages{display:flex;gap:0 1rem;margin-inline-start:auto}
+footer b{padding:.65rem 0;font-weight:400;color:var(--soft)}
+.item{margin:1rem 0 0;padding:1rem;border:1px solid var(--line);border-radius:.75rem}
+.item h2{margin:0 0 .25rem;font-size:1.05rem}
+.item dl{margin:.75rem 0 0}
+.item .button{margin:.75rem 0 0}
+.tag{display:inline-block;margin:.5rem 0 0;padding:.1rem .6rem;border-radius:1rem;background:var(--tint);color:var(--soft);font-size:.85rem}
+.note.good{border-color:var(--good);background:var(--tint)}
+button.danger{background:var(--danger);border-color:var(--danger);color:var(--on-danger)}
+button.danger:hover{background:var(--danger-hover);border-color:var(--danger-hover)}
+@media (prefers-reduced-motion:no-preference){button,.button{transition:background-color .12s,border-color .12s}}
+@media (forced-colors:active){.bar i.on{background:Highlight}.bar i{background:GrayText}}
+@media print{footer,.choice{display:none}}
 @media (min-width:40rem){body{padding-top:8vh}main{padding:2rem}.choice{flex-direction:row}}
 `;
 
-export const STYLE_SOURCE = `'sha256-${hash('sha256', STYLE, 'base64')}'`;
+export function styleFor(accent: string = OWN_COLOUR): Style {
+  const text = colours(accent) + RULES;
+  return { text, source: `'sha256-${hash('sha256', text, 'base64')}'` };
+}

@@ -1,8 +1,11 @@
 import type { GrantDesk } from '../grants/desk.ts';
 import type { Call } from '../http/call.ts';
 import type { RateLimit } from '../http/rate-limit.ts';
+import type { OpenIdProvider } from '../identity/openid.ts';
+import type { Fields } from './form.ts';
 import type { ConfirmMemory } from './guess-limit.ts';
 import type { Page } from './layout.ts';
+import type { Look } from './look.ts';
 import type { Session, Sessions } from './session.ts';
 import type { Form } from './views.ts';
 import type { Words } from './words.ts';
@@ -20,11 +23,15 @@ export type Place =
   | ''
   | '/sign-in'
   | '/certificate'
+  | '/openid'
   | '/review'
   | '/approve'
   | '/deny'
   | '/sign-out'
-  | '/done';
+  | '/done'
+  | '/grants'
+  | '/grant'
+  | '/revoke';
 
 /** One request on its way through the story. */
 export interface Visit {
@@ -35,9 +42,10 @@ export interface Visit {
 }
 
 /** What a step answers: a page, or the way to the next one; and the session, when it is another from now on. */
-export type Reply =
-  | { readonly page: Page; readonly session?: Session }
-  | { readonly go: Place; readonly session?: Session };
+export type Reply = ({ readonly page: Page } | { readonly go: Place }) & {
+  readonly session?: Session;
+  readonly cookies?: readonly string[];
+};
 
 /** What every step works with. */
 export interface Room {
@@ -46,13 +54,29 @@ export interface Room {
   readonly rates: ConfirmRates;
   readonly sessions: Sessions;
   readonly words: Words;
+  readonly look: Look;
+  readonly providers: ReadonlyMap<string, OpenIdProvider>;
+  readonly journeyCookie: string;
   readonly certificateOf: (call: Call) => Uint8Array | undefined;
   readonly at: (place: Place) => string;
-  readonly form: (session: Session, place: Place) => Form;
+  /** Where a provider sends people back to. */
+  readonly redirectUri: (provider: string) => string;
+  /** `about`: the grant it is about; forms about a device request take that from the session. */
+  readonly form: (session: Session, place: Place, about?: string) => Form;
 }
 
-/** Forms that decide something about a device request are good for that request only. */
-const ABOUT_REQUEST: ReadonlySet<Place> = new Set<Place>(['/sign-in', '/certificate', '/approve', '/deny']);
+/** Forms that lead to or decide about a device request are good for that request only. */
+const ABOUT_REQUEST: ReadonlySet<Place> = new Set<Place>([
+  '/sign-in',
+  '/certificate',
+  '/openid',
+  '/approve',
+  '/deny',
+]);
 
-export const aboutRequest = (session: Session, place: Place): string | undefined =>
-  ABOUT_REQUEST.has(place) ? session.request?.id : undefined;
+/** What a form is about: its token is good for nothing else. */
+export function aboutOf(session: Session, place: Place, fields?: Fields): string | undefined {
+  if (place === '/revoke') return fields?.get('grant');
+  if (!ABOUT_REQUEST.has(place)) return undefined;
+  return session.goal ?? session.request?.id;
+}

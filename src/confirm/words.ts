@@ -1,3 +1,5 @@
+const DATE = new Intl.DateTimeFormat('en-GB', { dateStyle: 'long', timeZone: 'UTC' });
+
 /**
  * Everything the pages say, in English. Another language is another record of this type; the pages themselves
  * hold no words.
@@ -16,6 +18,14 @@ export const english = {
     return minutes <= 1 ? '1 minute' : `${minutes} minutes`;
   },
   ago: (time: string): string => `${time} ago`,
+  /** A time long past, or to come: no need to be exact. */
+  days: (seconds: number): string => {
+    const [hours, days] = [Math.round(seconds / 3_600), Math.round(seconds / 86_400)];
+    if (seconds < 5_400) return english.minutes(seconds);
+    if (hours < 36) return `${hours} hours`;
+    return `${days} days`;
+  },
+  date: (milliseconds: number): string => DATE.format(milliseconds),
   step: (at: number, of: number): string => `Step ${at} of ${of}`,
   errorTitle: (title: string): string => `Error: ${title}`,
 
@@ -45,6 +55,24 @@ export const english = {
     certificateMissing:
       'Your browser has not presented a certificate. You can sign in with your password instead.',
     otherCode: 'Enter another code',
+    leadGrants: 'Sign in to see what you have approved.',
+    with: (provider: string): string => `Sign in with ${provider}`,
+    /** Nothing on this machine can be signed in with. */
+    none: 'There is no way to sign in here from this browser. Ask whoever manages it.',
+    cancelled: 'The sign-in was not completed. Please try again.',
+    notAccepted: 'The sign-in could not be accepted. Please try again.',
+    unknown: 'You are signed in there, but not known here. Ask whoever manages this service.',
+  },
+
+  leaving: {
+    title: 'One moment',
+    lead: (provider: string): string => `You are being taken to ${provider} to sign in.`,
+    next: 'Continue',
+  },
+  returned: {
+    title: 'You are signed in',
+    lead: 'You are being taken back.',
+    next: 'Continue',
   },
 
   review: {
@@ -86,6 +114,39 @@ export const english = {
     close: 'You can close this page.',
   },
   signOut: 'Sign out',
+
+  grants: {
+    title: 'What you have approved',
+    lead: 'These programs and devices can act on your behalf. Revoke what you do not need or do not know.',
+    none: 'Nothing can act on your behalf at the moment.',
+    may: 'It is allowed to',
+    byDevice: 'Approved in the browser',
+    byCertificate: 'Made with your certificate',
+    made: 'Approved',
+    used: 'Last used',
+    unused: 'Not since',
+    until: 'Ends',
+    inTime: (time: string): string => `in ${time}`,
+    gone: 'No longer offered here',
+    choose: 'Revoke…',
+    chooseNamed: (name: string): string => `Revoke what ${name} may do`,
+    more: 'Show more',
+    mine: 'What have I approved?',
+  },
+  revoke: {
+    title: 'Revoke this?',
+    lead: ' will no longer be able to act on your behalf, from now on and everywhere. Other programs keep what they have.',
+    yes: 'Revoke',
+    no: 'Keep it',
+    done: (name: string): string => `Revoked: ${name} can no longer act on your behalf.`,
+    missing: {
+      title: 'This is not there any more',
+      lead: 'It may have been revoked already, or its time is over.',
+    },
+    back: 'Back to the list',
+  },
+  languageLabel: 'Language',
+  links: 'Further links',
   another: 'Enter another code',
   startAgain: 'Start again',
   tryAgain: 'Try again',
@@ -129,6 +190,10 @@ export const english = {
   away: {
     title: 'Not available for a moment',
     lead: 'Something on our side is not working just now. It is not your mistake, and your code is still good until its time runs out. Please try again in a moment.',
+  },
+  directoryAway: {
+    title: 'Signing in does not work for a moment',
+    lead: 'What we sign people in with cannot be reached just now. It is not your mistake, and your code is still good until its time runs out. Please try again in a moment.',
   },
   busy: {
     title: 'Very busy just now',

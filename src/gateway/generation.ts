@@ -2,12 +2,14 @@ import { hash } from 'node:crypto';
 import { answerAuthsvc } from '../authsvc/router.ts';
 import type { CallCertificate, Service } from '../authsvc/service.ts';
 import type { Settings } from '../config/schema.ts';
+import { createLook } from '../confirm/look.ts';
 import { createConfirmPages } from '../confirm/pages.ts';
 import { sessionCookie } from '../confirm/session.ts';
 import { readTarget } from '../domain/request-target.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import type { Call } from '../http/call.ts';
-import { createPeople } from '../identity/people.ts';
+import { type OpenIdProvider, openIdProvider } from '../identity/openid.ts';
+import { createPeople, textIn } from '../identity/people.ts';
 import { answerJwks, JWKS_PATH } from '../oauth/jwks.ts';
 import { answerOpenApi, OPENAPI_PATH, openApiOf } from '../oauth/openapi.ts';
 import { answerMetadata, answerOAuth, OAUTH_PATH } from '../oauth/router.ts';
@@ -106,8 +108,11 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     introspection: introspectionOf(settings),
     certificates: issuers.length > 0,
   };
+  const providers = usable(() => providersOf(settings));
   const pages = createConfirmPages({
     desk,
+    look: usable(() => createLook(settings.pages)),
+    providers,
     basePath: `${servicePath}/device`,
     publicUrl: settings.publicUrl,
     sessionLifetime: settings.device.sessionLifetime,
@@ -165,7 +170,9 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   permanent.hideBy((text) => sealer.digest('limit', text));
   let running = 0;
   let retired = false;
-  const close = (): Promise<void> => proxy.close(0);
+  const close = async (): Promise<void> => {
+    await Promise.all([proxy.close(0), desk.people.close(), ...providers.map((one) => one.close())]);
+  };
   const begun = (): void => {
     running += 1;
   };
@@ -224,6 +231,15 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     },
     close,
   };
+}
+
+function providersOf({ signIn }: Settings): readonly OpenIdProvider[] {
+  return Object.entries(signIn.openid).map(([name, { ca, ...provider }]) =>
+    openIdProvider(name, {
+      ...provider,
+      ...(ca !== undefined && { ca: textIn(ca, `signIn.openid.${name}.ca`) }),
+    }),
+  );
 }
 
 /** What a room cannot work with is told to the operator as a problem of the configuration. */

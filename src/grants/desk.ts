@@ -11,7 +11,10 @@ import type { WaitingRoom } from './waiting-room.ts';
 
 /** What the grant core works with. One per configuration generation; `pace`, `waiting` and the store outlive it. */
 export interface GrantDesk {
-  readonly store: Pick<Store, 'grants' | 'devices' | 'userCodes' | 'revocations' | 'recoveredAt' | 'settled'>;
+  readonly store: Pick<
+    Store,
+    'grants' | 'grantIndex' | 'devices' | 'userCodes' | 'revocations' | 'recoveredAt' | 'settled'
+  >;
   readonly people: People;
   readonly certificates: CertificateJudge;
   readonly mint: TokenMint;

@@ -235,9 +235,10 @@ async function openOne(server: LdapServer, url: string, limitMs: number): Promis
   return connection;
 }
 
-async function bind({ client, isAlive }: Connection, dn: string, password: string): Promise<void> {
+async function bind(connection: Connection, dn: string, password: string): Promise<void> {
   // Without StartTLS the bind is what connects; with it, a connection that is gone must not be replaced by a plain one.
-  if (client.isConnected && !isAlive()) throw new Error('Connection closed');
+  const { client } = connection;
+  if (client.isConnected && !connection.isAlive()) throw new Error('Connection closed');
   await client.bind(dn, password);
 }
 
@@ -262,7 +263,7 @@ export function faultOf(error: unknown): Fault {
   if (error instanceof Fault) return error;
   const why = isResult(error)
     ? `${error.name} (result ${error.code})`
-    : (((error as NodeJS.ErrnoException | undefined)?.code ?? reasonOf(error)) as string);
+    : ((error as NodeJS.ErrnoException | undefined)?.code ?? reasonOf(error));
   return new Fault('directory_unavailable', `LDAP: ${why}`, { retryAfter: 2 });
 }
 

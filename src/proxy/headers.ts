@@ -181,11 +181,16 @@ export function headerRules(policy: HeaderPolicy): HeaderRules {
 }
 
 /** Browsers forgive spaces around the name, and send a cookie without a name as if its value began with one. */
-const setsCookie = (value: string, name: string): boolean =>
-  value
+const setsCookie = (value: string, name: string): boolean => {
+  const set = value
     .replace(/^[\s=]+/, '')
     .split(/[=;]/, 1)[0]
-    ?.trimEnd() === name;
+    ?.trimEnd();
+  return set !== undefined && isOurs(set, name);
+};
+
+/** The session's cookie, and the one that lives while somebody signs in with an OpenID provider. */
+const isOurs = (cookie: string, name: string): boolean => cookie === name || cookie === `${name}-openid`;
 
 const LOOKS_LIKE_TOKEN = /\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+/;
 
@@ -211,7 +216,7 @@ function withoutCookie(cookies: string, name: string): string {
   return cookies
     .split(';')
     .map((cookie) => cookie.trim())
-    .filter((cookie) => cookie !== '' && cookie.split('=', 1)[0]?.trim() !== name)
+    .filter((cookie) => cookie !== '' && !isOurs(cookie.split('=', 1)[0]?.trim() ?? '', name))
     .join('; ');
 }
 

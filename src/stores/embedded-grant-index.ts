@@ -71,7 +71,7 @@ export async function indexHolders(env: Env, isClosing: () => boolean): Promise<
     const from = after === undefined ? {} : { start: after, exclusiveStart: true };
     const rows = env.fresh(() => [...grants.getRange({ limit: PAGE, versions: true, ...from })]);
     await Promise.all(
-      rows.map(({ key, value, version }) => {
+      rows.map(async ({ key, value, version }) => {
         const holder = holderKey('grants', key, unseal('grants', value).record);
         if (holder === undefined) return undefined;
         const add = (): void => void env.holders.put(holder, EMPTY);
