@@ -31,8 +31,14 @@ export function confirmedClient({ client, replicas, timeout }: ConfirmOptions): 
   /** While writes are not confirmed their callers are told to try again, and must not be blamed for being late. */
   let away = false;
   let recoveredAt = 0;
+  // A WAIT that was sent again by the next connection is about the server it leads to, which after a failover is another.
+  let broken = 0;
+  client.redis.on('close', () => {
+    broken += 1;
+  });
 
   const batch = async (these: readonly Waiting[]): Promise<void> => {
+    const brokenBefore = broken;
     const outcomes = await Promise.allSettled(these.map(({ work }) => work()));
     let unconfirmed: unknown;
     try {
@@ -41,6 +47,11 @@ export function confirmedClient({ client, replicas, timeout }: ConfirmOptions): 
         unconfirmed = new Fault(
           'store_unavailable',
           `Redis: ${holders} of ${replicas} replicas hold the write`,
+        );
+      else if (broken !== brokenBefore)
+        unconfirmed = new Fault(
+          'store_unavailable',
+          'Redis: the connection broke before the write was confirmed',
         );
     } catch (error) {
       unconfirmed = error;

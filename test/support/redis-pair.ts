@@ -13,6 +13,7 @@ interface Member {
 /** A primary and its replica, with a way between them that can be cut; they change roles as often as told. */
 export interface RedisPair {
   readonly primary: RedisServer;
+  readonly replica: RedisServer;
   /** A connection to whoever is the primary now. */
   readonly admin: Redis;
   /** Nothing passes between the two from now on; both stay up. */
@@ -65,6 +66,9 @@ export async function redisPair(): Promise<RedisPair> {
   return {
     get primary() {
       return primary.server;
+    },
+    get replica() {
+      return replica.server;
     },
     get admin() {
       return primary.admin;
