@@ -2,7 +2,6 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { Dispatcher, RequestInfo, RequestInit, Response } from 'undici';
 import { type DevicePrompt, deviceGrant } from './device.ts';
 import { ServiceRefusal, SignInNeeded, TemporaryTrouble } from './errors.ts';
-import { callApi } from './fetch.ts';
 import { grantFrom, isFresh, type KeptGrant } from './grant.ts';
 import { memoryKeep, type TokenKeep } from './keep.ts';
 import { type Answer, type ServiceOptions, type TokenService, tokenService } from './service.ts';
@@ -44,7 +43,8 @@ export interface Client {
   readonly grant: () => Promise<KeptGrant | undefined>;
   /** May this origin see the token? */
   readonly isOwn: (origin: string) => boolean;
-  readonly dispatcher: Dispatcher;
+  /** Connects to the client's origins, with its CA and certificate; to no others. */
+  dispatcher(): Promise<Dispatcher>;
   close(): Promise<void>;
 }
 
@@ -109,7 +109,7 @@ export function createClient(options: ClientOptions): Client {
   const client: Client = {
     token: ({ validFor } = {}) => good((kept) => isFresh(kept, now(), validFor)),
     renew: (refused) => good((kept) => kept.accessToken !== refused && isFresh(kept, now(), 0)),
-    fetch: (input, init) => callApi(client, input, init),
+    fetch: async (input, init) => (await import('./fetch.ts')).callApi(client, input, init),
     login,
     whoami: async () => service.get('Authorize/Verify', await client.token()),
     logout: () =>
@@ -122,7 +122,7 @@ export function createClient(options: ClientOptions): Client {
     forget: () => keep.exclusively((_, put) => put(undefined)),
     grant: () => keep.read(),
     isOwn: (origin) => own.has(origin),
-    dispatcher: guarded(service.dispatcher, (origin) => own.has(origin)),
+    dispatcher: async () => guarded(await service.agent(), (origin) => own.has(origin)),
     close: () => service.close(),
   };
   return client;

@@ -10,13 +10,14 @@ export async function callApi(client: Client, input: RequestInfo, init: RequestI
   if (!client.isOwn(url.origin))
     throw new TypeError(`${url.origin} is not one of the client's origins; the token is not sent there`);
   const given = init.headers ?? (input instanceof Request ? input.headers : undefined);
+  const dispatcher = await client.dispatcher();
   const send = (token: string): Promise<Response> => {
     const headers = new Headers(given);
     headers.set('authorization', `Bearer ${token}`);
     return fetch(input instanceof Request ? input.clone() : input, {
       ...init,
       headers,
-      dispatcher: client.dispatcher,
+      dispatcher,
     });
   };
   const token = await client.token();

@@ -1,4 +1,4 @@
-import { Agent, type Dispatcher, request } from 'undici';
+import type { Agent, Dispatcher } from 'undici';
 import { ServiceRefusal, TemporaryTrouble } from './errors.ts';
 
 export interface ServiceOptions {
@@ -19,7 +19,7 @@ export interface TokenService {
   /** Its whole address: what a grant belongs to. */
   readonly base: string;
   /** For calls of the API too: the same CA, the same certificate. */
-  readonly dispatcher: Dispatcher;
+  agent(): Promise<Agent>;
   post(route: string, body: Readonly<Record<string, string>>, withinMs?: number): Promise<Answer>;
   get(route: string, accessToken: string): Promise<Answer>;
   close(): Promise<void>;
@@ -34,17 +34,23 @@ export function tokenService(options: ServiceOptions): TokenService {
   const url = baseOf(options.url);
   const base = new URL(`${url.pathname.replace(/\/$/, '')}${options.servicePath ?? '/authsvc'}/`, url);
   const timeout = options.timeout ?? TIMEOUT_MS;
-  const dispatcher = new Agent({
-    allowH2: false,
-    connect: {
-      timeout,
-      ...(options.ca !== undefined && { ca: options.ca }),
-      ...(options.certificate !== undefined && {
-        cert: options.certificate.cert,
-        key: options.certificate.key,
-      }),
-    },
-  });
+  // Loaded with the first call: whoever has a good token at hand does not wait for it.
+  const open = async (): Promise<Agent> => {
+    const { Agent } = await import('undici');
+    return new Agent({
+      allowH2: false,
+      connect: {
+        timeout,
+        ...(options.ca !== undefined && { ca: options.ca }),
+        ...(options.certificate !== undefined && {
+          cert: options.certificate.cert,
+          key: options.certificate.key,
+        }),
+      },
+    });
+  };
+  let opened: Promise<Agent> | undefined;
+  const agent = (): Promise<Agent> => (opened ??= open());
 
   const ask = async (
     route: string,
@@ -55,6 +61,7 @@ export function tokenService(options: ServiceOptions): TokenService {
     let retryAfter: number | undefined;
     let text: string;
     try {
+      const [{ request }, dispatcher] = await Promise.all([import('undici'), agent()]);
       const reply = await request(new URL(route, base), {
         ...terms,
         dispatcher,
@@ -72,7 +79,7 @@ export function tokenService(options: ServiceOptions): TokenService {
   return {
     url,
     base: base.href,
-    dispatcher,
+    agent,
     post: (route, body, withinMs) =>
       ask(
         route,
@@ -88,7 +95,7 @@ export function tokenService(options: ServiceOptions): TokenService {
         method: 'GET',
         headers: { authorization: `Bearer ${accessToken}`, accept: 'application/json' },
       }),
-    close: () => dispatcher.close(),
+    close: async () => (await opened)?.close(),
   };
 }
 

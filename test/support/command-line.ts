@@ -14,17 +14,19 @@ export interface RunOptions {
   /** Another runtime than the one of the tests. */
   readonly node?: string;
   readonly nodeArgs?: readonly string[];
+  /** Ended after this time. */
+  readonly withinMs?: number;
 }
 
 const ENTRY = fileURLToPath(new URL('../../bin/gatehouse.js', import.meta.url));
 
-/** `gatehouse …` as a real process, with an environment of its own, ended after 30 s at the latest. */
+/** `gatehouse …` as a real process, with an environment of its own, ended after 30 s unless told otherwise. */
 export function gatehouse(args: readonly string[], options: RunOptions = {}): Promise<Finished> {
-  const { env = {}, cwd, input = '', node = process.execPath, nodeArgs = [] } = options;
+  const { env = {}, cwd, input = '', node = process.execPath, nodeArgs = [], withinMs = 30_000 } = options;
   return new Promise((resolve, reject) => {
     const child = spawn(node, [...nodeArgs, ENTRY, ...args], {
       env: { PATH: process.env['PATH'] ?? '', ...env },
-      timeout: 30_000,
+      timeout: withinMs,
       ...(cwd !== undefined && { cwd }),
     });
     let [stdout, stderr] = ['', ''];

@@ -1,0 +1,311 @@
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Agent, request } from 'undici';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import {
+  bearer,
+  type Client,
+  type ClientOptions,
+  createClient,
+  fileKeep,
+  memoryKeep,
+  SignInNeeded,
+  TemporaryTrouble,
+} from '../../src/client/index.ts';
+import { deviceSteps } from '../support/device-steps.ts';
+import { ALICE, type House, openHouse } from '../support/house.ts';
+import { type FaultyWay, faultyWay } from '../support/tcp-fault.ts';
+
+let house: House;
+let folder: string;
+const opened: { close(): Promise<void> }[] = [];
+
+beforeAll(async () => {
+  house = await openHouse((settings) => ({ ...settings, device: { interval: '1s' } }));
+  folder = mkdtempSync(join(tmpdir(), 'gatehouse-client-'));
+});
+afterEach(async () => {
+  for (const one of opened.splice(0)) await one.close();
+});
+afterAll(async () => {
+  await house.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const urlOf = (port: number): string => `https://localhost:${port}`;
+
+function client(more: Partial<ClientOptions> = {}): Client {
+  const { alice } = house.people;
+  const made = createClient({
+    url: urlOf(house.port),
+    ca: house.ca.pem,
+    certificate: { cert: alice.pem, key: alice.keyPem },
+    clientId: 'report-runner',
+    scope: 'files:read',
+    ...more,
+  });
+  opened.push(made);
+  return made;
+}
+
+/** Without a certificate: only a person can say yes. */
+const deviceClient = (more: Partial<ClientOptions> = {}): Client =>
+  client({ certificate: undefined, ...more });
+
+async function wayTo(port: number): Promise<FaultyWay> {
+  const way = await faultyWay(port);
+  opened.push(way);
+  return way;
+}
+
+const refreshes = (): number => house.audits('grant_refreshed').length;
+const grants = (): number => house.audits('grant_issued').length;
+
+test('a program with a certificate obtains a token once, and sends it with every call', async () => {
+  const before = grants();
+  const own = client();
+  for (const path of ['/files/a', '/files/b', '/whoami']) {
+    const answer = await own.fetch(`${urlOf(house.port)}${path}`);
+    expect(answer.status).toBe(200);
+    await answer.text();
+  }
+  expect(house.upstream.calls.at(-1)?.headers['x-forwarded-user']).toBe(ALICE);
+  expect(grants() - before).toBe(1);
+  expect(await own.whoami()).toMatchObject({ application: 'report-runner', identity: ALICE });
+});
+
+test('a token is renewed ahead of its end, once, however many ask at the same time', async () => {
+  let offset = 0;
+  const own = client({ now: () => Date.now() / 1_000 + offset });
+  const first = await own.token();
+  const before = refreshes();
+  offset = 3_600 - 30;
+  const tokens = await Promise.all(Array.from({ length: 100 }, () => own.token()));
+  expect(new Set(tokens).size).toBe(1);
+  expect(tokens[0]).not.toBe(first);
+  expect(refreshes() - before).toBe(1);
+});
+
+test('a longer validity than is left renews the token; a shorter one does not', async () => {
+  let offset = 0;
+  const own = client({ now: () => Date.now() / 1_000 + offset });
+  const first = await own.token();
+  offset = 1_800;
+  expect(await own.token({ validFor: 1_000 })).toBe(first);
+  expect(await own.token({ validFor: 2_000 })).not.toBe(first);
+});
+
+test('a refused token is renewed and the call sent once more, with its body', async () => {
+  const own = client({ scope: 'reports:write' });
+  const first = await own.token();
+  await house.ask({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${first}` } });
+  const from = house.upstream.calls.length;
+  const answer = await own.fetch(`${urlOf(house.port)}/reports/1`, { method: 'POST', body: 'a quiet day' });
+  expect(answer.status).toBe(200);
+  expect(await own.token()).not.toBe(first);
+  expect(house.upstream.calls.length - from).toBe(1);
+});
+
+test('a body that can be read only once is not sent twice: the caller sees the 401', async () => {
+  const own = client({ scope: 'reports:write' });
+  const token = await own.token();
+  await house.ask({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${token}` } });
+  const body = new Blob(['a quiet day']).stream();
+  const answer = await own.fetch(`${urlOf(house.port)}/reports/1`, { method: 'POST', body, duplex: 'half' });
+  expect(answer.status).toBe(401);
+  await answer.text();
+});
+
+test('an answer of 403 is the answer: nothing is renewed for it', async () => {
+  const own = client();
+  await own.token();
+  const before = refreshes();
+  const answer = await own.fetch(`${urlOf(house.port)}/reports/1`, { method: 'POST', body: 'x' });
+  expect(answer.status).toBe(403);
+  await answer.text();
+  expect(refreshes()).toBe(before);
+});
+
+test('R01 a lost answer to a refresh is asked for again: the grant lives on', async () => {
+  const way = await wayTo(house.port);
+  let offset = 0;
+  const own = client({ url: urlOf(way.port), now: () => Date.now() / 1_000 + offset });
+  const first = await own.token();
+  offset = 3_590;
+  way.set('lose reply');
+  const second = await own.token();
+  expect(way.lost()).toBe(1);
+  expect(second).not.toBe(first);
+  offset = 7_190;
+  expect(await own.token()).not.toBe(second);
+  expect(house.audits('refresh_reuse')).toEqual([]);
+});
+
+test('while the service is away the old token is used to its end; then it is temporary trouble, and nothing is lost', async () => {
+  const way = await wayTo(house.port);
+  let offset = 0;
+  const own = client({ url: urlOf(way.port), now: () => Date.now() / 1_000 + offset });
+  const first = await own.token();
+  way.set('refuse');
+  offset = 3_590;
+  expect(await own.token()).toBe(first);
+  offset = 3_600;
+  await expect(own.token()).rejects.toThrow(TemporaryTrouble);
+  way.set('pass');
+  const before = grants();
+  expect(await own.token()).not.toBe(first);
+  expect(grants()).toBe(before);
+});
+
+test('a person confirms a device in the browser, and the program goes on', async () => {
+  const own = deviceClient({
+    onDevice: (prompt) =>
+      void deviceSteps(house).walk({
+        device_code: '',
+        user_code: prompt.userCode,
+        verification_uri: prompt.verificationUri,
+        verification_uri_complete: prompt.verificationUriComplete,
+        expires_in: prompt.expiresIn,
+        interval: 1,
+        expires: 0,
+      }),
+  });
+  const answer = await own.fetch(`${urlOf(house.port)}/files/a`);
+  expect(answer.status).toBe(200);
+  await answer.text();
+});
+
+test('a person who says no, and nobody to ask: both are told as such', async () => {
+  const refusing = deviceClient({
+    onDevice: async (prompt) => {
+      await deviceSteps(house).walk(
+        {
+          device_code: '',
+          user_code: prompt.userCode,
+          verification_uri: prompt.verificationUri,
+          verification_uri_complete: prompt.verificationUriComplete,
+          expires_in: prompt.expiresIn,
+          interval: 1,
+          expires: 0,
+        },
+        { decision: 'deny' },
+      );
+    },
+  });
+  await expect(refusing.token()).rejects.toThrow(SignInNeeded);
+  await expect(deviceClient().token()).rejects.toThrow(/sign in first/);
+});
+
+test('a grant that has ended is replaced by certificate, and asks for a sign-in where a person is needed', async () => {
+  const keep = memoryKeep();
+  const byCertificate = client({ keep });
+  const first = await byCertificate.token();
+  await house.ask({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${first}` } });
+  const noCertificate = deviceClient({ keep });
+  await expect(noCertificate.renew(first)).rejects.toThrow(SignInNeeded);
+  expect(await keep.read()).toBeUndefined();
+  expect(await byCertificate.token()).not.toBe(first);
+});
+
+test('the token goes to its own origin only, also behind a redirect', async () => {
+  const seen: (string | undefined)[] = [];
+  const stranger = createServer((incoming, response) => {
+    seen.push(incoming.headers.authorization);
+    response.end('thank you');
+  });
+  await new Promise<void>((resolve) => stranger.listen(0, '127.0.0.1', resolve));
+  const { port } = stranger.address() as AddressInfo;
+  opened.push({ close: () => new Promise((resolve) => stranger.close(() => resolve())) });
+  const own = client();
+  await expect(own.fetch(`http://127.0.0.1:${port}/`)).rejects.toThrow(/not one of the client's origins/);
+
+  const sending = createServer((_, response) =>
+    response.writeHead(302, { location: `http://127.0.0.1:${port}/` }).end(),
+  );
+  await new Promise<void>((resolve) => sending.listen(0, '127.0.0.1', resolve));
+  opened.push({ close: () => new Promise((resolve) => sending.close(() => resolve())) });
+  const sender = `http://127.0.0.1:${(sending.address() as AddressInfo).port}`;
+  const trusting = client({ origins: [sender] });
+  await expect(trusting.fetch(`${sender}/`)).rejects.toThrow();
+  expect(seen).toEqual([]);
+});
+
+test('over plain http a token is sent to loopback addresses only', () => {
+  expect(() => client({ url: 'http://api.example.test' })).toThrow(/https only/);
+  expect(() => client({ url: 'http://127.0.0.1:1' })).not.toThrow();
+});
+
+test('an undici dispatcher of its own gets the token by an interceptor, and renews it when it is refused', async () => {
+  const own = client({ scope: 'reports:write' });
+  const agent = new Agent({ connect: { ca: house.ca.pem }, allowH2: false });
+  const dispatcher = agent.compose(bearer(own));
+  opened.push(agent);
+  const send = async (): Promise<number> => {
+    const { statusCode, body } = await request(`${urlOf(house.port)}/reports/1`, {
+      dispatcher,
+      method: 'POST',
+      body: 'x',
+    });
+    await body.dump();
+    return statusCode;
+  };
+  expect(await send()).toBe(200);
+  const token = await own.token();
+  await house.ask({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${token}` } });
+  expect(await send()).toBe(200);
+  expect(await own.token()).not.toBe(token);
+});
+
+test('an interceptor without a better token passes the refusal on', async () => {
+  const keep = memoryKeep();
+  const token = await client({ keep }).token();
+  await house.ask({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${token}` } });
+  const agent = new Agent({ connect: { ca: house.ca.pem }, allowH2: false });
+  opened.push(agent);
+  const dispatcher = agent.compose(bearer(deviceClient({ keep })));
+  const { statusCode, body } = await request(`${urlOf(house.port)}/files/a`, { dispatcher });
+  expect(statusCode).toBe(401);
+  expect(await body.json()).toMatchObject({ error: 'invalid_token' });
+});
+
+test('a kept grant is a file of mode 0600, whole or not there, with nothing left beside it', async () => {
+  const file = join(folder, 'deep/kept.json');
+  const own = client({ keep: fileKeep(file) });
+  const token = await own.token();
+  expect(statSync(file).mode & 0o777).toBe(0o600);
+  expect(statSync(join(folder, 'deep')).mode & 0o777).toBe(0o700);
+  expect(readdirSync(join(folder, 'deep')).sort()).toEqual(['kept.json', 'kept.json.lock']);
+  expect(readFileSync(`${file}.lock`, 'utf8')).not.toContain(token);
+  expect(await client({ keep: fileKeep(file) }).token()).toBe(token);
+  expect(await own.logout()).toBe(true);
+  expect((await house.api('/files/a', token)).status).toBe(401);
+  expect(await own.logout()).toBe(false);
+});
+
+test('a token file that others can read, or that is something else, is not used', async () => {
+  const file = join(folder, 'open.json');
+  const own = client({ keep: fileKeep(file) });
+  await own.token();
+  chmodSync(file, 0o644);
+  await expect(own.token()).rejects.toThrow(/can be read by others/);
+});
+
+test('a grant of another service or integration in the same file is neither used nor shown', async () => {
+  const file = join(folder, 'shared.json');
+  const first = await client({ keep: fileKeep(file) }).token();
+  const way = await wayTo(house.port);
+  const elsewhere = client({ url: urlOf(way.port), keep: fileKeep(file) });
+  expect(await elsewhere.token()).not.toBe(first);
+  // The grant of the other service was not ours to end.
+  expect((await house.api('/files/a', first)).status).toBe(200);
+});
+
+test('a new sign-in ends the grant before it', async () => {
+  const own = client();
+  const first = await own.token();
+  await own.login();
+  expect((await house.api('/files/a', first)).status).toBe(401);
+});
