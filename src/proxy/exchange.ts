@@ -3,10 +3,11 @@ import type { Dispatcher } from 'undici';
 import type { Tally } from '../http/call.ts';
 import { enterLine, isFull, type Line, type LineTerms, leaveLine, type Turn } from './line.ts';
 import type { StreamEnd } from './live-streams.ts';
+import type { Patience, Waiting } from './patience.ts';
 import { discardRest, type ProxyRefusal } from './refuse.ts';
 import { BodyFault, RequestBody } from './request-body.ts';
 import type { Target, Targets } from './targets.ts';
-import { type Pool, wasUsedBefore } from './upstream-pool.ts';
+import { type Connection, type Pool, wasUsedBefore } from './upstream-pool.ts';
 import type { UpstreamSettings } from './upstream-settings.ts';
 
 export interface ForwardJob {
@@ -45,6 +46,8 @@ export interface Lines {
   readonly terms: LineTerms;
   readonly targets: Targets;
   readonly lineOf: (target: Target) => PoolLine;
+  /** For a turn, and for the connection it is about. */
+  readonly turns: Patience;
 }
 
 /** Steps on the way to an answer (1xx) that are put up with. */
@@ -53,11 +56,14 @@ const MOST_STEPS = 20;
 export const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']);
 
 /** One request and its answer: what happens to either side is told to the other. */
-export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
+export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Waiting {
+  place: Waiting['place'];
   readonly #lines: Lines;
   readonly #job: ForwardJob;
   readonly #timeouts: UpstreamSettings['timeouts'];
   #line: PoolLine;
+  #pool: Pool | undefined;
+  #connection: Connection | undefined;
   #controller: Dispatcher.DispatchController | undefined;
   #body: RequestBody | undefined;
   #patience: NodeJS.Timeout | undefined;
@@ -71,6 +77,8 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
   upstreamSeconds: number | undefined;
   bytesOut = 0;
   #answering = false;
+  /** The answer came to its proper end. */
+  #ended = false;
   #over = false;
 
   constructor(lines: Lines, job: ForwardJob) {
@@ -87,7 +95,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
       failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
       return false;
     }
-    response.on('close', this.#clientLeft).on('drain', this.#clientReads);
+    response.on('close', () => this.#clientLeft());
     if (hasBody) this.#body = new RequestBody(request, maxBodyBytes);
     this.#enter();
     return true;
@@ -110,30 +118,37 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
 
   #enter(): void {
     this.#stage = 'waiting';
-    this.#wait(this.#timeouts.headers, this.#turnLate);
+    this.#lines.turns.begin(this);
     enterLine(this.#line, this.#lines.terms, this);
   }
 
   takeTurn(): void {
     const { method, path, headers } = this.#job;
     this.#stage = 'given';
-    const pool = this.#repeated ? this.#line.fresh() : this.#line.pool;
-    pool.dispatch({ method, path, headers, body: this.#body ?? null }, this);
+    this.#pool = this.#repeated ? this.#line.fresh() : this.#line.pool;
+    this.#connection = this.#pool.take();
+    // `blocking` is about others that wait for the same connection: there are none.
+    this.#connection.client.dispatch(
+      { method, path, headers, body: this.#body ?? null, blocking: false },
+      this,
+    );
   }
 
   #leave(): void {
     if (this.#stage === 'left') return;
     this.#stage = 'left';
+    if (this.#connection !== undefined) this.#pool?.giveBack(this.#connection, this.#ended);
     leaveLine(this.#line, this.#lines.terms, this);
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller;
     this.#stage = 'begun';
+    this.#lines.turns.end(this);
+    this.#connection?.sieve.expect();
     // It may have waited for a connection longer than its client did.
     if (this.#over) controller.abort(new BodyFault('client_gone'));
-    else if (this.#body !== undefined) this.#wait(this.#timeouts.idle, this.#bodyStalled);
-    else clearTimeout(this.#patience);
+    else if (this.#body !== undefined) this.#wait(this.#timeouts.idle, () => this.#bodyStalled());
   }
 
   onBodySent(): void {
@@ -142,7 +157,8 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
 
   onRequestSent(): void {
     // undici's own timer may have run out unheard while the body was being sent.
-    if (this.#body !== undefined && !this.#answering) this.#wait(this.#timeouts.headers, this.#headersLate);
+    if (this.#body !== undefined && !this.#answering)
+      this.#wait(this.#timeouts.headers, () => this.#headersLate());
   }
 
   onResponseStarted(): void {
@@ -160,7 +176,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
     this.#answering = true;
     this.upstreamSeconds = (performance.now() - this.#begunAt) / 1_000;
     this.#lines.targets.answered(this.#line.target);
-    clearTimeout(this.#patience);
+    if (this.#patience !== undefined) clearTimeout(this.#patience);
     const { response, answerHeaders } = this.#job;
     response.writeHead(status, answerHeaders(textOf(controller.rawHeaders), status));
     // What came together is sent together; a head whose body is still to come does not wait for it.
@@ -173,11 +189,13 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
     if (this.#job.response.write(part)) return;
     controller.pause();
     // A client that takes nothing keeps a connection from everybody else.
-    this.#wait(this.#timeouts.idle, this.#clientStalled);
+    this.#job.response.once('drain', () => this.#clientReads());
+    this.#wait(this.#timeouts.idle, () => this.#job.response.destroy());
   }
 
   onResponseEnd(): void {
     if (this.#over) return;
+    this.#ended = true;
     this.#finish();
     const { request, response } = this.#job;
     response.end();
@@ -196,7 +214,8 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
     if (this.#over) return this.#leave();
     const { request, response, failed, broken } = this.#job;
     if (!this.#answering) {
-      const isIdleClose = !this.#heard && !neverBegan && isLost(error) && wasUsedBefore(error);
+      const heard = this.#heard || this.#connection?.sieve.heard === true;
+      const isIdleClose = !heard && !neverBegan && isLost(error) && wasUsedBefore(error);
       if (!isIdleClose && isTargetFault(error)) this.#lines.targets.failed(this.#line.target);
       if (this.#mayRepeat(isIdleClose, neverBegan && isTargetFault(error))) return this.#repeat(error);
     }
@@ -212,33 +231,33 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
     response.destroy();
   }
 
-  readonly #clientLeft = (): void => {
+  #clientLeft(): void {
     if (this.#over) return;
     this.#finish();
     this.#controller?.abort(new BodyFault('client_gone'));
     this.#job.broken(new BodyFault('client_gone'));
-  };
+  }
 
-  readonly #clientReads = (): void => {
+  #clientReads(): void {
+    if (this.#over) return;
     clearTimeout(this.#patience);
     this.#controller?.resume();
-  };
+  }
 
-  readonly #clientStalled = (): void => {
-    this.#job.response.destroy();
-  };
-
-  readonly #turnLate = (): void => {
+  /** Its turn, or a connection for it, did not come in time. */
+  late(): void {
     this.#finish();
     this.#job.failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
-  };
+  }
 
-  readonly #bodyStalled = (): void => {
+  #bodyStalled(): void {
     const kind = this.#body?.waitsForClient === true ? 'client_too_slow' : 'upstream_too_slow';
     this.#controller?.abort(new BodyFault(kind));
-  };
+  }
 
-  readonly #headersLate = (): void => this.#controller?.abort(new BodyFault('upstream_too_slow'));
+  #headersLate(): void {
+    this.#controller?.abort(new BodyFault('upstream_too_slow'));
+  }
 
   #wait(seconds: number, late: () => void): void {
     clearTimeout(this.#patience);
@@ -257,6 +276,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
     this.#leave();
     this.#repeated = true;
     this.#controller = undefined;
+    this.#connection = undefined;
     const { target } = this.#line;
     this.#line = lineOf(targets.hasOther(target) ? targets.choose(target) : target);
     this.#job.repeated?.(cause);
@@ -267,8 +287,8 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn {
     this.#over = true;
     // What was given away and has not begun leaves when it begins: until then it keeps others from their turn.
     if (this.#stage !== 'given') this.#leave();
-    clearTimeout(this.#patience);
-    this.#job.response.off('close', this.#clientLeft).off('drain', this.#clientReads);
+    this.#lines.turns.end(this);
+    if (this.#patience !== undefined) clearTimeout(this.#patience);
     this.#body?.destroy();
   }
 }
@@ -277,10 +297,32 @@ function flushHead(response: ServerResponse): void {
   if (!response.writableEnded && !response.destroyed) response.flushHeaders();
 }
 
+/**
+ * Names and values as text. They lie one behind the other in what was read from the connection, so nearly always one
+ * conversion is enough for all of them.
+ */
 function textOf(raw: Dispatcher.DispatchController['rawHeaders']): string[] {
   if (!Array.isArray(raw)) return [];
-  return raw.map((part) => (typeof part === 'string' ? part : part.toString('latin1')));
+  const [first, last] = [raw[0], raw.at(-1)];
+  if (!Buffer.isBuffer(first) || !Buffer.isBuffer(last)) return raw.map(plainText);
+  const from = first.byteOffset;
+  const length = last.byteOffset + last.length - from;
+  // Otherwise they came in several pieces.
+  if (first.buffer !== last.buffer || length < 0 || length > MOST_AT_ONCE) return raw.map(plainText);
+  const block = Buffer.from(first.buffer, from, length).toString('latin1');
+  const list: string[] = [];
+  for (const part of raw) {
+    const at = typeof part === 'string' ? -1 : part.byteOffset - from;
+    if (typeof part === 'string' || part.buffer !== first.buffer || at < 0 || at + part.length > length)
+      return raw.map(plainText);
+    list.push(block.slice(at, at + part.length));
+  }
+  return list;
 }
+
+const MOST_AT_ONCE = 4_096;
+const plainText = (part: Buffer | string): string =>
+  typeof part === 'string' ? part : part.toString('latin1');
 
 const LATE = new Set(['UND_ERR_CONNECT_TIMEOUT', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT']);
 

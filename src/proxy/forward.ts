@@ -1,7 +1,8 @@
-import { type Carried, Exchange, type ForwardJob, type PoolLine } from './exchange.ts';
+import { type Carried, Exchange, type ForwardJob, type Lines, type PoolLine } from './exchange.ts';
 import type { BareUpstream } from './fast/generation.ts';
 import { isBare, openSockets, type UpstreamSockets } from './fast/upstream-sockets.ts';
 import { watchHealth } from './health.ts';
+import { patience } from './patience.ts';
 import type { Targets } from './targets.ts';
 import { contextOf, type UpstreamMaterial } from './upstream-files.ts';
 import { openPool, type Pool } from './upstream-pool.ts';
@@ -51,6 +52,7 @@ export function openUpstream(
   const lineOf = ({ place }: { readonly place: number }): PoolLine => lines[place] as PoolLine;
   const { connections, maxPending = MAX_PENDING } = settings;
   const terms = { connections, maxPending };
+  const all: Lines = { settings, terms, targets, lineOf, turns: patience(settings.timeouts.headers) };
   const health = settings.health && watchHealth(targets, (target) => lineOf(target).fresh(), settings.health);
 
   const sockets = targets.all.every(({ url }) => isBare(url))
@@ -66,7 +68,7 @@ export function openUpstream(
       socketsOf: ({ place }) => sockets[place] as UpstreamSockets,
     },
     forward(job) {
-      const exchange = new Exchange({ settings, terms, targets, lineOf }, job);
+      const exchange = new Exchange(all, job);
       return exchange.start() ? exchange : undefined;
     },
     async close(withinSeconds) {

@@ -34,6 +34,7 @@ export function watchHealth(
 
 /** Good is any 2xx or 3xx within the time. */
 function probe(pool: Pool, { path, timeout }: HealthTerms, done: (isGood: boolean) => void): void {
+  const connection = pool.take();
   let controller: Dispatcher.DispatchController | undefined;
   let over = false;
   const finish = (isGood: boolean): void => {
@@ -47,19 +48,26 @@ function probe(pool: Pool, { path, timeout }: HealthTerms, done: (isGood: boolea
     controller?.abort(new Error('the health check took too long'));
   }, timeout * 1_000).unref();
   let good = false;
-  pool.dispatch(
+  connection.client.dispatch(
     { method: 'GET', path, headers: ['user-agent', 'gatehouse-health'] },
     {
       onRequestStart(given) {
         controller = given;
+        connection.sieve.expect();
         if (over) given.abort(new Error('the health check took too long'));
       },
       onResponseStart(_given, status) {
         if (status >= 200) good = status < 400;
       },
       onResponseData() {},
-      onResponseEnd: () => finish(good),
-      onResponseError: () => finish(false),
+      onResponseEnd() {
+        pool.giveBack(connection, true);
+        finish(good);
+      },
+      onResponseError() {
+        pool.giveBack(connection, false);
+        finish(false);
+      },
     },
   );
 }

@@ -1,18 +1,18 @@
 import { createRequire } from 'node:module';
 import { Socket } from 'node:net';
 import type { SecureContext } from 'node:tls';
-import type { buildConnector as UndiciConnector, Pool as UndiciPool } from 'undici';
+import type { Client as UndiciClient, buildConnector as UndiciConnector } from 'undici';
+import { ContinueSieve } from './continue-sieve.ts';
 import type { UpstreamSettings } from './upstream-settings.ts';
 
 const require = createRequire(import.meta.url);
 
 /**
- * undici's connection pool, and nothing else of undici: its front door also loads fetch, WebSocket and caches,
+ * undici's HTTP/1.1 client, and nothing else of undici: its front door also loads fetch, WebSocket and caches,
  * which none of us uses and which makes every start 60 ms longer. undici is pinned to the exact version.
  */
-const PoolClass = require('undici/lib/dispatcher/pool.js') as typeof UndiciPool;
+const ClientClass = require('undici/lib/dispatcher/client.js') as typeof UndiciClient;
 const buildConnector = require('undici/lib/core/connect.js') as typeof UndiciConnector;
-export type Pool = InstanceType<typeof UndiciPool>;
 
 export interface PoolTerms {
   readonly target: string;
@@ -22,16 +22,61 @@ export interface PoolTerms {
   readonly keepAlive: boolean;
 }
 
-/** Errors of connections that had carried an answer before. */
-const ofUsedConnections = new WeakSet<Error>();
+/** A client with one connection, which it opens when it is needed, and again when it was closed. */
+export interface Connection {
+  readonly client: Pick<UndiciClient, 'dispatch' | 'close' | 'destroy'>;
+  /** To be told when a request begins: steps on the way to its answer may come now. */
+  readonly sieve: ContinueSieve;
+}
 
-/** Did this happen to a connection that had served before? Such a one may have been closed just for being idle. */
-export const wasUsedBefore = (error: Error): boolean => ofUsedConnections.has(error);
+/**
+ * Connections to one target. The one that was given back last is taken first: it is warm, and the others may be closed
+ * for being idle. Whoever takes one has it alone; how many are taken at once is for the line in front to say.
+ */
+export interface Pool {
+  take(): Connection;
+  /** `sound`: its request came to its proper end. */
+  giveBack(connection: Connection, sound: boolean): void;
+  close(): Promise<unknown>;
+  destroy(): Promise<unknown>;
+}
 
-export function openPool({ target, settings, secureContext, keepAlive }: PoolTerms): Pool {
+export function openPool(terms: PoolTerms): Pool {
+  const all: Connection[] = [];
+  const idle: Connection[] = [];
+  const connector = connectorFor(terms);
+  let ended = false;
+  const open = (): Connection => {
+    const connection = openConnection(terms, connector);
+    all.push(connection);
+    // Whoever comes now learns it from the client.
+    if (ended) void connection.client.destroy();
+    return connection;
+  };
+  return {
+    take: () => idle.pop() ?? open(),
+    giveBack(connection, sound) {
+      // A connection that is being torn down is asked for last.
+      if (sound) idle.push(connection);
+      else idle.unshift(connection);
+    },
+    close() {
+      ended = true;
+      return Promise.allSettled(all.map(({ client }) => client.close()));
+    },
+    destroy() {
+      ended = true;
+      return Promise.allSettled(all.map(({ client }) => client.destroy()));
+    },
+  };
+}
+
+type Connector = ReturnType<typeof UndiciConnector>;
+
+function connectorFor({ target, settings, secureContext }: PoolTerms): Connector {
   const { timeouts, serverName } = settings;
-  const socketPath = target.startsWith('unix:') ? target.slice('unix:'.length) : undefined;
-  const connect = buildConnector({
+  const socketPath = socketPathOf(target);
+  return buildConnector({
     allowH2: false,
     timeout: timeouts.connect * 1_000,
     // Named, so that no environment variable can turn it off.
@@ -40,20 +85,40 @@ export function openPool({ target, settings, secureContext, keepAlive }: PoolTer
     ...(secureContext !== undefined && { secureContext }),
     ...(serverName !== undefined && { servername: serverName }),
   });
-  return new PoolClass(socketPath === undefined ? new URL(target).origin : 'http://localhost', {
-    connections: settings.connections,
-    pipelining: keepAlive ? 1 : 0,
-    allowH2: false,
-    headersTimeout: timeouts.headers * 1_000,
-    bodyTimeout: timeouts.idle * 1_000,
-    connect: (options, callback) =>
-      connect(options, (...result) => {
-        const [, socket] = result;
-        if (socket instanceof Socket) noteUse(socket);
-        callback(...result);
-      }),
-  });
 }
+
+const socketPathOf = (target: string): string | undefined =>
+  target.startsWith('unix:') ? target.slice('unix:'.length) : undefined;
+
+function openConnection({ target, settings, keepAlive }: PoolTerms, connector: Connector): Connection {
+  const { timeouts } = settings;
+  const sieve = new ContinueSieve();
+  const client = new ClientClass(
+    socketPathOf(target) === undefined ? new URL(target).origin : 'http://localhost',
+    {
+      pipelining: keepAlive ? 1 : 0,
+      allowH2: false,
+      headersTimeout: timeouts.headers * 1_000,
+      bodyTimeout: timeouts.idle * 1_000,
+      connect: (options, callback) =>
+        connector(options, (...result) => {
+          const [, socket] = result;
+          if (socket instanceof Socket) {
+            noteUse(socket);
+            sieve.watch(socket);
+          }
+          callback(...result);
+        }),
+    },
+  );
+  return { client, sieve };
+}
+
+/** Errors of connections that had carried an answer before. */
+const ofUsedConnections = new WeakSet<Error>();
+
+/** Did this happen to a connection that had served before? Such a one may have been closed just for being idle. */
+export const wasUsedBefore = (error: Error): boolean => ofUsedConnections.has(error);
 
 function noteUse(socket: Socket): void {
   socket.prependListener('error', (error) => {
