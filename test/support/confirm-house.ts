@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import type { TLSSocket } from 'node:tls';
 import { type ConfirmMemory, confirmMemory } from '../../src/confirm/guess-limit.ts';
+import type { Look } from '../../src/confirm/look.ts';
 import { createConfirmPages } from '../../src/confirm/pages.ts';
 import type { DeviceRequest } from '../../src/domain/device-request.ts';
 import type { Integration } from '../../src/domain/integration.ts';
@@ -66,6 +67,7 @@ export interface HouseOptions {
   readonly signInRate?: Rate;
   readonly tls?: { readonly server: Certified; readonly clientCa: Certified };
   readonly sessionLifetime?: number;
+  readonly look?: Look;
 }
 
 export const scopeOf = (text: string): Scope => {
@@ -178,6 +180,11 @@ export async function confirmHouse(options: HouseOptions = {}): Promise<ConfirmH
       ...store,
       devices: fallible(store.devices, world),
       userCodes: fallible(store.userCodes, world),
+      grantIndex: fallible(store.grantIndex, world),
+      revocations: {
+        ...store.revocations,
+        announce: (revocation) => fallible(store.revocations, world).announce(revocation),
+      },
     },
     people: peopleOf(world),
     certificates: judgeOf(options.tls?.clientCa),
@@ -220,6 +227,7 @@ export async function confirmHouse(options: HouseOptions = {}): Promise<ConfirmH
       memory,
       sessionLifetime: options.sessionLifetime ?? 900,
       bodyTimeout: 2,
+      ...(options.look && { look: options.look }),
     });
     const call = {
       request,

@@ -1,0 +1,239 @@
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { createLook } from '../../src/confirm/look.ts';
+import type { Grant } from '../../src/domain/grant.ts';
+import { keepGrantUntil } from '../../src/domain/grant.ts';
+import { exchangeDeviceCode } from '../../src/grants/device-grant.ts';
+import { isEnded } from '../../src/grants/revoke.ts';
+import { BASE, type Browser, type ConfirmHouse, confirmHouse, formToken } from '../support/confirm-house.ts';
+
+let house: ConfirmHouse;
+beforeEach(async () => {
+  house = await confirmHouse();
+});
+afterEach(() => house.close());
+
+const GRANTS = `${BASE}/grants`;
+const identityOf = (name: string): string => house.world.people.get(name)?.identity ?? '';
+
+let made = 0;
+async function aGrantOf(name: string, changes: Partial<Grant> = {}): Promise<Grant> {
+  made += 1;
+  const { now } = house.world;
+  const grant: Grant = {
+    id: `grant-${made}`,
+    clientId: 'report-runner',
+    identity: identityOf(name),
+    grantType: 'device',
+    scope: 'reports:read',
+    issuedAt: now,
+    refreshUntil: now + 86_400 * 30,
+    generation: 1,
+    rotatedAt: now,
+    accessExpires: now + 3_600,
+    keys: { signing: 's', sealing: 's' },
+    ...changes,
+  };
+  await house.desk.store.grants.create(grant.id, grant, keepGrantUntil(grant));
+  return grant;
+}
+
+async function signedIn(name: string): Promise<Browser> {
+  const browser = house.browser();
+  await browser.follow(await browser.get(GRANTS));
+  await browser.submit(`${BASE}/sign-in`, { user_name: name, password: `${name}-password` });
+  return browser;
+}
+
+const ended = async (grant: Grant): Promise<boolean> => {
+  const found = await house.desk.store.grants.read(grant.id);
+  return found?.record.revokedAt !== undefined && isEnded(house.desk, grant);
+};
+
+test('whoever asks for the page signs in first, and sees what they have approved', async () => {
+  const asked = await house.ask({ scope: 'reports:read,write' });
+  const alice = house.browser();
+  await alice.reachReview(asked.userCode);
+  expect((await alice.submit(`${BASE}/approve`)).text).toContain(`href="${GRANTS}"`);
+  await exchangeDeviceCode(house.desk, { clientId: 'report-runner', deviceCode: asked.deviceCode });
+
+  const browser = house.browser();
+  const first = await browser.follow(await browser.get(GRANTS));
+  expect(first.text).toContain('Sign in to see what you have approved.');
+  expect(first.text).not.toContain('Step 2');
+  const list = await browser.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'alice-password' });
+  for (const shown of [
+    'What you have approved',
+    'Report runner',
+    'See and change reports',
+    'Alice Example',
+    'Not since',
+  ])
+    expect(list.text).toContain(shown);
+});
+
+test('it tells when a grant was made and last used, by what, and what no longer works is not there', async () => {
+  const { now } = house.world;
+  await aGrantOf('alice', { issuedAt: now - 86_400 * 3, generation: 4, rotatedAt: now - 7_200 });
+  await aGrantOf('alice', { grantType: 'certificate', clientId: 'gone-app', scope: 'files' });
+  await aGrantOf('alice', { scope: 'files:revoked', revokedAt: now });
+  await aGrantOf('alice', { scope: 'files:over', refreshUntil: now });
+  await aGrantOf('bob', { scope: 'files:of-bob' });
+  const { text } = await (await signedIn('alice')).get(GRANTS);
+  for (const shown of [
+    '3 days ago',
+    '2 hours ago',
+    'in 30 days',
+    'Made with your certificate',
+    'gone-app',
+    'No longer offered here',
+  ])
+    expect(text).toContain(shown);
+  for (const hidden of ['revoked”', 'over”', 'of-bob']) expect(text).not.toContain(hidden);
+});
+
+test('revoking asks once more, ends the grant everywhere and says so once', async () => {
+  const grant = await aGrantOf('alice');
+  const kept = await aGrantOf('alice', { scope: 'files:read' });
+  const alice = await signedIn('alice');
+  const question = await alice.get(`${BASE}/grant?id=${grant.id}`);
+  expect(question.text).toContain('Revoke this?');
+  expect(await ended(grant)).toBe(false);
+  const list = await alice.submit(`${BASE}/revoke`, { grant: grant.id });
+  expect(list.text).toContain('Revoked: Report runner can no longer act on your behalf.');
+  expect(list.text).not.toContain('See reports');
+  expect(await ended(grant)).toBe(true);
+  expect(await ended(kept)).toBe(false);
+  expect((await alice.get(GRANTS)).text).not.toContain('Revoked:');
+  expect(house.audits.at(-1)).toMatchObject({
+    event: 'grant_revoked',
+    grant: grant.id,
+    by: 'its owner',
+    identity: identityOf('alice'),
+  });
+});
+
+test('another person’s grant cannot be seen or revoked, and looks like one that is not there', async () => {
+  const grant = await aGrantOf('bob', { scope: 'files:read' });
+  const own = await aGrantOf('alice');
+  const alice = await signedIn('alice');
+  const other = await alice.get(`${BASE}/grant?id=${grant.id}`);
+  const nothing = await alice.get(`${BASE}/grant?id=no-such-grant`);
+  expect(other.status).toBe(404);
+  expect(other.text).toBe(nothing.text);
+  // The token of one's own form, for another's grant.
+  const token = formToken((await alice.get(`${BASE}/grant?id=${own.id}`)).text, `${BASE}/revoke`);
+  const send = (fields: Record<string, string>, headers = {}) =>
+    alice.send('POST', `${BASE}/revoke`, new URLSearchParams(fields).toString(), headers);
+  expect((await send({ form_token: token, grant: grant.id })).status).toBe(403);
+  expect((await send({ form_token: token })).status).toBe(403);
+  expect((await send({ grant: own.id })).status).toBe(403);
+  expect((await send({ form_token: token, grant: own.id }, { origin: 'https://evil.test' })).status).toBe(
+    403,
+  );
+  expect((await send({ form_token: token, grant: own.id }, { 'sec-fetch-site': 'cross-site' })).status).toBe(
+    403,
+  );
+  // With the right token of the right form, still not another's.
+  expect(await ended(grant)).toBe(false);
+  expect(await ended(own)).toBe(false);
+  for (const method of ['GET', 'HEAD'])
+    expect((await alice.send(method, `${BASE}/revoke?grant=${own.id}`)).status).toBe(405);
+  expect((await send({ form_token: token, grant: own.id })).status).toBe(303);
+  expect(await ended(own)).toBe(true);
+  // A second click on the same form.
+  expect((await send({ form_token: token, grant: own.id })).status).toBe(404);
+});
+
+test('many are shown in pages, and each is there', async () => {
+  for (let count = 0; count < 60; count += 1) await aGrantOf('alice', { scope: `files:n${count}` });
+  const alice = await signedIn('alice');
+  const seen = new Set<string>();
+  let next: string | undefined = GRANTS;
+  for (let pages = 0; next !== undefined && pages < 10; pages += 1) {
+    const { text } = await alice.get(next);
+    for (const [, name = ''] of text.matchAll(/“(n\d+)”/g)) seen.add(name);
+    next = /href="([^"]*\?after=[^"]*)"/.exec(text)?.[1]?.replaceAll('&amp;', '&');
+  }
+  expect(seen.size).toBe(60);
+});
+
+test('a person switched off, or gone, sees nothing any more', async () => {
+  await aGrantOf('alice');
+  const alice = await signedIn('alice');
+  const known = house.world.people.get('alice');
+  if (known === undefined) throw new Error('no alice');
+  house.world.people.set('alice', { ...known, disabled: true });
+  expect((await alice.follow(await alice.get(GRANTS))).text).toContain('name="password"');
+});
+
+test('wrong passwords on the way to the list cost no device request, and the name stays in its field', async () => {
+  const browser = house.browser();
+  await browser.follow(await browser.get(GRANTS));
+  const again = await browser.submit(`${BASE}/sign-in`, { user_name: 'alice "x"', password: 'wrong' });
+  expect(again.status).toBe(403);
+  expect(again.text).toContain('name="user_name" value="alice &quot;x&quot;"');
+  expect(again.text).not.toContain('wrong"');
+  expect(again.text).toMatch(/name="password"[^>]* autofocus>/);
+  await browser.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'alice-password' });
+  expect((await browser.get(GRANTS)).status).toBe(200);
+});
+
+test('after signing out a copy of the cookie is worth nothing', async () => {
+  await aGrantOf('alice');
+  const alice = await signedIn('alice');
+  const copy = alice.cookie;
+  expect((await alice.get(GRANTS)).text).toContain('Report runner');
+  await alice.submit(`${BASE}/sign-out`);
+  const thief = house.browser();
+  thief.cookie = copy;
+  expect((await thief.follow(await thief.get(GRANTS))).text).not.toContain('Report runner');
+  thief.cookie = copy;
+  expect((await thief.get(`${BASE}/review`)).status).toBe(403);
+});
+
+test('a whole identity that is revoked is signed out as well', async () => {
+  const alice = await signedIn('alice');
+  expect((await alice.get(GRANTS)).status).toBe(200);
+  house.world.now += 1;
+  const { now } = house.world;
+  await house.desk.store.revocations.announce({
+    of: 'identity',
+    identity: identityOf('alice'),
+    notBefore: now,
+    keepUntil: now + 86_400,
+  });
+  expect((await alice.get(GRANTS)).headers.location).toBe(`${BASE}/sign-in`);
+});
+
+test('signing out while the store is away still takes the cookie from the browser', async () => {
+  const alice = await signedIn('alice');
+  const page = await alice.get(GRANTS);
+  const before = alice.cookie;
+  house.world.storeAway = true;
+  const token = formToken(page.text, `${BASE}/sign-out`);
+  const answer = await alice.send(
+    'POST',
+    `${BASE}/sign-out`,
+    new URLSearchParams({ form_token: token }).toString(),
+  );
+  expect(answer.status).toBe(303);
+  expect(alice.cookie).not.toBe(before);
+  expect((await alice.follow(await alice.get(`${BASE}/review`))).text).not.toContain('Alice Example');
+});
+
+test('the store away while listing is told as such', async () => {
+  const alice = await signedIn('alice');
+  house.world.storeAway = true;
+  const page = await alice.get(GRANTS);
+  expect(page.status).toBe(503);
+  expect(page.headers['retry-after']).toBeDefined();
+  expect(page.text).toContain('It is not your mistake');
+});
+
+test('where it is switched off there is no such page, and no link to it', async () => {
+  await house.close();
+  house = await confirmHouse({ look: { ...createLook(), myGrants: false } });
+  const browser = house.browser();
+  expect((await browser.get(BASE)).text).not.toContain('/grants');
+  expect((await browser.get(GRANTS)).status).toBe(404);
+});
