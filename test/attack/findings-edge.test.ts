@@ -240,9 +240,10 @@ test('a request that gets no connection to its upstream in time is told so', asy
 });
 
 test('whoever leaves while waiting for an upstream gives his place back, and no more than may wait do', async () => {
-  const timeouts = { connect: 1, headers: 60, idle: 60 };
+  const upstreamSettings = { connections: 1, timeouts: { connect: 1, headers: 60, idle: 60 } };
   const proxy = kept(
-    await proxyHarness({ upstream: await endlessUpstream(), upstreamSettings: { connections: 1, timeouts } }),
+    // The fast lane begins no request before the one in front of it has been answered.
+    await proxyHarness({ upstream: await endlessUpstream(), upstreamSettings, firstLane: 'full' }),
     (made) => made.close(),
   );
   silentReader(proxy.port);

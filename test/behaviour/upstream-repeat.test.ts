@@ -15,9 +15,12 @@ afterEach(async () => {
   while (cleanups.length > 0) await cleanups.pop()?.();
 });
 
-async function setUp(): Promise<{ upstream: RecordingUpstream; gate: ProxyHarness }> {
+type Lane = 'full' | 'fast';
+
+async function setUp(firstLane: Lane): Promise<{ upstream: RecordingUpstream; gate: ProxyHarness }> {
   const upstream = await recordingUpstream();
-  const gate = await proxyHarness({ upstream: upstream.url, upstreamSettings: { connections: 1 } });
+  const upstreamSettings = { connections: 1 };
+  const gate = await proxyHarness({ upstream: upstream.url, upstreamSettings, firstLane });
   cleanups.push(
     () => upstream.close(),
     () => gate.close(),
@@ -42,14 +45,36 @@ const FATES: readonly (readonly [string, (socket: Socket) => void])[] = [
   ['reset', (socket) => void socket.resetAndDestroy()],
 ];
 
+const NO_BODY = 'Content-Length: 0\r\n\r\n';
+/** Each lane has connections of its own: what is asked first must have come the same way. */
+const REPEATED: readonly (readonly [Lane, string, string])[] = [
+  ['full', 'GET', '\r\n'],
+  ['full', 'OPTIONS', '\r\n'],
+  ['full', 'DELETE', '\r\n'],
+  ['full', 'PUT', '\r\n'],
+  ['fast', 'GET', '\r\n'],
+  ['fast', 'DELETE', '\r\n'],
+  ['fast', 'PUT', NO_BODY],
+];
+const BODY = 'Content-Length: 2\r\n\r\nab';
+const SENT_ONCE: readonly (readonly [Lane, string, string])[] = [
+  ...(['full', 'fast'] as const).flatMap((lane) => [
+    [lane, 'POST', BODY] as const,
+    [lane, 'POST', NO_BODY] as const,
+    [lane, 'PATCH', BODY] as const,
+    [lane, 'PUT', BODY] as const,
+  ]),
+  ['full', 'DELETE', 'Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n'],
+];
+
 describe.each(FATES)('U05 a connection that was used before and is %s before an answer', (_, fate) => {
-  test.each(['GET', 'OPTIONS', 'DELETE', 'PUT'])(
-    '%s is asked once more, on a fresh connection',
-    async (method) => {
-      const { upstream, gate } = await setUp();
+  test.each(REPEATED)(
+    '%s lane: %s with %j is asked once more, on a fresh connection',
+    async (lane, method, rest) => {
+      const { upstream, gate } = await setUp(lane);
       onceThen(upstream, fate);
       expect((await rawRequest(gate.port, message('GET'))).status).toBe(200);
-      const answer = await rawRequest(gate.port, message(method));
+      const answer = await rawRequest(gate.port, message(method, rest));
       expect([answer.status, answer.body]).toEqual([200, `${method} /files/1`]);
       expect(upstream.requests.map(({ method: one, connection }) => `${one} ${connection}`)).toEqual([
         'GET 1',
@@ -60,14 +85,8 @@ describe.each(FATES)('U05 a connection that was used before and is %s before an 
     },
   );
 
-  test.each([
-    ['POST', 'Content-Length: 2\r\n\r\nab'],
-    ['POST', 'Content-Length: 0\r\n\r\n'],
-    ['PATCH', 'Content-Length: 2\r\n\r\nab'],
-    ['PUT', 'Content-Length: 2\r\n\r\nab'],
-    ['DELETE', 'Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n'],
-  ])('%s with %j is 502 and was sent once', async (method, rest) => {
-    const { upstream, gate } = await setUp();
+  test.each(SENT_ONCE)('%s lane: %s with %j is 502 and was sent once', async (lane, method, rest) => {
+    const { upstream, gate } = await setUp(lane);
     onceThen(upstream, fate);
     await rawRequest(gate.port, message('GET'));
     expect((await rawRequest(gate.port, message(method, rest))).status).toBe(502);
@@ -75,16 +94,16 @@ describe.each(FATES)('U05 a connection that was used before and is %s before an 
   });
 });
 
-describe('U05 no second time', () => {
+describe.each(['full', 'fast'] as const)('U05 no second time, %s lane', (lane) => {
   test('on a fresh connection: the upstream saw the request and left', async () => {
-    const { upstream, gate } = await setUp();
+    const { upstream, gate } = await setUp(lane);
     upstream.reply((socket) => socket.destroy());
     expect((await rawRequest(gate.port, message('GET'))).status).toBe(502);
     expect(upstream.requests).toHaveLength(1);
   });
 
   test('when a part of the answer had come', async () => {
-    const { upstream, gate } = await setUp();
+    const { upstream, gate } = await setUp(lane);
     onceThen(upstream, (socket) => socket.end('HTT'));
     await rawRequest(gate.port, message('GET'));
     expect((await rawRequest(gate.port, message('GET'))).status).toBe(502);
@@ -92,7 +111,7 @@ describe('U05 no second time', () => {
   });
 
   test('a third time', async () => {
-    const { upstream, gate } = await setUp();
+    const { upstream, gate } = await setUp(lane);
     let answered = 0;
     upstream.reply((socket, request) => {
       if (answered++ === 0) ok(socket, request);

@@ -1,5 +1,5 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, createServer as createNetServer, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { type AccessRule, type Demand, parsePattern } from '../../src/domain/access-rule.ts';
 import type { Bearer } from '../../src/domain/bearer.ts';
@@ -7,6 +7,7 @@ import type { Integration } from '../../src/domain/integration.ts';
 import { parseScope, type Scope } from '../../src/domain/scope.ts';
 import type { Call, CallNote } from '../../src/http/call.ts';
 import { createLogger } from '../../src/observability/logger.ts';
+import { createFastLane, type FastLane } from '../../src/proxy/fast/lane.ts';
 import { createProxy, type ProxyDeps } from '../../src/proxy/proxy.ts';
 import type { UpstreamSettings } from '../../src/proxy/upstream-settings.ts';
 import { answerFor, isHandshake } from '../../src/tls/handshake-call.ts';
@@ -72,6 +73,8 @@ export interface ProxyHarness {
   /** What the log line of each request would hold. */
   readonly notes: CallNote[];
   readonly log: string[];
+  /** Undefined where everything takes the full lane. */
+  readonly lane: FastLane | undefined;
   close(): Promise<void>;
 }
 
@@ -83,6 +86,8 @@ export interface HarnessOptions extends Partial<Omit<ProxyDeps, 'upstreams'>> {
   /** Access tokens and what they say. */
   readonly tokens?: Readonly<Record<string, Bearer>>;
   readonly certificate?: () => Buffer | undefined;
+  /** What reads connections first; as `GATEHOUSE_TEST_LANE` says when left out. */
+  readonly firstLane?: 'fast' | 'full';
 }
 
 export const RULES: readonly AccessRule[] = [
@@ -91,9 +96,10 @@ export const RULES: readonly AccessRule[] = [
   rule('/admin/**', 'admin:manage'),
 ];
 
-/** The proxy behind a real HTTP server, as the listener would call it; token reading and revocations from a table. */
+/** The proxy behind a real server, as the listener would call it; token reading and revocations from a table. */
 export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarness> {
-  const { upstream, upstreamSettings, more, tokens = { A: bearer() }, certificate, ...deps } = options;
+  const { upstream, upstreamSettings, more, tokens = { A: bearer() }, certificate, ...rest } = options;
+  const { firstLane = process.env['GATEHOUSE_TEST_LANE'] === 'off' ? 'full' : 'fast', ...deps } = rest;
   const notes: CallNote[] = [];
   const log: string[] = [];
   const server = createServer({
@@ -101,13 +107,29 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
     requireHostHeader: true,
     shouldUpgradeCallback: isHandshake,
   });
-  await new Promise<void>((resolve) => {
-    server.listen(0, '127.0.0.1', resolve);
+  const sockets = new Set<Socket>();
+  const door = createNetServer({ noDelay: true }, (socket) => {
+    sockets.add(socket);
+    socket.on('close', () => sockets.delete(socket)).on('error', () => socket.destroy());
+    const handOver = (): void => void server.emit('connection', socket);
+    if (lane === undefined) return handOver();
+    lane.take({
+      socket,
+      peer: socket.remoteAddress ?? '',
+      encrypted: false,
+      certificate: certificate ?? (() => undefined),
+      misdirects: undefined,
+      handOver,
+    });
   });
-  const { port } = server.address() as AddressInfo;
+  await new Promise<void>((resolve) => {
+    door.listen(0, '127.0.0.1', resolve);
+  });
+  const { port } = door.address() as AddressInfo;
   const integrations = new Map([
     ['report-runner', integration('report-runner', 'files:read,write;reports:read')],
   ]);
+  const logger = createLogger({ level: 'debug', format: 'json', write: (line) => log.push(line) });
   const proxy = createProxy({
     rules: RULES,
     upstreams: {
@@ -130,13 +152,31 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
     maxBodyBytes: 1_048_576,
     trusts: () => false,
     now: () => NOW,
-    log: createLogger({ level: 'debug', format: 'json', write: (line) => log.push(line) }),
+    log: logger,
     readAccess: (token) => tokens[token],
     revocations: { isRevoked: () => false },
     integrationOf: (clientId) => integrations.get(clientId),
     ...deps,
   });
 
+  const trusts = deps.trusts ?? (() => false);
+  const lane =
+    firstLane === 'full'
+      ? undefined
+      : createFastLane({
+          limits: { headers: 16_384, headerTimeout: 60 },
+          current: () => ({
+            ...proxy.fast,
+            trustedProxies: { some: true, includes: trusts },
+            looksOurs: () => false,
+            enter() {},
+            leave() {},
+          }),
+          onBegin: (call) => void notes.push(call.notes),
+          onDone() {},
+          log: logger,
+          now: deps.now ?? (() => NOW),
+        });
   let count = 0;
   const serve = (request: IncomingMessage, response: ServerResponse, upgrade?: Call['upgrade']): void => {
     count += 1;
@@ -167,9 +207,11 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
     port,
     notes,
     log,
+    lane,
     async close() {
-      server.closeAllConnections();
-      const closed = new Promise((resolve) => server.close(resolve));
+      for (const socket of sockets) socket.destroy();
+      const closed = new Promise((resolve) => door.close(resolve));
+      lane?.stop();
       await proxy.close(1);
       await closed;
     },

@@ -290,6 +290,7 @@ export class FastConnection implements Session, DoneCall {
             decision: 'forwarded',
             carried: this.#exchange,
           };
+    this.office.onBegin?.(this);
     this.#exchange.start(admitted, upstream, body, left);
   }
 
@@ -308,7 +309,6 @@ export class FastConnection implements Session, DoneCall {
     this.id = requestId(this.peer, rawHeaders, trustedProxies);
     this.clientAddress = clientAddress(this.peer, rawHeaders, trustedProxies);
     this.generation.enter();
-    this.office.onBegin?.();
   }
 
   #turnAway(admission: Admission & { readonly kind: 'refused' }, bodyEnd: number): void {
@@ -322,6 +322,7 @@ export class FastConnection implements Session, DoneCall {
         grantId: caller.bearer.grantId,
       }),
     };
+    this.office.onBegin?.(this);
     this.refuse(refusal, tried === undefined ? undefined : `no_rule (${tried})`);
   }
 

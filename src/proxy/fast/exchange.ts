@@ -93,6 +93,8 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
   }
 
   takeTurn(): void {
+    // It has left, and will be told so in a moment.
+    if (this.#connection.socket.destroyed) return;
     const { method } = this.#connection.request;
     const sockets = this.#upstream.socketsOf(this.#line.target);
     const { address } = sockets;

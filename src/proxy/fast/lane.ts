@@ -20,7 +20,7 @@ export interface FastLaneOptions {
   /** The configuration in force; undefined where the lane is switched off. */
   readonly current: () => FastGeneration | undefined;
   /** A request has begun, which will be told as done. */
-  readonly onBegin?: () => void;
+  readonly onBegin?: (call: DoneCall) => void;
   readonly onDone: (call: DoneCall, end: CallEnd) => void;
   readonly log: Logger;
   readonly now: () => Epoch;
