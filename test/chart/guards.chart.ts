@@ -1,0 +1,211 @@
+import { expect, test } from 'vitest';
+import { valuesFile } from '../support/manifests.ts';
+import { templateWith } from './helm.ts';
+
+interface Contradiction {
+  readonly name: string;
+  /** A file of the matrix, and what is changed in it. */
+  readonly from: string;
+  readonly change: Readonly<Record<string, unknown>>;
+  readonly says: string;
+}
+
+const redis = { type: 'redis', redis: { url: 'redis://redis.shop.svc:6379/0' } };
+
+const CONTRADICTIONS: readonly Contradiction[] = [
+  {
+    name: 'no keys',
+    from: 'embedded',
+    change: { signing: { existingSecret: '' } },
+    says: 'signing.existingSecret: is missing',
+  },
+  {
+    name: 'two pods and the embedded store',
+    from: 'embedded',
+    change: { replicaCount: 2 },
+    says: "store.type: embedded is one pod's own",
+  },
+  {
+    name: 'autoscaling and the embedded store',
+    from: 'embedded',
+    change: { autoscaling: { enabled: true } },
+    says: 'set store.type: redis',
+  },
+  {
+    name: 'sidecars and the embedded store',
+    from: 'sidecar-embedded',
+    change: { sidecar: { singleReplica: false } },
+    says: 'one store for each replica of your application',
+  },
+  {
+    name: 'a certificate from two places',
+    from: 'cert-manager',
+    change: { tls: { existingSecret: 'mine' } },
+    says: 'tls: existingSecret and certManager.enabled contradict',
+  },
+  {
+    name: 'a certificate, and TLS ended in front',
+    from: 'embedded',
+    change: { tls: { terminatedInFront: true } },
+    says: 'tls.terminatedInFront: contradicts',
+  },
+  {
+    name: 'no certificate',
+    from: 'embedded',
+    change: { tls: { existingSecret: '' } },
+    says: 'tls: give existingSecret',
+  },
+  {
+    name: 'cert-manager without an Issuer',
+    from: 'cert-manager',
+    change: { tls: { certManager: { issuerRef: { name: '' } } } },
+    says: 'tls.certManager.issuerRef.name: is missing',
+  },
+  {
+    name: 'two configurations',
+    from: 'embedded',
+    change: { existingConfigMap: 'mine' },
+    says: 'config: would not be used beside existingConfigMap',
+  },
+  {
+    name: 'no address for clients',
+    from: 'existing-configmap',
+    change: { existingConfigMap: '' },
+    says: 'config.publicUrl: is missing',
+  },
+  {
+    name: 'client CAs from two places',
+    from: 'embedded',
+    change: { clientCA: { existingConfigMap: 'more' } },
+    says: 'clientCA: existingSecret and existingConfigMap contradict',
+  },
+  {
+    name: 'Redis without an address',
+    from: 'embedded',
+    change: { store: { type: 'redis' } },
+    says: 'store.redis.url: is missing',
+  },
+  {
+    name: 'Valkey of the chart beside a Redis',
+    from: 'redis',
+    change: { valkey: { enabled: true } },
+    says: 'valkey.enabled: contradicts store.redis',
+  },
+  {
+    name: 'two addresses of Redis',
+    from: 'redis',
+    change: { store: { redis: { urlKey: 'url', existingSecret: 'r' } } },
+    says: 'store.redis: url and urlKey contradict',
+  },
+  {
+    name: 'a key without its Secret',
+    from: 'embedded',
+    change: { store: { type: 'redis', redis: { urlKey: 'url' } } },
+    says: 'store.redis.urlKey: needs store.redis.existingSecret',
+  },
+  {
+    name: 'a password in the URL',
+    from: 'embedded',
+    change: { store: { type: 'redis', redis: { url: 'redis://me:hunter2@redis.shop.svc:6379' } } },
+    says: 'store.redis.url: holds a password',
+  },
+  {
+    name: 'a sidecar of nobody',
+    from: 'redis',
+    change: { mode: 'sidecar', replicaCount: 1 },
+    says: 'sidecar.podSelector: is missing',
+  },
+  {
+    name: 'replicas of a sidecar',
+    from: 'sidecar',
+    change: { replicaCount: 3 },
+    says: 'mode: sidecar has no pods of its own',
+  },
+  {
+    name: 'a ServiceMonitor of a sidecar',
+    from: 'sidecar',
+    change: { metrics: { serviceMonitor: { enabled: true } } },
+    says: 'a sidecar is watched by metrics.podMonitor',
+  },
+  {
+    name: 'the port of the application is taken',
+    from: 'sidecar',
+    change: { sidecar: { upstreamPort: 8443 } },
+    says: 'sidecar.upstreamPort: is a port of gatehouse itself',
+  },
+  {
+    name: 'one port for both listeners',
+    from: 'embedded',
+    change: { ports: { admin: 8443 } },
+    says: 'ports: https and admin are the same',
+  },
+  {
+    name: 'an Ingress where certificates are asked for',
+    from: 'ingress',
+    change: { ingress: { clientCertificates: '' } },
+    says: 'ingress: ends TLS, so client certificates never reach gatehouse',
+  },
+  {
+    name: 'an HTTPRoute where certificates are asked for',
+    from: 'gateway-api-http',
+    change: { clientCA: { existingSecret: 'staff-ca' } },
+    says: 'gatewayApi.httpRoute: ends TLS, so client certificates never reach gatehouse',
+  },
+  {
+    name: 'a header nobody is believed',
+    from: 'ingress',
+    change: { config: { certificates: { forwardedFrom: [] } } },
+    says: 'ingress.clientCertificates: header needs config.certificates.forwardedFrom',
+  },
+  {
+    name: 'an Ingress without a host',
+    from: 'ingress',
+    change: { ingress: { hosts: [] } },
+    says: 'ingress.hosts: is empty',
+  },
+  {
+    name: 'a route without a Gateway',
+    from: 'gateway-api-http',
+    change: { gatewayApi: { httpRoute: { parentRefs: [] } } },
+    says: 'gatewayApi.httpRoute.parentRefs: is empty',
+  },
+  {
+    name: 'TLS passed through to plain HTTP',
+    from: 'gateway-api-http',
+    change: { gatewayApi: { tlsRoute: { enabled: true, parentRefs: [{ name: 'edge' }] } } },
+    says: 'gatewayApi.tlsRoute: passes TLS through, but',
+  },
+  {
+    name: 'too little time to end',
+    from: 'embedded',
+    change: { lifecycle: { drainSeconds: 60 } },
+    says: 'lifecycle.terminationGracePeriodSeconds: is too short; with preStopSleepSeconds and drainSeconds it must be at least 70',
+  },
+  {
+    name: 'metrics that nobody may read',
+    from: 'monitoring',
+    change: { networkPolicy: { adminFrom: [] } },
+    says: 'networkPolicy.adminFrom: is empty, so Prometheus could not reach the metrics',
+  },
+];
+
+test.each(CONTRADICTIONS)('A3 $name ends the rendering with a sentence', ({ from, change, says }) => {
+  const { status, stdout, stderr } = templateWith(valuesFile(from), change);
+  expect({ status, stdout }).toEqual({ status: 1, stdout: '' });
+  expect(stderr).toContain(says);
+});
+
+test('A3 each sentence is its own', () => {
+  expect(new Set(CONTRADICTIONS.map(({ says }) => says)).size).toBe(CONTRADICTIONS.length);
+});
+
+test('A2 Helm itself refuses what the schema refuses', () => {
+  const { status, stderr } = templateWith(valuesFile('embedded'), {
+    config: { listen: { port: 1 } },
+    replicas: 3,
+    store: redis,
+  });
+  expect(status).toBe(1);
+  expect(stderr).toMatch(/port/);
+  expect(stderr).toMatch(/replicas/);
+});

@@ -1,0 +1,148 @@
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { schemaFolder } from '../../tools/chart/install.ts';
+import {
+  CHART,
+  GOLDEN,
+  gatehouseOf,
+  MATRIX,
+  ofKind,
+  only,
+  podSpecs,
+  readManifests,
+  valuesFile,
+} from '../support/manifests.ts';
+import { run, template, templateWith } from './helm.ts';
+
+/** `UPDATE_GOLDEN=1 npm run test:chart` writes the renderings anew; read the difference before it is committed. */
+const UPDATE = process.env['UPDATE_GOLDEN'] === '1';
+
+const conform = (text: string) =>
+  run(
+    'kubeconform',
+    [
+      '-strict',
+      '-output',
+      'json',
+      '-schema-location',
+      `${schemaFolder()}/{{ .Group }}/{{ .ResourceKind }}_{{ .ResourceAPIVersion }}.json`,
+      '-',
+    ],
+    text,
+  );
+
+describe.each(MATRIX)('A1 A13 %s', (name) => {
+  const rendered = template(valuesFile(name));
+
+  test('is what was reviewed', () => {
+    const file = join(GOLDEN, `${name}.yaml`);
+    if (UPDATE) {
+      mkdirSync(GOLDEN, { recursive: true });
+      writeFileSync(file, rendered);
+    }
+    expect(rendered).toBe(readFileSync(file, 'utf8'));
+  });
+
+  test('is what Kubernetes and the custom resources know, and no field more', () => {
+    const { status, stdout } = conform(rendered);
+    expect({ status, problems: JSON.parse(stdout).resources }).toEqual({ status: 0, problems: [] });
+  });
+
+  test('helm lint --strict finds nothing', () => {
+    const { status, stdout } = run('helm', [
+      'lint',
+      '--strict',
+      '--namespace',
+      'shop',
+      CHART,
+      '-f',
+      valuesFile(name),
+    ]);
+    expect({ status, stdout }).toMatchObject({
+      status: 0,
+      stdout: expect.stringContaining('1 chart(s) linted, 0 chart(s) failed'),
+    });
+  });
+});
+
+test('there is no rendering without values for it', () => {
+  expect(readdirSync(GOLDEN).sort()).toEqual(MATRIX.map((name) => `${name}.yaml`).sort());
+});
+
+test('the check does see unknown fields and wrong types, in objects of Kubernetes and of others', () => {
+  const known = template(valuesFile('monitoring'));
+  const broken = [
+    known.replace('automountServiceAccountToken: false', 'automountServiceAccountTokens: false'),
+    known.replace('containerPort: 8443', 'containerPort: "8443"'),
+    known.replace('terminationGracePeriodSeconds', 'terminationGraceSeconds'),
+    known.replace('scrapeTimeout: 10s', 'scrapeTimeouts: 10s'),
+    known.replace('namespaceSelector:\n    matchNames', 'namespaceSelector:\n    names'),
+  ];
+  for (const text of broken) {
+    expect(text).not.toBe(known);
+    expect(conform(text).status).toBe(1);
+  }
+});
+
+test('A13 helm-unittest', () => {
+  const { status, stdout, stderr } = run('helm-unittest', ['--strict', CHART]);
+  expect({ status, stdout, stderr }).toMatchObject({
+    status: 0,
+    stdout: expect.stringMatching(/Tests:\s+[1-9]\d* passed/),
+  });
+});
+
+test('before Kubernetes 1.30 the program itself makes the pause before the end', () => {
+  const { stdout } = templateWith(valuesFile('embedded'), {}, ['--kube-version', '1.29.4']);
+  expect(gatehouseOf(readManifests(stdout)).lifecycle).toEqual({
+    preStop: { exec: { command: ['/usr/local/bin/gatehouse', 'sleep', '5'] } },
+  });
+  const { status, stderr } = templateWith(valuesFile('embedded'), {}, ['--kube-version', '1.28.9']);
+  expect([status, stderr]).toEqual([1, expect.stringContaining('incompatible with Kubernetes')]);
+});
+
+test('the password of the trial Valkey is long, random, and in a Secret only', () => {
+  const passwords = [1, 2].map(() => {
+    const { stdout } = templateWith(valuesFile('valkey'), { valkey: { existingSecret: '' } });
+    const data = only(ofKind(readManifests(stdout), 'Secret')).data ?? {};
+    const password = Buffer.from(data['password'] ?? '', 'base64').toString();
+    expect(password).toMatch(/^[A-Za-z0-9]{40}$/);
+    expect(Buffer.from(data['valkey.conf'] ?? '', 'base64').toString()).toContain(
+      `requirepass ${password}\n`,
+    );
+    expect(stdout).not.toContain(password);
+    return password;
+  });
+  expect(passwords[0]).not.toBe(passwords[1]);
+});
+
+test('as part of another chart: the values `global` and `enabled` do no harm', () => {
+  const { status, stderr } = templateWith(valuesFile('redis'), {
+    enabled: true,
+    global: { imageRegistry: 'mirror.example.test', somethingOfTheParent: { any: 1 } },
+  });
+  expect([status, stderr]).toEqual([0, '']);
+});
+
+test('A6 the notes hold the very container that the ConfigMap holds', () => {
+  const notes = run('helm', [
+    'install',
+    'gate',
+    CHART,
+    '--namespace',
+    'shop',
+    '-f',
+    valuesFile('sidecar'),
+    '--dry-run=client',
+  ]);
+  expect(notes.status).toBe(0);
+  const snippet = podSpecs(readManifests(template(valuesFile('sidecar'))));
+  expect(snippet).toHaveLength(1);
+  const text =
+    readManifests(template(valuesFile('sidecar'))).find(({ data }) => data?.['container.yaml'])?.data?.[
+      'container.yaml'
+    ] ?? '';
+  const indented = text.trimEnd().replace(/^(?=.)/gm, '    ');
+  expect(notes.stdout).toContain(indented);
+});

@@ -1,0 +1,139 @@
+import { spawnSync } from 'node:child_process';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { homedir, tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseAllDocuments } from 'yaml';
+import { crdSchemas } from './crd-schemas.ts';
+
+/**
+ * The programs that check charts, built by Go from sources the Go checksum database vouches for, into a folder that is kept:
+ * `$XDG_CACHE_HOME/gatehouse-tools`. Everything needed later is there, so that the checks themselves fetch nothing.
+ */
+const CACHE = join(process.env['XDG_CACHE_HOME'] || join(homedir(), '.cache'), 'gatehouse-tools');
+
+const PROGRAMS = [
+  { name: 'helm', module: 'helm.sh/helm/v4', version: 'v4.2.4', main: 'cmd/helm' },
+  { name: 'kubeconform', module: 'github.com/yannh/kubeconform', version: 'v0.7.0', main: 'cmd/kubeconform' },
+  { name: 'kustomize', module: 'sigs.k8s.io/kustomize/kustomize/v5', version: 'v5.8.1', main: '.' },
+  {
+    name: 'helm-unittest',
+    module: 'github.com/helm-unittest/helm-unittest',
+    version: 'v1.1.2',
+    main: 'cmd/helm-unittest',
+  },
+] as const;
+
+/** Where the definitions of custom resources lie, in the modules of those who define them. */
+const DEFINITIONS = [
+  { module: 'sigs.k8s.io/gateway-api', version: 'v1.6.1', folder: 'config/crd/standard' },
+  { module: 'github.com/cert-manager/cert-manager', version: 'v1.18.2', folder: 'deploy/crds' },
+  {
+    module: 'github.com/prometheus-operator/prometheus-operator',
+    version: 'v0.85.0',
+    folder: 'example/prometheus-operator-crd',
+  },
+] as const;
+
+export type Program = (typeof PROGRAMS)[number]['name'];
+
+const placeOf = ({ name, version }: (typeof PROGRAMS)[number]): string =>
+  join(CACHE, 'bin', `${name}-${version}`);
+const SCHEMAS = join(CACHE, `schemas-${DEFINITIONS.map(({ version }) => version).join('-')}`);
+
+/** The path of an installed program. */
+export function program(name: Program): string {
+  const found = PROGRAMS.find((one) => one.name === name);
+  if (found === undefined || !existsSync(placeOf(found)))
+    throw new Error(`${name} is not there; run node tools/chart/install.ts`);
+  return placeOf(found);
+}
+
+/** A folder of JSON Schemas: `<group>/<kind>_<version>.json`; and the definitions of custom resources. */
+export const schemaFolder = (): string => SCHEMAS;
+export const definitionsFolder = (): string => join(SCHEMAS, 'definitions');
+
+export const hasGo = (): boolean => spawnSync('go', ['version']).status === 0;
+
+function go(words: readonly string[], cwd: string): string {
+  const { status, stdout, stderr } = spawnSync('go', [...words], {
+    cwd,
+    encoding: 'utf8',
+    maxBuffer: 64 * 1_024 * 1_024,
+    env: { ...process.env, GOFLAGS: '-mod=mod', GOTOOLCHAIN: 'local' },
+  });
+  if (status !== 0) throw new Error(`go ${words.join(' ')}: ${stderr.slice(-4_000)}`);
+  return stdout;
+}
+
+const sourceOf = (module: string, version: string): string =>
+  (JSON.parse(go(['mod', 'download', '-json', `${module}@${version}`], CACHE)) as { Dir: string }).Dir;
+
+/** Built from a copy of its sources, as its authors build it: `go install` refuses modules with replacements of their own. */
+function build(one: (typeof PROGRAMS)[number]): void {
+  const target = placeOf(one);
+  if (existsSync(target)) return;
+  const begun = performance.now();
+  const copy = mkdtempSync(join(tmpdir(), `gatehouse-${one.name}-`));
+  try {
+    cpSync(sourceOf(one.module, one.version), copy, { recursive: true, mode: 0 });
+    spawnSync('chmod', ['-R', 'u+w', copy]);
+    mkdirSync(dirname(target), { recursive: true });
+    go(['build', '-o', `${target}.new`, `./${one.main}`], copy);
+    renameSync(`${target}.new`, target);
+  } finally {
+    rmSync(copy, { recursive: true, force: true });
+  }
+  console.log(`${one.name} ${one.version}: built in ${Math.round((performance.now() - begun) / 1_000)} s`);
+}
+
+function makeSchemas(): void {
+  if (existsSync(SCHEMAS)) return;
+  const begun = performance.now();
+  const made = mkdtempSync(join(CACHE, 'schemas-'));
+  const copy = mkdtempSync(join(tmpdir(), 'gatehouse-schemas-'));
+  try {
+    cpSync(fileURLToPath(new URL('schemas', import.meta.url)), copy, { recursive: true });
+    go(['run', '.', made], copy);
+    mkdirSync(join(made, 'definitions'));
+    for (const { module, version, folder } of DEFINITIONS) {
+      const from = join(sourceOf(module, version), folder);
+      for (const name of readdirSync(from).filter((file) => file.endsWith('.yaml'))) {
+        const text = readFileSync(join(from, name), 'utf8');
+        for (const document of parseAllDocuments(text)) {
+          const schemas = crdSchemas(document.toJSON());
+          if (schemas.length > 0) writeFileSync(join(made, 'definitions', name), text);
+          for (const { file, schema } of schemas) {
+            mkdirSync(dirname(join(made, file)), { recursive: true });
+            writeFileSync(join(made, file), JSON.stringify(schema));
+          }
+        }
+      }
+    }
+    renameSync(made, SCHEMAS);
+  } finally {
+    rmSync(copy, { recursive: true, force: true });
+    rmSync(made, { recursive: true, force: true });
+  }
+  console.log(`schemas: made in ${Math.round((performance.now() - begun) / 1_000)} s`);
+}
+
+if (import.meta.main) {
+  if (!hasGo()) {
+    console.error('Go 1.26 or newer is needed to build helm, kubeconform, kustomize and helm-unittest');
+    process.exit(69);
+  }
+  mkdirSync(CACHE, { recursive: true });
+  for (const one of PROGRAMS) build(one);
+  makeSchemas();
+}
