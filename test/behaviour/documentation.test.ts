@@ -1,11 +1,23 @@
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { execFile } from 'node:child_process';
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { gatehouse } from '../support/command-line.ts';
 import { type Demo, openDemo, openTerminal, temporaryFolder } from '../support/demo.ts';
 
+const run = promisify(execFile);
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const PAGES = [
   'README.md',
@@ -80,6 +92,25 @@ describe('transcripts in the documentation are what a reader would see', () => {
     } finally {
       terminal.close();
     }
+  });
+
+  test.each(
+    PAGES.flatMap((page) =>
+      blocksOf(page, 'js executed').map((program, index) => ({ page, index, program })),
+    ),
+  )('the program in $page ($index) runs', async ({ program }) => {
+    const modules = join(demo.folder, 'node_modules');
+    mkdirSync(modules, { recursive: true });
+    symlinkSync(ROOT, join(modules, 'gatehouse'));
+    const file = join(demo.folder, 'program.mjs');
+    writeFileSync(file, program.replaceAll('https://localhost:8443', demo.url));
+    // The checkout's own sources, as an installed package would offer what was built of them.
+    const { stdout, stderr } = await run(process.execPath, ['--conditions=gatehouse-source', file], {
+      cwd: demo.folder,
+      timeout: 30_000,
+    });
+    expect(stderr).toBe('');
+    expect(stdout).toMatch(/^200 \{/);
   });
 
   test.each(
