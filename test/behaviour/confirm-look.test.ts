@@ -1,0 +1,185 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterAll, afterEach, describe, expect, test } from 'vitest';
+import { accentOn, contrast, ENOUGH } from '../../src/confirm/accent.ts';
+import { preferred, WORDS } from '../../src/confirm/languages.ts';
+import { createLook, type PagesSettings } from '../../src/confirm/look.ts';
+import { scopeInWords } from '../../src/confirm/scope-words.ts';
+import { GROUNDS } from '../../src/confirm/style.ts';
+import { LANGUAGES } from '../../src/domain/language.ts';
+import { BASE, type ConfirmHouse, confirmHouse, scopeOf } from '../support/confirm-house.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'gatehouse-look-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const file = (name: string, content: string | Buffer): string => {
+  writeFileSync(join(folder, name), content);
+  return join(folder, name);
+};
+
+let house: ConfirmHouse | undefined;
+afterEach(() => house?.close());
+const settings = (changes: Partial<PagesSettings> = {}): PagesSettings => ({
+  name: 'Example Works',
+  language: 'en',
+  links: [],
+  permissions: {},
+  myGrants: true,
+  ...changes,
+});
+const open = async (changes: Partial<PagesSettings> = {}): Promise<ConfirmHouse> => {
+  house = await confirmHouse({ look: createLook(settings(changes)) });
+  return house;
+};
+
+describe('languages', () => {
+  test('the browser’s language is spoken, the chosen one from then on', async () => {
+    const { browser } = await open();
+    const one = browser();
+    const german = { 'accept-language': 'fr, de-AT;q=0.8, en;q=0.5' };
+    const first = await one.get(BASE, german);
+    expect(first.text).toContain('<html lang="de"');
+    expect(first.text).toContain('Gerät verbinden');
+    expect(first.text).toContain(`<a href="${BASE}?language=en" lang="en" hreflang="en">English</a>`);
+    expect((await one.get(`${BASE}?language=en`, german)).text).toContain('Connect a device');
+    expect((await one.get(BASE, german)).text).toContain('Connect a device');
+    const wrong = await one.send('POST', BASE, 'user_code=x', {
+      ...german,
+      'content-type': 'application/x-www-form-urlencoded',
+    });
+    expect(wrong.text).toContain('This could not be accepted');
+  });
+
+  test('the chosen language stays through sign-in, decision and sign-out', async () => {
+    const { browser, ask } = await open();
+    const asked = await ask();
+    const alice = browser();
+    await alice.get(`${BASE}?language=de`);
+    await alice.submit(BASE, { user_code: asked.userCode });
+    const review = await alice.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'alice-password' });
+    expect(review.text).toContain('Genehmigen Sie das?');
+    expect(review.text).toContain('Reports sehen und ändern');
+    expect((await alice.submit(`${BASE}/approve`)).text).toContain('<h1>Genehmigt</h1>');
+    expect((await alice.submit(`${BASE}/sign-out`)).text).toContain('Gerät verbinden');
+  });
+
+  test('a language we do not have is no choice, and the operator’s is the last resort', async () => {
+    const { browser } = await open({ language: 'de' });
+    for (const path of [BASE, `${BASE}?language=fr`, `${BASE}?language=__proto__`])
+      expect((await browser().get(path, { 'accept-language': 'fr' })).text).toContain('<html lang="de"');
+  });
+
+  test('the weights a browser gives are kept to', () => {
+    expect(preferred('de;q=0.2, en;q=0.9')).toBe('en');
+    expect(preferred('en-GB, de')).toBe('en');
+    expect(preferred('de;q=0, *')).toBeUndefined();
+    expect(preferred('DE-ch')).toBe('de');
+    expect(preferred('de;q=x')).toBeUndefined();
+    expect(preferred(undefined)).toBeUndefined();
+    fc.assert(fc.property(fc.string({ maxLength: 600 }), (text) => preferred(text) !== null));
+  });
+
+  test('no sentence of one language stands in another, and none is empty', () => {
+    const strings = (value: unknown, path = ''): readonly (readonly [string, string])[] => {
+      if (typeof value === 'string') return [[path, value]];
+      if (typeof value !== 'object' || value === null) return [];
+      return Object.entries(value).flatMap(([key, inner]) => strings(inner, `${path}.${key}`));
+    };
+    const of = LANGUAGES.map((language) => new Map(strings(WORDS[language])));
+    const [english = new Map<string, string>(), ...others] = of;
+    for (const other of others) {
+      expect([...other.keys()].toSorted()).toEqual([...english.keys()].toSorted());
+      const same = [...english].filter(([key, text]) => other.get(key) === text && text.length > 5);
+      expect(same).toEqual([]);
+      expect([...other.values()].filter((text) => text.trim() === '')).toEqual([]);
+    }
+  });
+});
+
+describe('the operator’s own', () => {
+  test('name, links and words of permissions, in the reader’s language', async () => {
+    const { browser, ask } = await open({
+      name: 'Example <Works>',
+      links: [
+        { text: { en: 'Help', de: 'Hilfe' }, url: 'https://help.example.test/?a=1&b="2"' },
+        { text: { en: 'Imprint' }, url: 'mailto:office@example.test' },
+      ],
+      permissions: {
+        'Reports:read': { en: 'look at your sales reports', de: 'Ihre Verkaufsberichte ansehen' },
+      },
+    });
+    const asked = await ask({ scope: 'reports:read,write;files:read' });
+    const alice = browser();
+    const review = await alice.reachReview(asked.userCode);
+    expect(review.text).toContain('<span>Example &lt;Works&gt;</span>');
+    expect(review.text).toContain('<li>Look at your sales reports</li>');
+    expect(review.text).toContain('<li>Change reports</li>');
+    expect(review.text).toContain('<li>See files</li>');
+    expect(review.text).toContain('href="https://help.example.test/?a=1&amp;b=&quot;2&quot;"');
+    const german = (await alice.get(`${BASE}/review?language=de`)).text;
+    expect(german).toContain('<li>Ihre Verkaufsberichte ansehen</li>');
+    expect(german).toContain('>Hilfe</a>');
+    expect(german).toContain('>Imprint</a>');
+  });
+
+  test('whatever an operator says about some permissions, none is left out', () => {
+    const items = ['read', 'write', 'delete', 'frobnicate'];
+    fc.assert(
+      fc.property(fc.subarray(items, { minLength: 1 }), fc.subarray(items), (asked, said) => {
+        const own = new Map(said.map((one) => [`files:${one}`, { en: `own words for ${one}` }]));
+        const sentences = scopeInWords(scopeOf(`files:${asked.join(',')}`), WORDS.en, own);
+        const expected = asked.map((one) => {
+          if (said.includes(one)) return `Own words for ${one}`;
+          return { read: 'see', write: 'change', delete: 'delete', frobnicate: 'frobnicate' }[one] ?? '';
+        });
+        return expected.every((words) =>
+          sentences.some((one) => one.toLowerCase().includes(words.toLowerCase())),
+        );
+      }),
+    );
+  });
+
+  test('the logo is in the page itself, and the policy allows nothing else', async () => {
+    const svg = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"><script>alert(1)</script></svg>';
+    const { browser } = await open({ logo: file('logo.svg', svg) });
+    const page = await browser().get(BASE);
+    expect(page.text).toContain(
+      `<img src="data:image/svg+xml;base64,${Buffer.from(svg).toString('base64')}" alt="">`,
+    );
+    expect(page.headers['content-security-policy']).toContain('img-src data:;');
+    expect(page.headers['content-security-policy']).toContain("default-src 'none'");
+    await house?.close();
+    expect((await (await open()).browser().get(BASE)).headers['content-security-policy']).not.toContain(
+      'img-src',
+    );
+  });
+
+  test('what is no picture, too large or not there is told by the name of the setting', () => {
+    const look = (logo: string) => () => createLook(settings({ logo }));
+    expect(look(file('a.png', '<html>'))).toThrow('pages.logo is no SVG, PNG, JPEG or WebP picture');
+    expect(look(file('b.png', Buffer.alloc(70_000)))).toThrow('pages.logo is larger than 64 KiB');
+    expect(look(join(folder, 'none'))).toThrow('pages.logo cannot be read: ENOENT');
+    const png = Buffer.from('89504e470d0a1a0a0000', 'hex');
+    expect(createLook(settings({ logo: file('c', png) })).logo).toMatch(/^data:image\/png;base64,/);
+  });
+
+  test('every accent colour can be read, on light and on dark', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 0, max: 0xffffff }), (value) => {
+        const colour = `#${value.toString(16).padStart(6, '0')}`;
+        for (const scheme of ['light', 'dark'] as const) {
+          const accent = accentOn(colour, GROUNDS[scheme], scheme);
+          for (const ground of GROUNDS[scheme])
+            expect(contrast(accent.main, ground)).toBeGreaterThanOrEqual(ENOUGH);
+          expect(contrast(accent.onMain, accent.main)).toBeGreaterThanOrEqual(ENOUGH);
+          expect(contrast(accent.onMain, accent.hover)).toBeGreaterThanOrEqual(ENOUGH);
+        }
+      }),
+      { numRuns: 2_000 },
+    );
+    expect(contrast('#000000', '#ffffff')).toBeCloseTo(21, 5);
+    // A colour that can be read already is kept.
+    expect(accentOn('#1d5bb8', GROUNDS.light, 'light').main).toBe('#1d5bb8');
+  });
+});
