@@ -159,7 +159,8 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       },
       onCall,
       ...hooks,
-      firstReader: lane,
+      // A request that is to be recorded needs its span before it is sent on.
+      firstReader: tracer === undefined ? lane : undefined,
     });
     const takenAt = gatewayMetrics(metrics, {
       files: () => current.files,

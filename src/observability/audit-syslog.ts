@@ -13,10 +13,13 @@ export interface SyslogOptions {
   readonly ca?: string | undefined;
   readonly certificate?: string | undefined;
   readonly key?: string | undefined;
+  /** How long a receiver may take to take what it is given. */
+  readonly patienceMs?: number;
 }
 
-const CONNECT_MS = 5_000;
-const WRITE_MS = 5_000;
+const PATIENCE_MS = 5_000;
+/** What was written to a connection that closes right after it was hardly read by anybody. */
+const GRACE_MS = 100;
 /** RFC 5426 §3.2; a longer one would not leave in one piece, or be cut by its receiver. */
 const MOST_DATAGRAM = 60_000;
 
@@ -53,6 +56,7 @@ function overDatagrams({ url }: SyslogOptions, message: Message): AuditSink {
 }
 
 function overStream(options: SyslogOptions, message: Message): AuditSink {
+  const { patienceMs: patience = PATIENCE_MS } = options;
   let open: Socket | undefined;
   const connection = async (): Promise<Socket> => {
     if (open?.writable === true) return open;
@@ -65,14 +69,17 @@ function overStream(options: SyslogOptions, message: Message): AuditSink {
     return mine;
   };
   return {
-    batch: 100,
+    batch: 1_000,
     async deliver(records) {
       const socket = await connection();
       const text = records
         .map(message)
         .map((one) => `${Buffer.byteLength(one)} ${one}`)
         .join('');
-      await within(WRITE_MS, socket, (done) => socket.write(text, done));
+      // Nobody confirms anything in this protocol; a connection that stays open is all there is to go by.
+      await within(patience + GRACE_MS, socket, (done) =>
+        socket.write(text, (error) => (error ? done(error) : setTimeout(done, GRACE_MS))),
+      );
     },
     close: async () => {
       open?.destroySoon();
@@ -81,7 +88,7 @@ function overStream(options: SyslogOptions, message: Message): AuditSink {
   };
 }
 
-async function connect({ url, ca, certificate, key }: SyslogOptions): Promise<Socket> {
+async function connect({ url, ca, certificate, key, patienceMs }: SyslogOptions): Promise<Socket> {
   const { host, port } = addressOf(url);
   const secure = url.startsWith('tls:');
   const socket = url.startsWith('unix:')
@@ -96,7 +103,9 @@ async function connect({ url, ca, certificate, key }: SyslogOptions): Promise<So
           ...(certificate !== undefined && { cert: certificate, key }),
         })
       : connectPlain(port, host);
-  await within(CONNECT_MS, socket, (done) => socket.once(secure ? 'secureConnect' : 'connect', () => done()));
+  await within(patienceMs ?? PATIENCE_MS, socket, (done) =>
+    socket.once(secure ? 'secureConnect' : 'connect', () => done()),
+  );
   return socket;
 }
 

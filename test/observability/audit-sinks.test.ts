@@ -1,0 +1,301 @@
+import { createHmac } from 'node:crypto';
+import { mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { openAuditFile } from '../../src/observability/audit-file.ts';
+import { type AuditLog, type AuditSink, openAuditLog } from '../../src/observability/audit-log.ts';
+import { openAuditSyslog } from '../../src/observability/audit-syslog.ts';
+import { openAuditWebhook } from '../../src/observability/audit-webhook.ts';
+import { createLogger } from '../../src/observability/logger.ts';
+import { createMetrics } from '../../src/observability/metrics.ts';
+import { datagramReceiver, httpReceiver, streamReceiver } from '../support/audit-receivers.ts';
+import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
+import { until } from '../support/serve-process.ts';
+
+let folder: string;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'gatehouse-audit-'));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const SECRET = 'a secret of twenty-four.';
+
+interface Opened extends AuditLog {
+  readonly lines: Record<string, unknown>[];
+  figure(name: string): Promise<number>;
+}
+
+function openLog(sink: AuditSink, buffer = 10_000): Opened {
+  const lines: Record<string, unknown>[] = [];
+  const metrics = createMetrics();
+  const log = createLogger({
+    level: 'info',
+    format: 'json',
+    write: (line) => void lines.push(JSON.parse(line)),
+  });
+  const audit = openAuditLog({ sink, buffer, log, metrics, pauseMs: { first: 5, longest: 20 } });
+  return {
+    ...audit,
+    lines,
+    async figure(name) {
+      const snapshot = (await metrics.snapshot()) as Record<string, [string, number][]>;
+      return snapshot[name]?.[0]?.[1] ?? Number.NaN;
+    },
+  };
+}
+
+const GRANT = { grant: 'g1', client: 'report-runner', identity: 'local:{x}', scope: 'files:read' };
+const events = (file: string): Record<string, unknown>[] =>
+  readFileSync(file, 'utf8')
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
+
+describe('a file', () => {
+  test('gets a line for each event, is for its owner only, and is opened again when it was moved away', async () => {
+    const file = join(folder, 'audit.log');
+    const audit = openLog(await openAuditFile(file, { sync: true }));
+    audit.audit('grant_issued', GRANT);
+    await until('a line', () => events(file).length === 1);
+    expect(events(file)[0]).toMatchObject({ audit: true, event: 'grant_issued', ...GRANT });
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+
+    renameSync(file, `${file}.1`);
+    audit.audit('grant_refreshed', GRANT);
+    await until('the old file goes on', () => events(`${file}.1`).length === 2);
+    audit.reopen();
+    audit.audit('grant_revoked', GRANT);
+    await until('the new file', () => events(file).length === 1);
+    expect(events(file)[0]).toMatchObject({ event: 'grant_revoked' });
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    await audit.close();
+  });
+
+  test('is written to by several processes without a line lost or torn', async () => {
+    const file = join(folder, 'shared.log');
+    const logs = await Promise.all(
+      Array.from({ length: 4 }, async () => openLog(await openAuditFile(file, { sync: false }))),
+    );
+    for (let index = 0; index < 500; index += 1)
+      for (const [who, log] of logs.entries()) log.audit('grant_issued', { grant: `${who}-${index}` });
+    await Promise.all(logs.map((log) => log.close()));
+    expect(new Set(events(file).map(({ grant }) => grant)).size).toBe(2_000);
+  });
+
+  test('that cannot be written to any more blocks the log and is told; events wait and come when it can', async () => {
+    // A full disk, to a process.
+    const full = await openAuditFile('/dev/full', { sync: false });
+    const audit = openLog(full);
+    audit.audit('grant_issued', GRANT);
+    await until('it is noticed', () => audit.isBlocked());
+    expect(audit.lines[0]).toMatchObject({ event: 'audit_sink_failed', code: 'ENOSPC' });
+    expect(await audit.figure('gatehouse_audit_blocked')).toBe(1);
+    expect(await audit.figure('gatehouse_audit_failures_total')).toBeGreaterThan(0);
+    await audit.close();
+    expect(audit.lines.at(-1)).toMatchObject({ event: 'audit_events_lost', lost: 1 });
+  });
+});
+
+describe('syslog', () => {
+  let ca: Certified;
+  let server: Certified;
+  let client: Certified;
+  beforeAll(async () => {
+    ca = await makeCa();
+    [server, client] = await Promise.all([issueServer(ca), issue(ca, { commonName: 'gatehouse' })]);
+  });
+
+  const check = async (receiver: Awaited<ReturnType<typeof datagramReceiver>>, more: object = {}) => {
+    const audit = openLog(openAuditSyslog({ url: receiver.url, facility: 'authpriv', ...more }));
+    audit.audit('grant_issued', { ...GRANT, identity: 'Zoë\u2028\u0007' });
+    audit.audit('refresh_reuse', GRANT);
+    audit.audit('grant_denied', { reason: 'client_unknown', clientId: 'x\ny' });
+    await until('three messages', () => receiver.messages.length === 3);
+    const [issued, reuse, denied] = receiver.messages;
+    // authpriv (10) and informational (6), warning (4), notice (5).
+    expect([issued?.priority, reuse?.priority, denied?.priority]).toEqual([86, 84, 85]);
+    expect(issued).toMatchObject({
+      version: 1,
+      app: 'gatehouse',
+      id: 'grant_issued',
+      data: '-',
+      process: `${process.pid}`,
+    });
+    expect(issued?.text).toMatch(/^[\x20-\x7e]+$/);
+    expect(JSON.parse(issued?.text ?? '')).toMatchObject({
+      audit: true,
+      identity: 'Zoë\u2028\u0007',
+      time: issued?.time,
+    });
+    expect(JSON.parse(denied?.text ?? '')).toMatchObject({ clientId: 'x\ny' });
+    await audit.close();
+    await receiver.close();
+  };
+
+  test('by UDP', async () => check(await datagramReceiver()));
+  test('by TCP', async () => check(await streamReceiver('tcp')));
+  test('by a stream socket of this machine', async () =>
+    check(await streamReceiver('unix', { path: join(folder, 'syslog.sock') })));
+  test('by TLS, with certificates on both sides', async () => {
+    const tls = {
+      cert: server.pem,
+      key: server.keyPem,
+      ca: ca.pem,
+      requestCert: true,
+      rejectUnauthorized: true,
+    };
+    await check(await streamReceiver('tls', { tls }), {
+      ca: ca.pem,
+      certificate: client.pem,
+      key: client.keyPem,
+    });
+  });
+
+  test('by TLS, a receiver that cannot prove who it is gets nothing', async () => {
+    const other = await makeCa({ name: 'Another CA' });
+    const receiver = await streamReceiver('tls', { tls: { cert: server.pem, key: server.keyPem } });
+    const audit = openLog(openAuditSyslog({ url: receiver.url, facility: 'local0', ca: other.pem }));
+    audit.audit('grant_issued', GRANT);
+    await until('it is noticed', () => audit.isBlocked());
+    expect(receiver.messages).toEqual([]);
+    await audit.close();
+    await receiver.close();
+  });
+
+  test('a receiver that goes and comes back gets what happened meanwhile', async () => {
+    const receiver = await streamReceiver('tcp');
+    const audit = openLog(openAuditSyslog({ url: receiver.url, facility: 'auth' }));
+    audit.audit('grant_issued', { grant: 'before' });
+    await until('the first', () => receiver.messages.length === 1);
+    await receiver.close();
+    audit.audit('grant_issued', { grant: 'meanwhile' });
+    await until('it is noticed', () => audit.isBlocked());
+    const again = await streamReceiver('tcp', {
+      port: Number(new URL(receiver.url.replace('tcp', 'http')).port),
+    });
+    await until('the rest', () => again.messages.some(({ text }) => text.includes('meanwhile')));
+    await until('it is free again', () => !audit.isBlocked());
+    expect(audit.lines.map(({ event }) => event)).toContain('audit_sink_back');
+    await audit.close();
+    await again.close();
+  });
+
+  test('a socket that is not there is told', async () => {
+    const path = join(folder, 'nobody.sock');
+    const audit = openLog(openAuditSyslog({ url: `unix:${path}`, facility: 'auth' }));
+    audit.audit('grant_issued', GRANT);
+    await until('it is noticed', () => audit.lines.length > 0);
+    expect(audit.lines[0]).toMatchObject({ event: 'audit_sink_failed', code: 'ENOENT' });
+    await audit.close();
+  });
+
+  test('a receiver that takes nothing any more is given up and connected to again', async () => {
+    let connections = 0;
+    const silent = createServer((socket) => {
+      connections += 1;
+      socket.pause().on('error', () => {});
+    });
+    await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
+    const { port } = silent.address() as { port: number };
+    const sink = openAuditSyslog({ url: `tcp://127.0.0.1:${port}`, facility: 'auth', patienceMs: 400 });
+    const big = {
+      event: 'grant_issued',
+      time: new Date().toISOString(),
+      line: `{"x":"${'y'.repeat(30_000_000)}"}\n`,
+    } as const;
+    await expect(sink.deliver([big])).rejects.toThrow('takes nothing');
+    await sink.deliver([{ ...big, line: '{}\n' }]);
+    expect(connections).toBe(2);
+    await sink.close();
+    silent.close();
+  });
+});
+
+describe('a webhook', () => {
+  const verify = ({ headers, body }: { headers: Record<string, unknown>; body: string }): boolean => {
+    const time = String(headers['x-gatehouse-timestamp']);
+    const expected = `v1=${createHmac('sha256', SECRET).update(`${time}.${body}`).digest('hex')}`;
+    return headers['x-gatehouse-signature'] === expected && Math.abs(Date.now() / 1_000 - Number(time)) < 60;
+  };
+
+  test('gets events in batches, each signed, of now, with an id of its own', async () => {
+    const receiver = await httpReceiver();
+    const audit = openLog(openAuditWebhook({ url: `${receiver.url}/hook`, secret: SECRET, batch: 10 }));
+    for (let index = 0; index < 25; index += 1) audit.audit('grant_issued', { grant: `g${index}` });
+    await audit.close();
+    const bodies = receiver.deliveries.map(
+      ({ body }) => (JSON.parse(body) as { events: { grant: string }[] }).events,
+    );
+    expect(bodies.flat().map(({ grant }) => grant)).toEqual(
+      Array.from({ length: 25 }, (_, index) => `g${index}`),
+    );
+    expect(Math.max(...bodies.map(({ length }) => length))).toBeLessThanOrEqual(10);
+    expect(receiver.deliveries.every(verify)).toBe(true);
+    expect(new Set(receiver.deliveries.map(({ headers }) => headers['x-gatehouse-delivery'])).size).toBe(
+      bodies.length,
+    );
+    expect(receiver.deliveries[0]).toMatchObject({
+      path: '/hook',
+      headers: { 'content-type': 'application/json' },
+    });
+    await receiver.close();
+  });
+
+  test.each([500, 429, 404, 307])(
+    'that answers %i gets the same delivery again, under the same id, until it takes it',
+    async (status) => {
+      const receiver = await httpReceiver();
+      receiver.answer(status);
+      const audit = openLog(openAuditWebhook({ url: receiver.url, secret: SECRET, batch: 10 }));
+      audit.audit('grant_revoked', GRANT);
+      await until('three attempts', () => receiver.deliveries.length >= 3);
+      expect(audit.isBlocked()).toBe(true);
+      receiver.answer(204);
+      await until('it is taken', () => !audit.isBlocked());
+      const ids = new Set(receiver.deliveries.map(({ headers }) => headers['x-gatehouse-delivery']));
+      expect(ids.size).toBe(1);
+      expect(receiver.deliveries.every(verify)).toBe(true);
+      await audit.close();
+      await receiver.close();
+    },
+  );
+});
+
+describe('a sink that takes nothing', () => {
+  test('costs the oldest events when there is no room, refusals before acts, and is told', async () => {
+    const taken: string[] = [];
+    let open = false;
+    const sink: AuditSink = {
+      batch: 1,
+      async deliver(records) {
+        if (!open) throw new Error('not now');
+        taken.push(...records.map(({ line }) => String((JSON.parse(line) as { n: number }).n)));
+      },
+      close: async () => {},
+    };
+    const audit = openLog(sink, 100);
+    for (let n = 0; n < 60; n += 1) audit.audit('grant_issued', { n });
+    for (let n = 60; n < 160; n += 1) audit.audit(n % 2 === 0 ? 'grant_denied' : 'grant_issued', { n });
+    expect(audit.isBlocked()).toBe(true);
+    expect(await audit.figure('gatehouse_audit_pending')).toBe(100);
+    expect(await audit.figure('gatehouse_audit_dropped_total')).toBe(60);
+    await until('it is told', () => audit.lines.some(({ event }) => event === 'audit_events_lost'));
+    open = true;
+    await until('all are taken', () => taken.length === 100);
+    const acts = Array.from({ length: 160 }, (_, n) => n).filter((n) => n < 60 || n % 2 === 1);
+    // All refusals are gone, and of 110 acts the ten oldest, but for the one that was already in hand.
+    expect(taken).toEqual([acts[0], ...acts.slice(11)].map(String));
+    await audit.close();
+  });
+});
+
+test('what stands in an audit event of a secret is not written to any sink', async () => {
+  const file = join(folder, 'secrets.log');
+  const audit = openLog(await openAuditFile(file, { sync: false }));
+  audit.audit('grant_denied', { detail: 'ghr_abcdefgh.1.secretpart', authorization: 'Bearer abc' });
+  await audit.close();
+  expect(readFileSync(file, 'utf8')).not.toMatch(/secretpart|abc"/);
+  writeFileSync(file, '');
+});
