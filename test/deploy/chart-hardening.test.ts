@@ -1,0 +1,182 @@
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
+import {
+  containersOf,
+  gatehouseOf,
+  golden,
+  MATRIX,
+  type Manifest,
+  ofKind,
+  only,
+  podSpecs,
+} from '../support/manifests.ts';
+
+/** Objects as the API knows them, by kind; each checks itself. */
+async function modelOf({ apiVersion, kind }: Manifest): Promise<new (data: unknown) => { validate(): void }> {
+  const [group = '', version] = apiVersion.includes('/') ? apiVersion.split('/') : ['', apiVersion];
+  const home = group.endsWith('coreos.com')
+    ? `@kubernetes-models/prometheus-operator/${group}`
+    : group === 'cert-manager.io'
+      ? `@kubernetes-models/cert-manager/${group}`
+      : group.startsWith('gateway.')
+        ? `@kubernetes-models/gateway-api/${group}`
+        : join('kubernetes-models', group);
+  const module = (await import(`${home}/${version}/${kind}`)) as Record<string, never>;
+  const model = module[kind];
+  if (model === undefined) throw new Error(`no model of ${apiVersion} ${kind}`);
+  return model;
+}
+
+describe.each(MATRIX)('%s', (name) => {
+  const objects = golden(name);
+
+  test('A1 every object is one its API would take', async () => {
+    for (const object of objects) {
+      const Model = await modelOf(object);
+      expect(() => new Model(object).validate(), `${object.kind} ${object.metadata.name}`).not.toThrow();
+    }
+  });
+
+  test('A4 every container is shut in', () => {
+    const pods = podSpecs(objects);
+    expect(pods.length).toBeGreaterThan(0);
+    for (const { where, spec, isOurs } of pods) {
+      if (isOurs) {
+        expect(spec.automountServiceAccountToken, where).toBe(false);
+        expect(spec.securityContext, where).toMatchObject({
+          runAsNonRoot: true,
+          runAsUser: 65_532,
+          fsGroupChangePolicy: 'OnRootMismatch',
+          seccompProfile: { type: 'RuntimeDefault' },
+        });
+        // Grace beyond what is asked of the program itself.
+      }
+      for (const container of containersOf(spec)) {
+        expect(container.securityContext, `${where}: ${container.name}`).toEqual({
+          runAsNonRoot: true,
+          runAsUser: 65_532,
+          runAsGroup: 65_532,
+          privileged: false,
+          allowPrivilegeEscalation: false,
+          readOnlyRootFilesystem: true,
+          capabilities: { drop: ['ALL'] },
+          seccompProfile: { type: 'RuntimeDefault' },
+        });
+        expect(container.resources?.requests, where).toMatchObject({
+          cpu: expect.any(String),
+          memory: expect.any(String),
+        });
+        expect(container.resources?.limits, where).toMatchObject({ memory: expect.any(String) });
+        for (const { name: variable, value } of container.env ?? [])
+          if (value !== undefined) expect(variable).not.toMatch(/PASSWORD|SECRET|TOKEN|KEY/);
+      }
+      // Host namespaces and paths would lead out of it again.
+      expect(JSON.stringify(spec)).not.toMatch(/hostPath|hostNetwork|hostPID|hostIPC|hostPort/);
+    }
+    for (const account of ofKind(objects, 'ServiceAccount'))
+      expect(account.automountServiceAccountToken).toBe(false);
+  });
+
+  test('A4 nothing secret lies in a ConfigMap', () => {
+    for (const { data = {} } of ofKind(objects, 'ConfigMap'))
+      for (const text of Object.values(data)) {
+        expect(text).not.toMatch(/PRIVATE KEY|argon2|"d":|ghr_|eyJ/);
+        expect(text).not.toMatch(/^\s*(password|passwordHash|clientSecret|bindPassword|token):/m);
+        expect(text).not.toMatch(/redis[a-z+]*:\/\/[^/@\s]*:[^/@\s]+@/);
+      }
+  });
+
+  test('A6 every port that a Service or a policy leads to exists in gatehouse’s container', () => {
+    const ports = gatehouseOf(objects).ports ?? [];
+    expect(ports.map((port) => port.name)).toEqual(['gatehouse', 'gh-admin']);
+    const services = ofKind(objects, 'Service').filter(
+      (service) => !service.metadata.name.endsWith('valkey'),
+    );
+    for (const { spec } of services)
+      for (const { targetPort } of spec?.['ports'] as { targetPort: string }[])
+        expect(ports.map((port) => port.name)).toContain(targetPort);
+    const policies = ofKind(objects, 'NetworkPolicy').filter(
+      ({ metadata }) => !metadata.name.endsWith('valkey'),
+    );
+    for (const { spec } of policies) {
+      const rules = spec?.['ingress'] as { ports: { port: number }[] }[];
+      expect(rules.slice(0, 2).map((rule) => rule.ports[0]?.port)).toEqual(
+        ports.map((port) => port.containerPort),
+      );
+    }
+  });
+
+  test('everything lies in the namespace of the release, and is labelled with it', () => {
+    for (const { kind, metadata } of objects.filter(
+      ({ metadata: { name: own } }) => !/-(extra|text)$/.test(own),
+    )) {
+      expect([kind, metadata.namespace]).toEqual([kind, 'shop']);
+      expect(metadata.labels).toMatchObject({ 'app.kubernetes.io/instance': 'gate' });
+    }
+  });
+});
+
+describe('A6 one container for gateway and sidecar', () => {
+  const bodies = {
+    gateway: gatehouseOf(golden('redis')),
+    native: gatehouseOf(golden('sidecar')),
+    plain: gatehouseOf(golden('sidecar-plain')),
+  };
+
+  test('the body is the same; a native sidecar also keeps running', () => {
+    const { restartPolicy, ...native } = bodies.native;
+    expect(restartPolicy).toBe('Always');
+    expect(native).toEqual(bodies.gateway);
+    expect(bodies.plain).toEqual(bodies.gateway);
+  });
+
+  test('native: among the init containers; plain: among the containers', () => {
+    const patch = (name: string) => only(podSpecs(golden(name))).spec;
+    expect(patch('sidecar').initContainers?.map(({ name }) => name)).toEqual(['gatehouse']);
+    expect(patch('sidecar').containers).toBeUndefined();
+    expect(patch('sidecar-plain').containers?.map(({ name }) => name)).toEqual(['gatehouse']);
+    expect(patch('sidecar-plain').initContainers).toBeUndefined();
+  });
+
+  test('the companion renders no workload, and everything selects the pods of the application', () => {
+    const objects = golden('sidecar');
+    expect(objects.map(({ kind }) => kind).sort()).toEqual([
+      'ConfigMap',
+      'ConfigMap',
+      'NetworkPolicy',
+      'Service',
+    ]);
+    expect(only(ofKind(objects, 'Service')).spec?.['selector']).toEqual({ app: 'orders' });
+    expect(only(ofKind(objects, 'NetworkPolicy')).spec?.['podSelector']).toEqual({
+      matchLabels: { app: 'orders' },
+    });
+    expect(only(ofKind(golden('sidecar-plain'), 'PodMonitor')).spec?.['selector']).toEqual({
+      matchLabels: { app: 'orders' },
+    });
+  });
+
+  test('every mount has its volume, with the file modes that a pod of others needs', () => {
+    for (const name of MATRIX)
+      for (const { where, spec, isOurs } of podSpecs(golden(name))) {
+        const volumes = (spec.volumes ?? []) as { name: string; secret?: { defaultMode: number } }[];
+        const claims = JSON.stringify(golden(name)).includes('volumeClaimTemplates')
+          ? ['gatehouse-data']
+          : [];
+        for (const container of containersOf(spec))
+          for (const mount of container.volumeMounts ?? [])
+            expect([...volumes.map((volume) => volume.name), ...claims], where).toContain(mount.name);
+        for (const { secret } of volumes)
+          if (secret) expect([where, secret.defaultMode]).toEqual([where, isOurs ? 0o440 : 0o444]);
+      }
+  });
+
+  test('the patch, the container and the volumes of the snippet agree', () => {
+    const data = golden('sidecar').find((object) => object.data?.['patch.yaml'])?.data ?? {};
+    const patch = parse(data['patch.yaml'] ?? '') as {
+      spec: { template: { spec: Record<string, unknown> } };
+    };
+    expect(patch.spec.template.spec['initContainers']).toEqual(parse(data['container.yaml'] ?? ''));
+    expect(patch.spec.template.spec['volumes']).toEqual(parse(data['volumes.yaml'] ?? ''));
+  });
+});

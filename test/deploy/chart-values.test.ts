@@ -1,0 +1,209 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Ajv2020, type ErrorObject } from 'ajv/dist/2020.js';
+import { describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
+import { GENERATED } from '../../tools/chart/generate.ts';
+import { valueLines } from '../../tools/chart/readme.ts';
+import { CHART, MATRIX, valuesOf } from '../support/manifests.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+const textOf = (file: string): string => readFileSync(join(CHART, file), 'utf8');
+
+interface Schema {
+  readonly properties?: Readonly<Record<string, Schema>>;
+  readonly required?: readonly string[];
+}
+const schema = JSON.parse(textOf('values.schema.json')) as Schema;
+const judge = new Ajv2020({ allErrors: true, strict: false }).compile(schema as object);
+const problemsOf = (values: unknown): readonly string[] => {
+  judge(values);
+  return (judge.errors ?? []).map(written);
+};
+const written = ({ instancePath, message, params }: ErrorObject): string =>
+  [instancePath, message, params['additionalProperty'] ?? params['allowedValues'] ?? params['allowedValue']]
+    .filter((part) => part !== undefined)
+    .join(' ');
+
+describe('A2 values.schema.json', () => {
+  test.each(GENERATED)('$file is what the program writes: npm run chart', ({ file, render }) => {
+    expect(readFileSync(join(ROOT, file), 'utf8')).toBe(render());
+  });
+
+  test('knows every value, and nothing that is none', () => {
+    const inSchema = (of: Schema, path: readonly string[]): string[] =>
+      Object.entries(of.properties ?? {}).flatMap(([key, inner]) =>
+        [...path, key].join('.') === 'config' || inner.properties === undefined
+          ? [[...path, key].join('.')]
+          : inSchema(inner, [...path, key]),
+      );
+    const inFile = (of: unknown, path: readonly string[], known: Schema | undefined): string[] =>
+      known?.properties !== undefined && path.join('.') !== 'config' && typeof of === 'object' && of !== null
+        ? Object.entries(of).flatMap(([key, inner]) => inFile(inner, [...path, key], known.properties?.[key]))
+        : [path.join('.')];
+    const values = inFile(parse(textOf('values.yaml')), [], schema);
+    const optional =
+      /^enabled$|^(probes|resources|valkey\.resources|(podS|s)ecurityContext)\.|^securityContext\.capabilities/;
+    expect(inSchema(schema, []).filter((path) => !values.includes(path) && !optional.test(path))).toEqual([]);
+    expect(values.filter((path) => !inSchema(schema, []).includes(path))).toEqual([]);
+  });
+
+  test('every value says what it is for', () => {
+    expect(valueLines(textOf('values.yaml')).filter(({ meaning }) => !meaning)).toEqual([]);
+  });
+
+  test('accepts values.yaml, and needs nothing of it', () => {
+    expect(problemsOf(parse(textOf('values.yaml')))).toEqual([]);
+    expect(problemsOf({})).toEqual([]);
+  });
+
+  test.each(MATRIX)('accepts %s', (name) => {
+    expect(problemsOf(valuesOf(name))).toEqual([]);
+  });
+
+  test('accepts what a parent chart adds', () => {
+    expect(problemsOf({ enabled: true, global: { imageRegistry: 'mirror', theirs: { any: true } } })).toEqual(
+      [],
+    );
+  });
+});
+
+const BAD: readonly { readonly name: string; readonly values: unknown; readonly says: string }[] = [
+  {
+    name: 'a name that does not exist',
+    values: { replicas: 3 },
+    says: 'must NOT have additional properties replicas',
+  },
+  {
+    name: 'a mode that does not exist',
+    values: { mode: 'daemon' },
+    says: '/mode must be equal to one of the allowed values gateway,sidecar',
+  },
+  { name: 'text for a number', values: { replicaCount: '3' }, says: '/replicaCount must be integer' },
+  { name: 'a negative number of pods', values: { replicaCount: -1 }, says: '/replicaCount must be >= 0' },
+  {
+    name: 'text for a switch',
+    values: { ingress: { enabled: 'yes' } },
+    says: '/ingress/enabled must be boolean',
+  },
+  {
+    name: 'a privileged port in the pod',
+    values: { ports: { https: 443 } },
+    says: '/ports/https must be >= 1024',
+  },
+  {
+    name: 'a port beyond all ports',
+    values: { service: { port: 70_000 } },
+    says: '/service/port must be <= 65535',
+  },
+  {
+    name: 'a store that does not exist',
+    values: { store: { type: 'postgres' } },
+    says: '/store/type must be equal to one of the allowed values embedded,redis',
+  },
+  {
+    name: 'an address that is none of Redis',
+    values: { store: { redis: { url: 'http://redis' } } },
+    says: '/store/redis/url must match pattern',
+  },
+  {
+    name: 'a size without a meaning',
+    values: { store: { persistence: { size: 'big' } } },
+    says: '/store/persistence/size must match pattern',
+  },
+  {
+    name: 'a digest that is none',
+    values: { image: { digest: 'latest' } },
+    says: '/image/digest must match pattern',
+  },
+  {
+    name: 'root',
+    values: { securityContext: { runAsUser: 0 } },
+    says: '/securityContext/runAsUser must be >= 1',
+  },
+  {
+    name: 'a writable root',
+    values: { securityContext: { readOnlyRootFilesystem: false } },
+    says: '/securityContext/readOnlyRootFilesystem must be equal to constant true',
+  },
+  {
+    name: 'more privileges',
+    values: { securityContext: { allowPrivilegeEscalation: true } },
+    says: '/securityContext/allowPrivilegeEscalation must be equal to constant false',
+  },
+  {
+    name: 'kept capabilities',
+    values: { securityContext: { capabilities: { drop: [] } } },
+    says: '/securityContext/capabilities/drop must NOT have fewer than 1 items',
+  },
+  {
+    name: 'a token of the API server',
+    values: { serviceAccount: { automount: true } },
+    says: '/serviceAccount/automount must be equal to constant false',
+  },
+  {
+    name: 'a secret in the environment',
+    values: { extraEnv: [{ name: 'GATEHOUSE_STORE__PASSWORD', value: 'hunter2' }] },
+    says: '/extraEnv/0/name must NOT be valid',
+  },
+  {
+    name: 'a password hash in values',
+    values: {
+      config: {
+        directories: { staff: { label: 'l', users: [{ id: 'ab', name: 'a', passwordHash: '$argon2id$' }] } },
+      },
+    },
+    says: '/config/directories/staff/users/0 must NOT have additional properties passwordHash',
+  },
+  {
+    name: 'a password of Redis in values',
+    values: { config: { store: { password: 'hunter2' } } },
+    says: '/config/store must NOT have additional properties password',
+  },
+  {
+    name: 'a port that the chart decides',
+    values: { config: { listen: { port: 1 } } },
+    says: '/config/listen must NOT have additional properties port',
+  },
+  {
+    name: 'a key file that the chart decides',
+    values: { config: { keys: { file: 'x' } } },
+    says: '/config/keys must NOT have additional properties file',
+  },
+  {
+    name: 'a setting that gatehouse does not have',
+    values: { config: { tokens: { lifetime: '1h' } } },
+    says: '/config/tokens must NOT have additional properties lifetime',
+  },
+  {
+    name: 'a route with a number for its path',
+    values: { config: { routes: [{ path: 7 }] } },
+    says: '/config/routes/0/path must be string',
+  },
+  {
+    name: 'an integration without a scope',
+    values: { config: { integrations: [{ clientId: 'x' }] } },
+    says: "/config/integrations/0 must have required property 'scope'",
+  },
+  {
+    name: 'a way of handing certificates on that does not exist',
+    values: { ingress: { clientCertificates: 'magic' } },
+    says: '/ingress/clientCertificates must be equal to one of the allowed values ,passthrough,header',
+  },
+  {
+    name: 'a probe with a word of another tool',
+    values: { probes: { readiness: { path: '/' } } },
+    says: '/probes/readiness must NOT have additional properties path',
+  },
+];
+
+test.each(BAD)('A2 refuses $name', ({ values, says }) => {
+  expect(
+    problemsOf(values).some((problem) => problem.includes(says)),
+    problemsOf(values).join('\n'),
+  ).toBe(true);
+});
+
+test('A2 each refusal has words of its own', () => {
+  expect(new Set(BAD.map(({ says }) => says)).size).toBe(BAD.length);
+});
