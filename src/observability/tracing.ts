@@ -39,7 +39,7 @@ export interface TracerOptions {
 
 const MOST_SPANS = 4_096;
 const BATCH = 512;
-const LINGER_MS = 2_000;
+const LINGER_MS = 1_000;
 const TRIES = 3;
 const CLOSE_MS = 2_000;
 

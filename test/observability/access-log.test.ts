@@ -1,0 +1,213 @@
+import { spawn } from 'node:child_process';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { ACCESS_FIELDS } from '../../src/observability/access-fields.ts';
+import { ALICE, type House, type LogLine, openHouse } from '../support/house.ts';
+import { scrape } from '../support/scrape.ts';
+import { connect, makeServeFolder, until } from '../support/serve-process.ts';
+
+let house: House;
+beforeAll(async () => {
+  house = await openHouse();
+});
+afterAll(() => house.close());
+
+const lineFor = (of: House, path: string): Promise<LogLine> =>
+  until(`the line of ${path}`, () =>
+    of.log.find((line) => line.event === 'request' && line['path'] === path),
+  );
+
+describe('the line of a request', () => {
+  test('tells who, by which grant and integration, which rule, what was decided, how long and how much, in one place', async () => {
+    const { access_token: token } = await house.grant();
+    const { headers } = await house.api('/files/one?secret=hush', token, {
+      headers: { traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' },
+    });
+    const line = await lineFor(house, '/files/one');
+    const issued = house.audits('grant_issued').at(-1);
+    expect(line).toMatchObject({
+      level: 'info',
+      request_id: headers['x-request-id'],
+      trace_id: '0af7651916cd43dd8448eb211c80319c',
+      from: '127.0.0.1',
+      method: 'GET',
+      status: 200,
+      decision: 'forwarded',
+      identity: ALICE,
+      client: 'report-runner',
+      grant: issued?.['grant'],
+      upstream: 'default',
+      bytes_in: 0,
+    });
+    expect(String(line['rule'])).toMatch(/^routes\[\d+\] \/files/);
+    expect(line['ms']).toBeGreaterThan(0);
+    expect(line['upstream_ms']).toBeGreaterThan(0);
+    expect(Number(line['upstream_ms'])).toBeLessThanOrEqual(Number(line['ms']) + 1);
+    expect(line['bytes_out']).toBeGreaterThan(10);
+    expect(house.lines.find((text) => text.includes('/files/one'))).not.toContain('hush');
+    expect(Object.keys(line).filter((name) => !(name in ACCESS_FIELDS))).toEqual([]);
+    // What the upstream was told is what the log says.
+    expect(house.upstream.calls.at(-1)?.headers['traceparent']).toContain(line['trace_id']);
+  });
+
+  test('counts the bytes of a body and begins a trace where there is none, the same for every kind of request', async () => {
+    const { access_token: token } = await house.grant({ scope: 'reports:read,write' });
+    await house.api('/reports/new', token, {
+      method: 'POST',
+      body: 'x'.repeat(70_000),
+      headers: { 'content-type': 'text/plain' },
+    });
+    const line = await lineFor(house, '/reports/new');
+    expect(line).toMatchObject({ status: 200, bytes_in: 70_000 });
+    expect(String(line['trace_id'])).toMatch(/^[0-9a-f]{32}$/);
+    expect(house.upstream.calls.at(-1)?.headers['traceparent']).toContain(line['trace_id']);
+  });
+
+  test('of a refusal tells the reason', async () => {
+    await house.api('/files/two');
+    expect(await lineFor(house, '/files/two')).toMatchObject({
+      status: 401,
+      decision: 'refused',
+      reason: 'token_missing',
+    });
+  });
+
+  test('O05 is one line of JSON whatever is sent, and holds no secret', async () => {
+    const { access_token: token } = await house.grant();
+    await house.api(`/files/${token}/%22%0a%1b[31m`, token);
+    await house.api(`/files/${encodeURIComponent('"}\n{"event":"forged"}')}`, token);
+    await until('both lines', () => house.lines.filter((line) => line.includes('"/files/')).length >= 4);
+    expect(house.lines.every((line) => line.endsWith('\n') && line.indexOf('\n') === line.length - 1)).toBe(
+      true,
+    );
+    expect(house.lines.some((line) => line.includes(token.slice(20, 60)))).toBe(false);
+    expect(house.log.some(({ event }) => event === 'forged')).toBe(false);
+  });
+});
+
+describe('privacy', () => {
+  let quiet: House;
+  beforeAll(async () => {
+    quiet = await openHouse((settings) => ({
+      ...settings,
+      log: {
+        level: 'info',
+        access: {
+          exclude: ['path', 'grant', 'trace_id'],
+          pseudonymise: ['identity', 'from'],
+          pseudonymKey: 'a key of sixteen characters',
+        },
+      },
+    }));
+  });
+  afterAll(() => quiet.close());
+
+  test('leaves out what it is told to, and writes identity and address as keyed digests that stay equal', async () => {
+    const { access_token: token } = await quiet.grant();
+    await quiet.api('/files/one', token);
+    await quiet.api('/files/two', token);
+    const lines = await until('two lines', () => {
+      const found = quiet.log.filter((line) => line.event === 'request' && line['decision'] === 'forwarded');
+      return found.length === 2 && found;
+    });
+    for (const line of lines)
+      for (const name of ['path', 'grant', 'trace_id']) expect(line).not.toHaveProperty(name);
+    const [identity] = new Set(lines.map((line) => line['identity']));
+    expect(identity).toMatch(/^~[A-Za-z0-9_-]{22}$/);
+    expect(lines[1]?.['identity']).toBe(identity);
+    expect(lines[0]?.['from']).toMatch(/^~[A-Za-z0-9_-]{22}$/);
+    expect(lines[0]?.['from']).not.toBe(identity);
+    expect(
+      quiet.lines.filter((text) => text.includes('"request"')).some((text) => text.includes('127.0.0.1')),
+    ).toBe(false);
+  });
+
+  test('follows a reload: another key, other digests; off, and there is no line', async () => {
+    const { access_token: token } = await quiet.grant();
+    const line = async (path: string): Promise<LogLine> => {
+      const from = quiet.log.length;
+      await quiet.api(path, token);
+      return until('a line', () => quiet.log.slice(from).find(({ event }) => event === 'request'));
+    };
+    const before = await line('/files/a');
+    await quiet.reload((settings) => ({
+      ...settings,
+      log: { ...settings.log, access: { pseudonymise: ['identity'], pseudonymKey: 'quite another key' } },
+    }));
+    const after = await line('/files/b');
+    expect(after).toMatchObject({ path: '/files/b', from: '127.0.0.1' });
+    expect(after['identity']).not.toBe(before['identity']);
+    await quiet.reload((settings) => ({ ...settings, log: { level: 'info', access: { enabled: false } } }));
+    const from = quiet.log.length;
+    await quiet.api('/files/c', token);
+    await quiet.reload((settings) => ({ ...settings, log: { level: 'info', access: { enabled: true } } }));
+    await line('/files/d');
+    expect(quiet.log.slice(from).filter(({ event }) => event === 'request').length).toBe(1);
+  });
+
+  test('a digest without a key is refused as a configuration', async () => {
+    await expect(
+      openHouse((settings) => ({ ...settings, log: { access: { pseudonymise: ['from'] } } })),
+    ).rejects.toThrow('log.access.pseudonymKey');
+  });
+});
+
+test('a reader of the log that stops reading costs lines, which are counted, and nobody waits for it', async () => {
+  const folder = await makeServeFolder();
+  const words = [
+    join(import.meta.dirname, '../../src/main.ts'),
+    'serve',
+    '--config',
+    folder.file('gatehouse.yaml'),
+  ];
+  const child = spawn(process.execPath, words, { cwd: folder.path, stdio: ['ignore', 'pipe', 'inherit'] });
+  try {
+    const reader = createInterface({ input: child.stdout });
+    const ready = await new Promise<LogLine>((resolve) =>
+      reader.on('line', (text) => {
+        const line = JSON.parse(text) as LogLine;
+        if (line.event === 'ready') resolve(line);
+      }),
+    );
+    child.stdout.pause();
+    const clients = Array.from({ length: 8 }, () => connect(folder, Number(ready['port'])));
+    const longest = 'x'.repeat(500);
+    let asked = 0;
+    const lost = async (): Promise<number> =>
+      (await scrape(Number(ready['adminPort']))).value('gatehouse_log_lines_dropped_total');
+    await until(
+      'lines are lost',
+      async () => {
+        await Promise.all(
+          clients.map(async (client) => {
+            for (let times = 0; times < 100; times += 1) {
+              asked += 1;
+              expect((await client.ask({ path: `/${longest}/${asked}` })).status).toBe(401);
+            }
+          }),
+        );
+        return (await lost()) > 0;
+      },
+      45,
+    );
+    for (const client of clients) client.close();
+    // It goes on as soon as somebody reads, and says what is missing.
+    const told = new Promise<LogLine>((resolve) =>
+      reader.on('line', (text) => {
+        const line = JSON.parse(text) as LogLine;
+        if (line.event === 'log_lines_lost') resolve(line);
+      }),
+    );
+    child.stdout.resume();
+    reader.resume();
+    const again = connect(folder, Number(ready['port']));
+    const asking = setInterval(() => void again.ask({ path: '/again' }).catch(() => {}), 100);
+    expect(Number((await told)['lines'])).toBeGreaterThan(0);
+    clearInterval(asking);
+    again.close();
+  } finally {
+    child.kill('SIGKILL');
+    await folder.remove();
+  }
+});
