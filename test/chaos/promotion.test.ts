@@ -74,12 +74,19 @@ test(`S08 V11 partition and promotion, ${ROUNDS} times, \`durability: replicated
     const load = Array.from({ length: 8 }, async () => {
       while (!halt.signal.aborted) await client(helds);
     });
-    await until('there are acknowledged revocations', () => total.revocations > before.revocations + 10, 60);
-    pair.part();
-    await until('writes are refused', () => total.refused > before.refused + 16, 60);
-    await pair.promote(fleet.replicas.map(({ way }) => way));
-    halt.abort();
-    await Promise.all(load);
+    try {
+      await until(
+        'there are acknowledged revocations',
+        () => total.revocations > before.revocations + 10,
+        60,
+      );
+      pair.part();
+      await until('writes are refused', () => total.refused > before.refused + 16, 60);
+      await pair.promote(fleet.replicas.map(({ way }) => way));
+    } finally {
+      halt.abort();
+      await Promise.all(load);
+    }
     await pair.rejoin();
     await fleet.allReady();
 

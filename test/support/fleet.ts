@@ -234,3 +234,14 @@ export const isTemporary = ({ status, retryAfter, json }: Answer): boolean =>
 
 export const isInvalidGrant = ({ status, json }: Answer): boolean =>
   status === 400 && json['Error'] === 'invalid_grant';
+
+/** As a client is told to: tries again for as long as the answer is "try again". */
+export const persistently = (send: () => Promise<Answer>): Promise<Answer> =>
+  until(
+    'an answer that is not "try again"',
+    async () => {
+      const answer = await send();
+      return !isTemporary(answer) && answer;
+    },
+    60,
+  );
