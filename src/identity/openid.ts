@@ -88,7 +88,15 @@ export function openIdProvider(name: string, settings: OpenIdSettings): OpenIdPr
           pkceCodeVerifier: expects.verifier,
           idTokenExpected: true,
         });
-        return answerOf(settings, configuration.serverMetadata().issuer, tokens.claims() ?? {});
+        const inToken = tokens.claims();
+        if (inToken === undefined) return { kind: 'refused', why: 'there is no ID token' };
+        const { issuer, userinfo_endpoint: asks } = configuration.serverMetadata();
+        // Some providers tell no more than the subject in the token, and the rest when asked.
+        const more =
+          inToken[settings.claim] === undefined && asks !== undefined
+            ? await client.fetchUserInfo(configuration, tokens.access_token, inToken.sub)
+            : {};
+        return answerOf(settings, issuer, { ...more, ...inToken });
       } catch (error) {
         return whyNot(client, error);
       }
@@ -128,6 +136,8 @@ function whyNot(client: Client, error: unknown): OpenIdAnswer {
     return error.status >= 500 || AWAY.has(error.error)
       ? away(error.error)
       : { kind: 'refused', why: `the provider said ${safe(error.error)}` };
+  // The provider does not take our name or secret.
+  if (error instanceof client.WWWAuthenticateChallengeError) return away('invalid_client');
   const code = codeOf(error);
   if (code === undefined || TRANSPORT.has(code) || isTransport(error)) return away(code ?? 'no answer');
   return { kind: 'refused', why: code };

@@ -183,7 +183,11 @@ const withLane = (settings: SettingsInput): SettingsInput =>
 
 export type Change = (settings: SettingsInput) => SettingsInput;
 
-export async function openHouse(change: Change = (settings) => settings): Promise<House> {
+export async function openHouse(
+  change: Change = (settings) => settings,
+  /** Puts further files into its folder, before it opens. */
+  prepare: (folder: string) => void = () => {},
+): Promise<House> {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-house-'));
   // Certificates outlast every grant: tests move the clock past `refresh_until`.
   const notAfter = new Date(Date.now() + 10 * 365 * 86_400_000);
@@ -202,6 +206,7 @@ export async function openHouse(change: Change = (settings) => settings): Promis
   writeFileSync(join(folder, 'server.pem'), server.pem);
   writeFileSync(join(folder, 'server-key.pem'), server.keyPem, { mode: 0o600 });
 
+  prepare(folder);
   const upstream = await openUpstream();
   let given = withLane(change(baseSettings(upstream.port)));
   let offset = 0;

@@ -1,0 +1,18 @@
+/** As much of oidc-provider as the tests use; the package brings no types. */
+declare module 'oidc-provider' {
+  import type { IncomingMessage, ServerResponse } from 'node:http';
+
+  export interface Configuration {
+    readonly clients: readonly Readonly<Record<string, unknown>>[];
+    readonly findAccount: (
+      context: unknown,
+      id: string,
+    ) => { accountId: string; claims: () => Record<string, unknown> };
+    readonly [setting: string]: unknown;
+  }
+
+  export default class Provider {
+    constructor(issuer: string, configuration: Configuration);
+    callback(): (request: IncomingMessage, response: ServerResponse) => Promise<void>;
+  }
+}

@@ -1,0 +1,108 @@
+import { createServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import Provider, { type Configuration } from 'oidc-provider';
+import type { Certified } from './pki.ts';
+
+export const CLIENT = { id: 'gatehouse', secret: 'a secret between the two of them' } as const;
+
+/** What the provider says about whoever signs in there under this name; any password is right. */
+export const ACCOUNTS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
+  alice: {
+    email: 'alice@example.test',
+    email_verified: true,
+    preferred_username: 'alice',
+    name: 'Alice from Elsewhere',
+    oid: '5F0C2A52-6D0E-4D0C-9C3E-0D5A3C1F2B11',
+  },
+  mallory: {
+    email: 'alice@example.test',
+    email_verified: false,
+    preferred_username: 'mallory',
+    name: 'Mallory',
+  },
+  stranger: {
+    email: 'stranger@example.test',
+    email_verified: true,
+    preferred_username: 'stranger',
+    name: 'Stranger',
+  },
+};
+
+export interface RunningProvider {
+  readonly issuer: string;
+  readonly port: number;
+  /** How often a token was asked for. */
+  readonly tokenRequests: () => number;
+  /** Answers nothing but 503 while set. */
+  away: boolean;
+  stop(): Promise<void>;
+}
+
+/** A real OpenID provider (oidc-provider) over TLS, on a free port. */
+export async function openIdServer(
+  server: Certified,
+  redirectUris: readonly string[],
+  options: { readonly claimsInToken?: boolean; readonly clientId?: string } = {},
+): Promise<RunningProvider> {
+  let handle: ReturnType<Provider['callback']> | undefined;
+  let tokenRequests = 0;
+  let away = false;
+  const listener = createServer({ cert: server.pem, key: server.keyPem }, (request, response) => {
+    if (request.url?.startsWith('/token') === true) tokenRequests += 1;
+    if (away) response.writeHead(503).end('away');
+    else void handle?.(request, response);
+  });
+  await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', resolve));
+  const { port } = listener.address() as AddressInfo;
+  const issuer = `https://localhost:${port}`;
+  const configuration: Configuration = {
+    clients: [
+      {
+        client_id: options.clientId ?? CLIENT.id,
+        client_secret: CLIENT.secret,
+        redirect_uris: [...redirectUris],
+        grant_types: ['authorization_code'],
+        response_types: ['code'],
+      },
+    ],
+    cookies: { keys: ['only for tests'] },
+    claims: {
+      openid: ['sub'],
+      profile: ['name', 'preferred_username', 'oid'],
+      email: ['email', 'email_verified'],
+    },
+    conformIdTokenClaims: options.claimsInToken === false,
+    findAccount: (_context, id) => ({ accountId: id, claims: () => ({ sub: id, ...ACCOUNTS[id] }) }),
+    features: { devInteractions: { enabled: true } },
+    ttl: {
+      Session: 3_600,
+      Grant: 3_600,
+      Interaction: 600,
+      AuthorizationCode: 60,
+      IdToken: 600,
+      AccessToken: 600,
+    },
+    pkce: { required: () => true },
+  };
+  const warn = console.warn;
+  console.warn = () => {};
+  const provider = new Provider(issuer, configuration);
+  handle = provider.callback();
+  console.warn = warn;
+  return {
+    issuer,
+    port,
+    tokenRequests: () => tokenRequests,
+    get away() {
+      return away;
+    },
+    set away(value) {
+      away = value;
+    },
+    stop: () =>
+      new Promise((resolve) => {
+        listener.close(() => resolve());
+        listener.closeAllConnections();
+      }),
+  };
+}
