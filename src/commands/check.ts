@@ -110,7 +110,7 @@ const checkIntentions: Check = async ({ certificates, integrations, routes, upst
 /** Names that lead nowhere: each is sound by itself, and nobody will ever pass. */
 const checkReach: Check = async ({ publicUrl, listen, directories, integrations, routes }) => {
   const { covers, writeScope } = await import('../domain/scope.ts');
-  const { readFile, stat } = await import('node:fs/promises');
+  const { readFile } = await import('node:fs/promises');
   const { X509Certificate } = await import('node:crypto');
   const groups = new Set(
     Object.values(directories).flatMap(({ users }) => users.flatMap((user) => user.groups)),
@@ -146,7 +146,7 @@ const checkReach: Check = async ({ publicUrl, listen, directories, integrations,
         `listen.tls.certificate: is not for ${name}, the host of publicUrl; clients will refuse it`,
       );
     const { isReadByOthers } = await import('../tokens/keyring-file.ts');
-    if (isReadByOthers(await stat(tls.key)))
+    if (isReadByOthers(tls.key))
       warnings.push(`listen.tls.key: ${tls.key} can be read by others; run chmod 600`);
   } catch {
     // What cannot be read is told by the check of certificates.

@@ -1,6 +1,8 @@
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import {
+  accessSync,
   closeSync,
+  constants,
   existsSync,
   fchmodSync,
   fchownSync,
@@ -9,7 +11,7 @@ import {
   openSync,
   readFileSync,
   renameSync,
-  type Stats,
+  statfsSync,
   statSync,
   unlinkSync,
   writeSync,
@@ -53,11 +55,10 @@ const problem = (path: string, words: string): Fault => new Fault('keys_unavaila
 
 export function readKeyringFile(path: string): KeyringFile {
   if (!existsSync(path)) throw problem(path, 'no such key file; make one with `gatehouse keys new`');
-  const stat = statSync(path);
-  if (isReadByOthers(stat) && process.platform !== 'win32')
+  if (process.platform !== 'win32' && isReadByOthers(path))
     throw problem(
       path,
-      `others can read this key file (mode ${(stat.mode & 0o777).toString(8)}); run chmod 600, and rotate the keys if somebody may have read it`,
+      `others can read this key file (mode ${(statSync(path).mode & 0o777).toString(8)}); run chmod 600, and rotate the keys if somebody may have read it`,
     );
   let json: unknown;
   try {
@@ -77,13 +78,30 @@ export function readKeyringFile(path: string): KeyringFile {
 }
 
 /**
- * A kubelet hands secrets to a user without privileges in one way only: owned by root, and readable (not writable) by a
- * group that the user is in (`fsGroup`). Nobody but root and that group reads such a file.
+ * A kubelet hands secrets to a user without privileges as files of root that nobody can write: readable by a group the
+ * user is in (`fsGroup`), or, in pods without one, by everybody in a file system of their own, in memory and mounted
+ * read-only into the one container that asks for it. Such a file is not read by others.
  */
-export function isReadByOthers({ mode, uid, gid }: Pick<Stats, 'mode' | 'uid' | 'gid'>): boolean {
-  const handed =
-    uid === 0 && process.geteuid?.() !== 0 && process.getgroups?.().includes(gid) === true && gid !== 0;
-  return (mode & (handed ? 0o037 : 0o077)) !== 0;
+export function isReadByOthers(path: string): boolean {
+  const { mode, uid, gid } = statSync(path);
+  if ((mode & 0o077) === 0) return false;
+  const isHanded = uid === 0 && process.geteuid?.() !== 0 && (mode & 0o033) === 0;
+  if (!isHanded) return true;
+  const byGroup = (mode & 0o007) === 0 && gid !== 0 && process.getgroups?.().includes(gid) === true;
+  return !byGroup && !isMountedSecret(path);
+}
+
+const TMPFS = 0x0102_1994;
+
+function isMountedSecret(path: string): boolean {
+  if (statfsSync(path).type !== TMPFS) return false;
+  try {
+    accessSync(path, constants.W_OK);
+    return false;
+  } catch (error) {
+    // Not EACCES: that would only say that this user may not, on a file system where others might.
+    return (error as NodeJS.ErrnoException).code === 'EROFS';
+  }
 }
 
 /** Writes beside and renames, so that a crash leaves the old file or the new one. */

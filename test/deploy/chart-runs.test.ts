@@ -1,0 +1,150 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import { stringify } from 'yaml';
+import { loadSettings, writeProblems } from '../../src/config/load.ts';
+import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { gatehouse } from '../support/command-line.ts';
+import { type Container, gatehouseOf, golden, MATRIX, ofKind } from '../support/manifests.ts';
+import { issueServer, makeCa } from '../support/pki.ts';
+import { type RedisServer, redisServer } from '../support/redis-server.ts';
+import { type ServeProcess, startServe } from '../support/serve-process.ts';
+
+const configurationOf = (name: string): string | undefined =>
+  ofKind(golden(name), 'ConfigMap').find(({ data }) => data?.['gatehouse.yaml'])?.data?.['gatehouse.yaml'];
+
+const folders: string[] = [];
+const servers: RedisServer[] = [];
+const processes: ServeProcess[] = [];
+afterEach(async () => {
+  for (const one of processes.splice(0)) await one.kill9();
+  for (const server of servers.splice(0)) await server.stop();
+  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true });
+});
+
+const certificates = makeCa().then(async (ca) => ({ ca, server: await issueServer(ca) }));
+
+/** A pod as far as files go: what the container mounts, in a folder. Tells the configuration with its paths moved there. */
+async function podFolder(text: string): Promise<{ path: string; configuration: string; ca: string }> {
+  const path = mkdtempSync(join(tmpdir(), 'gatehouse-pod-'));
+  folders.push(path);
+  const { ca, server } = await certificates;
+  const put = (file: string, content: string): void => {
+    mkdirSync(dirname(join(path, file)), { recursive: true });
+    writeFileSync(join(path, file), content, { mode: 0o600 });
+  };
+  put('etc/gatehouse/tls/tls.crt', server.pem);
+  put('etc/gatehouse/tls/tls.key', server.keyPem);
+  for (const name of ['ca.crt', 'staff.crt']) put(`etc/gatehouse/client-ca/${name}`, ca.pem);
+  put('etc/gatehouse/admin/admin-token', 'a-token-of-the-operators-own-choice\n');
+  put('etc/gatehouse/redis/password', 'unused\n');
+  put('etc/gatehouse/redis/url', 'rediss://redis.shop.svc:6379/0\n');
+  mkdirSync(join(path, 'var/lib/gatehouse'), { recursive: true });
+  writeKeyringFile(join(path, 'etc/gatehouse/keys/keys.json'), newKeyring('EdDSA'), { replace: false });
+  const configuration = text
+    .replaceAll('/etc/gatehouse/', `${path}/etc/gatehouse/`)
+    .replaceAll('/var/lib/gatehouse', `${path}/var/lib/gatehouse`);
+  put('gatehouse.yaml', configuration);
+  return { path, configuration, ca: ca.pem };
+}
+
+describe('A5 the configuration in the ConfigMap is sound', () => {
+  test.each(MATRIX.filter((name) => configurationOf(name) !== undefined))('%s', async (name) => {
+    const { path, configuration } = await podFolder(configurationOf(name) ?? '');
+    const loaded = loadSettings({ text: configuration, env: {}, overrides: [], cwd: path });
+    expect(loaded.ok ? '' : writeProblems(loaded)).toBe('');
+  });
+
+  test('gatehouse check says so too', async () => {
+    const { path } = await podFolder(configurationOf('embedded') ?? '');
+    const checked = await gatehouse(['check', '--config', join(path, 'gatehouse.yaml')]);
+    expect(checked).toMatchObject({ code: 0, stdout: expect.stringContaining('sound') });
+  });
+});
+
+const statusOf = (url: string, ca?: string): Promise<number> =>
+  new Promise((resolve, reject) => {
+    const send = url.startsWith('https') ? httpsRequest : httpRequest;
+    send(
+      url,
+      { agent: false, timeout: 10_000, ...(ca !== undefined && { ca, servername: 'localhost' }) },
+      (response) => {
+        response.resume();
+        resolve(response.statusCode ?? 0);
+      },
+    )
+      .on('error', reject)
+      .end();
+  });
+
+/** The real program on a free port for each port of the manifest. */
+async function runPod(
+  name: string,
+): Promise<{ server: ServeProcess; ports: Map<number, number>; ca: string; container: Container }> {
+  const container = gatehouseOf(golden(name));
+  const [https, admin] = container.ports ?? [];
+  if (https === undefined || admin === undefined) throw new Error('two ports are expected');
+  let text = configurationOf(name) ?? '';
+  if (text.includes('redis://')) {
+    const redis = await redisServer();
+    servers.push(redis);
+    text = text.replace(/redis:\/\/redis\.shop\.svc:6379\/0/, redis.url);
+  }
+  const { path, ca } = await podFolder(text);
+  const set = ['listen.host=127.0.0.1', 'listen.port=0', 'admin.host=127.0.0.1', 'admin.port=0'];
+  const server = await startServe({ path }, { set });
+  processes.push(server);
+  return {
+    server,
+    ca,
+    container,
+    ports: new Map([
+      [https.containerPort, server.port],
+      [admin.containerPort, server.adminPort],
+    ]),
+  };
+}
+
+describe('A5 A8 the pod answers where its manifest says, with the API behind it away', () => {
+  test.each(['embedded', 'redis', 'sidecar', 'ingress'])('%s', async (name) => {
+    const { ports, ca, container, server } = await runPod(name);
+    const numberOf = (port: string | number): number =>
+      ports.get(Number(container.ports?.find((one) => one.name === port)?.containerPort ?? port)) ?? 0;
+    // No client certificate and no token: a kubelet has neither.
+    for (const probe of ['startupProbe', 'livenessProbe', 'readinessProbe'] as const) {
+      const { path = '', port = 0 } = container[probe]?.httpGet ?? {};
+      expect([probe, await statusOf(`http://127.0.0.1:${numberOf(port)}${path}`)]).toEqual([probe, 200]);
+    }
+    for (const monitor of ['monitoring', 'sidecar-plain']) {
+      const objects = [
+        ...ofKind(golden(monitor), 'ServiceMonitor'),
+        ...ofKind(golden(monitor), 'PodMonitor'),
+      ];
+      const path = JSON.stringify(objects).match(/"path":"([^"]+)"/)?.[1];
+      expect([path, await statusOf(`http://127.0.0.1:${numberOf('gh-admin')}${path}`)]).toEqual([
+        '/metrics',
+        200,
+      ]);
+    }
+    const scheme = name === 'ingress' ? 'http' : 'https';
+    const port = numberOf('gatehouse');
+    expect(await statusOf(`${scheme}://127.0.0.1:${port}/files/x`, name === 'ingress' ? undefined : ca)).toBe(
+      401,
+    );
+    // The API is not there: said of it, and not of gatehouse.
+    expect(await statusOf(`${scheme}://127.0.0.1:${port}/health`, name === 'ingress' ? undefined : ca)).toBe(
+      502,
+    );
+    expect(await statusOf(`http://127.0.0.1:${numberOf('gh-admin')}/readyz`)).toBe(200);
+    expect(await server.stop()).toBe(0);
+  });
+});
+
+test('A5 the configuration leaves the words of the operator as they are', () => {
+  const text = configurationOf('embedded') ?? '';
+  expect(text).toContain('path: /files/**');
+  expect(stringify(text)).not.toMatch(/\{\{|<no value>|map\[/);
+});

@@ -1,0 +1,102 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+
+const KEYS = join(import.meta.dirname, '../../src/tokens/keyring-file.ts');
+
+/** Loads the program's own reader, becomes the user of the image, and reads. */
+const READ = `
+const { isReadByOthers } = await import(process.argv[1]);
+process.setgroups(JSON.parse(process.argv[3]));
+process.setegid(65532);
+process.seteuid(65532);
+console.log(JSON.stringify(isReadByOthers(process.argv[2])));
+`;
+
+interface Handed {
+  readonly name: string;
+  readonly mode: string;
+  readonly owner: string;
+  readonly groups?: readonly number[];
+  readonly mount?: 'read-only' | 'writable';
+  readonly readByOthers: boolean;
+}
+
+const CASES: readonly Handed[] = [
+  { name: 'by fsGroup', mode: '0440', owner: '0:65532', readByOthers: false },
+  {
+    name: 'by the fsGroup of somebody else’s pod',
+    mode: '0440',
+    owner: '0:1000',
+    groups: [1000],
+    readByOthers: false,
+  },
+  {
+    name: 'by a volume in memory, mounted read-only',
+    mode: '0444',
+    owner: '0:0',
+    mount: 'read-only',
+    readByOthers: false,
+  },
+  { name: 'to a group we are not in', mode: '0440', owner: '0:1000', readByOthers: true },
+  { name: 'to the group of root', mode: '0440', owner: '0:0', groups: [0], readByOthers: true },
+  { name: 'writable by the group', mode: '0460', owner: '0:65532', readByOthers: true },
+  { name: 'by the group, from another user', mode: '0440', owner: '1000:65532', readByOthers: true },
+  {
+    name: 'by everybody, in memory that can be written',
+    mode: '0444',
+    owner: '0:0',
+    mount: 'writable',
+    readByOthers: true,
+  },
+  { name: 'by everybody, on a disk', mode: '0444', owner: '0:0', readByOthers: true },
+  {
+    name: 'by everybody, mounted read-only but writable by mode',
+    mode: '0446',
+    owner: '0:0',
+    mount: 'read-only',
+    readByOthers: true,
+  },
+];
+
+// Only root can be somebody else, and mount.
+const canMount = process.geteuid?.() === 0 && spawnSync('unshare', ['--mount', 'true']).status === 0;
+
+describe.skipIf(!canMount)('a key file that was handed over', () => {
+  test.each(CASES)('$name', ({ mode, owner, groups = [], mount, readByOthers }) => {
+    const folder = mkdtempSync(join(tmpdir(), 'gatehouse-handed-'));
+    const file = join(folder, 'keys.json');
+    const script = [
+      'set -e; chmod 0755 "$1"',
+      ...(mount === undefined ? [] : ['mount -t tmpfs -o mode=0755 secret "$1"']),
+      `echo x > "$2"; chown ${owner} "$2"; chmod ${mode} "$2"`,
+      ...(mount === 'read-only' ? ['mount -o remount,ro "$1"'] : []),
+      'exec "$3" --input-type=module -e "$4" "$5" "$2" "$6"',
+    ].join('\n');
+    try {
+      const { stdout, stderr } = spawnSync(
+        'unshare',
+        [
+          '--mount',
+          'sh',
+          '-c',
+          script,
+          'sh',
+          folder,
+          file,
+          process.execPath,
+          READ,
+          KEYS,
+          JSON.stringify(groups),
+        ],
+        { encoding: 'utf8', timeout: 30_000 },
+      );
+      // On a disk in memory "by everybody, on a disk" would not be one.
+      expect([stdout.trim(), stderr]).toEqual([JSON.stringify(readByOthers), '']);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+});
