@@ -78,16 +78,24 @@ export function settingsSections(folder: string) {
   });
 
   const admin = z.strictObject({
-    host: z
-      .string()
-      .min(1)
-      .default('127.0.0.1')
-      .meta({ description: 'Address of the admin listener: the probes /livez and /readyz.' }),
+    host: z.string().min(1).default('127.0.0.1').meta({
+      description: 'Address of the admin listener: probes, metrics, and the administration of grants.',
+    }),
     port: z.int().min(0).max(65_535).default(9443).meta({ description: 'Port of the admin listener.' }),
     tokenFile: path.prefault('data/admin-token').meta({
       description:
-        'Bearer token for grant administration, for which there is no operation yet; made when missing, mode 0600.',
+        'Bearer token for the administration of grants; made when missing, mode 0600. Read anew at every use. Probes and metrics need none.',
     }),
+    tls: z
+      .strictObject({
+        certificate: path.meta({ description: 'Certificate chain of the admin listener, PEM.' }),
+        key: path.meta({ description: 'Its private key, PEM.' }),
+        clientCa: path.exactOptional().meta({
+          description: 'Whoever shows a certificate of this CA may administer without the token.',
+        }),
+      })
+      .exactOptional()
+      .meta({ description: 'TLS of the admin listener; left out, it speaks plain HTTP.' }),
   });
 
   const service = z.strictObject({

@@ -1,8 +1,11 @@
+import { readFileSync } from 'node:fs';
 import type { Settings } from '../config/schema.ts';
 import { exposition, joinSnapshots } from '../observability/exposition.ts';
-import type { Logger } from '../observability/logger.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Snapshot } from '../observability/metric-registry.ts';
-import { type AdminListener, openAdmin } from '../ops/admin.ts';
+import { type AdminListener, type AdminTls, openAdmin } from '../ops/admin.ts';
+import { type AdministrationDeps, administer } from '../ops/administration.ts';
+import { Fault } from '../ports/fault.ts';
 import type { CertificateFiles } from '../tls/certificate-files.ts';
 import {
   openPublicListener,
@@ -53,16 +56,26 @@ export async function openPublic(
 
 /** The door for probes and operators. */
 export async function openAdminFor(
-  { admin: { host, port } }: Settings,
-  store: () => Pick<OpenedStore, 'probe'> | undefined,
+  settings: Settings,
+  store: () => OpenedStore | undefined,
   isDraining: () => boolean,
   checks: readonly { name: string; check(): Promise<void> }[],
   snapshots: () => Promise<readonly Snapshot[]>,
+  /** Where grants are looked at and ended; left out while nobody can. */
+  administration: () => AdministrationDeps | undefined,
 ): Promise<AdminListener> {
+  const { host, port, tokenFile } = settings.admin;
   try {
     return await openAdmin({
       host,
       port,
+      tokenFile,
+      tls: adminTlsOf(settings),
+      async administer(asked) {
+        const deps = administration();
+        if (deps === undefined) throw new Fault('store_unavailable', 'has not been reached yet');
+        return administer(deps, asked);
+      },
       checks: [
         {
           name: 'accepting',
@@ -95,6 +108,37 @@ export async function openAdminFor(
     throw portProblem('admin', host, port, error);
   }
 }
+
+/** The certificate files of the admin listener, read anew. */
+function adminTlsOf({ admin: { tls } }: Settings): AdminTls | undefined {
+  if (tls === undefined) return undefined;
+  const read = (setting: string, file: string): string => {
+    try {
+      return readFileSync(file, 'utf8');
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      throw new StartError([`admin.tls.${setting}: ${file} cannot be read (${code})`], { cause: error });
+    }
+  };
+  return {
+    certificate: read('certificate', tls.certificate),
+    key: read('key', tls.key),
+    ...(tls.clientCa !== undefined && { clientCa: read('clientCa', tls.clientCa) }),
+  };
+}
+
+/** Certificates of the admin listener that are renewed are used; those that cannot be used are told, and the old ones stay. */
+export function renewAdminTls(admin: AdminListener | undefined, settings: Settings, log: Logger): void {
+  try {
+    const tls = adminTlsOf(settings);
+    if (tls !== undefined) admin?.setTls(tls);
+  } catch (error) {
+    log.error('admin_tls_not_renewed', errorFields(error));
+  }
+}
+
+export const adminFiles = ({ admin: { tls } }: Settings): string[] =>
+  [tls?.certificate, tls?.key, tls?.clientCa].filter((file) => file !== undefined);
 
 /** Row "event loop lag" of the failure policy: whoever balances the load should send it elsewhere for a moment. */
 export const keepsUp = (isPressed: () => boolean) => ({

@@ -1,14 +1,16 @@
+import { longestGrant } from '../config/lifetimes.ts';
 import type { Settings } from '../config/schema.ts';
 import type { Call, DoneCall } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { createMetrics, type Metrics } from '../observability/metrics.ts';
 import { headerValue } from '../observability/trace.ts';
 import type { AdminListener } from '../ops/admin.ts';
+import type { AdministrationDeps } from '../ops/administration.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import { createFastLane } from '../proxy/fast/lane.ts';
 import type { CallEnd } from '../tls/listener.ts';
 import { ensureAdminToken } from './admin-token.ts';
-import { keepsUp, materialOf, openAdminFor, openPublic } from './doors.ts';
+import { keepsUp, materialOf, openAdminFor, openPublic, renewAdminTls } from './doors.ts';
 import { gatewayMetrics } from './gateway-metrics.ts';
 import { buildGeneration, type Generation } from './generation.ts';
 import { ensureKeyFile, keyWarnings } from './keys.ts';
@@ -75,6 +77,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   let opened: OpenedStore | undefined;
   const closing: (() => Promise<void>)[] = [];
   let admin: AdminListener | undefined;
+  let administration: AdministrationDeps | undefined;
   const answerProbes = async (): Promise<void> => {
     if (role !== 'alone' || admin !== undefined) return;
     admin = await openAdminFor(
@@ -83,6 +86,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       () => !ready,
       [keepsUp(() => loop?.isPressed() === true)],
       async () => [await metrics.snapshot()],
+      () => administration,
     );
     closing.push(async () => admin?.close());
   };
@@ -121,6 +125,12 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     };
     judgeStreams();
     closing.push(() => current.close());
+    administration = {
+      store: permanent.store,
+      log,
+      now,
+      longestGrant: () => longestGrant(current.settings),
+    };
     let draining = false;
 
     const onCall = (call: Call): void => {
@@ -194,6 +204,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
           await built.close();
           throw new StartError([`listen.tls: ${(error as Error).message}`]);
         }
+        renewAdminTls(admin, next, log);
         const before = current;
         current = built;
         before.retire();

@@ -2,6 +2,7 @@ import type { Loaded, Problems } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
 import { watchFiles } from '../config/watch.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
+import { adminFiles } from './doors.ts';
 import type { Gateway } from './gateway.ts';
 import { StartError } from './start-error.ts';
 
@@ -91,6 +92,7 @@ function watchedFiles(settings: Settings, configuration: readonly string[]): str
   return [
     ...configuration,
     ...(listen.tls === undefined ? [] : [listen.tls.certificate, listen.tls.key]),
+    ...adminFiles(settings),
     ...certificates.issuers.map(({ file }) => file),
     ...certificates.crls,
     keys.file,

@@ -1,11 +1,13 @@
 import cluster from 'node:cluster';
+import { longestGrant } from '../config/lifetimes.ts';
 import type { Settings } from '../config/schema.ts';
-import type { Logger } from '../observability/logger.ts';
+import { watchFiles } from '../config/watch.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import { watchProcess } from '../observability/process-metrics.ts';
 import type { AdminListener } from '../ops/admin.ts';
 import { ensureAdminToken } from './admin-token.ts';
-import { keepsUp, openAdminFor } from './doors.ts';
+import { adminFiles, keepsUp, openAdminFor, renewAdminTls } from './doors.ts';
 import type { DrainTerms } from './gateway.ts';
 import { ensureKeyFile } from './keys.ts';
 import { type OpenedStore, openStore } from './open-store.ts';
@@ -60,8 +62,10 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
         keepsUp(() => crew?.isPressed() === true),
       ],
       async () => [await metrics.snapshot(), ...((await crew?.figures()) ?? [])],
+      () => opened && { store: opened, log, now: systemClock, longestGrant: () => longestGrant(settings) },
     );
   let admin: AdminListener | undefined;
+  let adminWatch: ReturnType<typeof watchFiles> | undefined;
   try {
     opened = await openStore({
       settings,
@@ -77,11 +81,17 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
     const { text } = options;
     crew = manCrew({ fork: () => cluster.fork(), count, text, shutdown: settings.shutdown, log });
     admin ??= await probes();
+    // Workers follow the other files; this listener is ours.
+    adminWatch = watchFiles(adminFiles(settings), () => renewAdminTls(admin, settings, log), {
+      onError: (error) => log.warn('watch_failed', errorFields(error)),
+    });
     return await openWithStore(options, opened, crew, admin, () => {
       draining = true;
+      adminWatch?.close();
     });
   } catch (error) {
     unwatch();
+    adminWatch?.close();
     draining = true;
     await admin?.close();
     await opened?.close();

@@ -1,7 +1,10 @@
-import { createServer, type Server, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createSecureServer, Server as SecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { sendJson } from '../http/answer.ts';
+import { type Answer, sendJson } from '../http/answer.ts';
 import { EXPOSITION_TYPE } from '../observability/exposition.ts';
+import { adminCaller } from './admin-caller.ts';
+import type { AdminRequest } from './administration.ts';
 
 /** One thing readiness depends on: resolves, or throws what is wrong. */
 export interface Check {
@@ -13,6 +16,12 @@ export interface AdminOptions {
   readonly host: string;
   readonly port: number;
   readonly checks: readonly Check[];
+  /** Left out: plain HTTP. */
+  readonly tls?: AdminTls | undefined;
+  /** Holds the token that opens the administration. */
+  readonly tokenFile: string;
+  /** Looks at grants and ends them; undefined while the store has not been reached yet. */
+  readonly administer?: ((asked: AdminRequest) => Promise<Answer>) | undefined;
   /** The figures of all processes, in the Prometheus text format. */
   readonly metrics?: (found: readonly Finding[]) => Promise<string>;
 }
@@ -24,8 +33,17 @@ export interface Finding {
   readonly problem?: string;
 }
 
+/** PEM. Whoever shows a certificate of `clientCa` may administer; probes need none. */
+export interface AdminTls {
+  readonly certificate: string;
+  readonly key: string;
+  readonly clientCa?: string | undefined;
+}
+
 export interface AdminListener {
   readonly port: number;
+  /** For certificates that were renewed. Throws, and stays as it was, when they cannot be used. */
+  setTls(tls: AdminTls): void;
   close(): Promise<void>;
 }
 
@@ -33,18 +51,28 @@ export interface AdminListener {
 const LIVE = new Set(['/livez', '/healthz', '/ping', '/health/alive']);
 const READY = new Set(['/readyz', '/ready', '/health/ready']);
 const METRICS = '/metrics';
+const ADMIN = '/admin/v1';
 
 /** The admin listener, apart from the public one: what is here cannot be reached through the public port. */
-export async function openAdmin({ host, port, checks, metrics }: AdminOptions): Promise<AdminListener> {
-  const server = createServer({
-    headersTimeout: 5_000,
-    requestTimeout: 10_000,
-    connectionsCheckingInterval: 1_000,
-  });
+export async function openAdmin(options: AdminOptions): Promise<AdminListener> {
+  const { host, port, checks, metrics, tls } = options;
+  const patience = { headersTimeout: 5_000, requestTimeout: 10_000, connectionsCheckingInterval: 1_000 };
+  const server: Server | SecureServer =
+    tls === undefined
+      ? createServer(patience)
+      : createSecureServer({
+          ...patience,
+          ...contextOf(tls),
+          // Probes have no certificate: who has one of the CA is told apart by `authorized`.
+          requestCert: tls.clientCa !== undefined,
+          rejectUnauthorized: false,
+        });
   server.maxConnections = 256;
   const scrape = metrics && shared(async () => answerWith(await metrics(await readiness(checks))));
   server.on('request', (request, response) => {
     const [path = '', query = ''] = (request.url ?? '').split('?', 2);
+    if (path === ADMIN || path.startsWith(`${ADMIN}/`))
+      return void administration(options, request, path, query).then((answer) => sendJson(response, answer));
     if (request.method !== 'GET' && request.method !== 'HEAD')
       return sendJson(response, {
         status: 405,
@@ -68,6 +96,9 @@ export async function openAdmin({ host, port, checks, metrics }: AdminOptions): 
   await listen(server, host, port);
   return {
     port: (server.address() as AddressInfo).port,
+    setTls(next) {
+      if (server instanceof SecureServer) server.setSecureContext(contextOf(next));
+    },
     close: () =>
       new Promise((resolve) => {
         server.close(() => resolve());
@@ -75,6 +106,51 @@ export async function openAdmin({ host, port, checks, metrics }: AdminOptions): 
       }),
   };
 }
+
+const contextOf = ({ certificate, key, clientCa }: AdminTls) => ({
+  cert: certificate,
+  key,
+  minVersion: 'TLSv1.2' as const,
+  ...(clientCa !== undefined && { ca: clientCa }),
+});
+
+/** The caller is judged before anything else is said: to strangers every address looks the same. */
+async function administration(
+  { tokenFile, administer }: AdminOptions,
+  request: IncomingMessage,
+  path: string,
+  query: string,
+): Promise<Answer> {
+  const by = adminCaller(request, tokenFile);
+  if (by === undefined)
+    return {
+      status: 401,
+      body: {
+        error: 'invalid_token',
+        error_description:
+          'Send the admin token as Authorization: Bearer, or a certificate of admin.tls.clientCa.',
+      },
+      headers: { 'www-authenticate': 'Bearer realm="gatehouse administration"' },
+    };
+  if (administer === undefined) return NOT_YET;
+  try {
+    return await administer({
+      method: request.method ?? '',
+      path: path.slice(ADMIN.length),
+      query: new URLSearchParams(query),
+      request,
+      by,
+    });
+  } catch {
+    return { status: 500, body: { error: 'server_error', error_description: 'An error of ours.' } };
+  }
+}
+
+const NOT_YET: Answer = {
+  status: 503,
+  body: { error: 'temporarily_unavailable', error_description: 'The store has not been reached yet.' },
+  headers: { 'retry-after': '1' },
+};
 
 const CHECK_SECONDS = 2;
 

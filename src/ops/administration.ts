@@ -1,0 +1,184 @@
+import type { IncomingMessage } from 'node:http';
+import { type Grant, phaseOf } from '../domain/grant.ts';
+import { endAllOf, endGrant, type Holder, isEnded } from '../grants/revoke.ts';
+import type { Answer } from '../http/answer.ts';
+import { readBody } from '../http/body.ts';
+import { JsonError, type JsonObject, parseStrictJson } from '../http/strict-json.ts';
+import type { Logger } from '../observability/logger.ts';
+import { Fault } from '../ports/fault.ts';
+import type { Store } from '../ports/store.ts';
+
+export interface AdministrationDeps {
+  readonly store: Store;
+  readonly log: Logger;
+  readonly now: () => number;
+  /** Seconds: for so long the end of a whole client or identity is remembered. */
+  readonly longestGrant: () => number;
+}
+
+/** One request of somebody who may administer. `by` is who, for the audit log. */
+export interface AdminRequest {
+  readonly method: string;
+  /** Below /admin/v1, such as /grants. */
+  readonly path: string;
+  readonly query: URLSearchParams;
+  readonly request: IncomingMessage;
+  readonly by: string;
+}
+
+const MOST = 1_000;
+const USUAL = 100;
+const MAX_BODY = 4_096;
+const BODY_SECONDS = 5;
+const ID = /^[A-Za-z0-9_-]{1,64}$/;
+
+/** Looks at grants and ends them, for an operator. */
+export async function administer(deps: AdministrationDeps, asked: AdminRequest): Promise<Answer> {
+  try {
+    return await route(deps, asked);
+  } catch (error) {
+    if (error instanceof BadRequest) return problem(400, 'invalid_request', error.message);
+    if (!(error instanceof Fault)) throw error;
+    deps.log.error('administration_failed', { code: error.code });
+    return {
+      ...problem(503, 'temporarily_unavailable', 'The store is away. Nothing is claimed; try again.'),
+      headers: { 'retry-after': String(error.retryAfter) },
+    };
+  }
+}
+
+async function route(deps: AdministrationDeps, asked: AdminRequest): Promise<Answer> {
+  const [, what, id = '', act] = /^\/(grants|revoke)(?:\/([^/]+))?(?:\/(revoke))?$/.exec(asked.path) ?? [];
+  if (what === undefined || (what === 'revoke' && id !== '')) return unknown;
+  if (what === 'revoke') return only('POST', asked, () => endMany(deps, asked));
+  if (id === '') return only('GET', asked, () => list(deps, asked.query));
+  if (!ID.test(id)) throw new BadRequest('A grant id is letters, digits, - and _.');
+  return act === undefined
+    ? only('GET', asked, () => show(deps, id))
+    : only('POST', asked, () => endOne(deps, id, asked.by));
+}
+
+const only = async (
+  method: 'GET' | 'POST',
+  asked: AdminRequest,
+  work: () => Promise<Answer>,
+): Promise<Answer> =>
+  asked.method === method || (asked.method === 'HEAD' && method === 'GET')
+    ? work()
+    : { ...problem(405, 'method_not_allowed', `This is asked by ${method}.`), headers: { allow: method } };
+
+async function list(deps: AdministrationDeps, query: URLSearchParams): Promise<Answer> {
+  const one = (name: string): string | undefined => {
+    const [first, second] = query.getAll(name);
+    if (second !== undefined) throw new BadRequest(`${name} is given twice.`);
+    return first;
+  };
+  for (const name of query.keys())
+    if (!QUERY.has(name)) throw new BadRequest(`There is no parameter ${name.slice(0, 32)}.`);
+  const state = one('state') ?? 'live';
+  if (state !== 'live' && state !== 'all') throw new BadRequest('state is live or all.');
+  const limit = one('limit') ?? String(USUAL);
+  if (!/^[1-9]\d{0,3}$/.test(limit) || Number(limit) > MOST)
+    throw new BadRequest(`limit is a number from 1 to ${MOST}.`);
+  const [identity, clientId, after] = [one('identity'), one('client'), one('after')];
+  const page = await deps.store.grantIndex.list({
+    limit: Number(limit),
+    ...(identity !== undefined && { identity }),
+    ...(clientId !== undefined && { clientId }),
+    ...(after !== undefined && { after }),
+  });
+  const grants = page.grants.map((grant) => view(deps, grant));
+  return {
+    status: 200,
+    body: {
+      grants: state === 'all' ? grants : grants.filter((grant) => grant.state === 'live'),
+      ...(page.next !== undefined && { next: page.next }),
+    },
+  };
+}
+
+const QUERY: ReadonlySet<string> = new Set(['identity', 'client', 'state', 'limit', 'after']);
+
+async function show(deps: AdministrationDeps, id: string): Promise<Answer> {
+  const found = await deps.store.grants.read(id);
+  return found === undefined ? noSuchGrant : { status: 200, body: view(deps, found.record) };
+}
+
+async function endOne(deps: AdministrationDeps, id: string, by: string): Promise<Answer> {
+  const found = await deps.store.grants.read(id);
+  if (found === undefined) return noSuchGrant;
+  const { record } = found;
+  await endGrant(deps, record);
+  deps.log.audit('admin_act', {
+    act: 'end grant',
+    by,
+    grant: id,
+    client: record.clientId,
+    identity: record.identity,
+  });
+  return { status: 200, body: { ended: id } };
+}
+
+async function endMany(deps: AdministrationDeps, { request, by }: AdminRequest): Promise<Answer> {
+  const holder = await holderIn(request);
+  await endAllOf(deps, holder, deps.longestGrant());
+  const { of: _, ...whose } = holder;
+  deps.log.audit('admin_act', {
+    act: `end all of ${holder.of}`,
+    by,
+    ...('clientId' in whose ? { client: whose.clientId } : { identity: whose.identity }),
+  });
+  return { status: 200, body: { ended: holder.of === 'client' ? { client: holder.clientId } : whose } };
+}
+
+async function holderIn(request: IncomingMessage): Promise<Holder> {
+  const type = (request.headers['content-type'] ?? '').split(';', 1)[0]?.trim().toLowerCase();
+  if (type !== 'application/json') throw new BadRequest('The body must be application/json.');
+  const body = await readBody(request, MAX_BODY, BODY_SECONDS);
+  if (body.kind !== 'whole') throw new BadRequest('The body is too large, too slow or broken.');
+  const { identity, client } = objectIn(body.bytes);
+  if (typeof identity === 'string' && identity !== '' && client === undefined)
+    return { of: 'identity', identity };
+  if (typeof client === 'string' && client !== '' && identity === undefined)
+    return { of: 'client', clientId: client };
+  throw new BadRequest('The body names exactly one of "client" and "identity".');
+}
+
+function objectIn(bytes: Buffer): JsonObject {
+  try {
+    const value = parseStrictJson(bytes.toString('utf8'));
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as JsonObject;
+  } catch (error) {
+    if (!(error instanceof JsonError)) throw error;
+  }
+  throw new BadRequest('The body is not a JSON object.');
+}
+
+/** What an operator sees of a grant: no secret is in its record. */
+function view(deps: AdministrationDeps, grant: Grant) {
+  const phase = phaseOf(grant, deps.now());
+  return {
+    id: grant.id,
+    client: grant.clientId,
+    identity: grant.identity,
+    scope: grant.scope,
+    by: grant.grantType,
+    state: phase === 'live' && isEnded(deps, grant) ? 'revoked' : phase,
+    issued: Math.floor(grant.issuedAt),
+    last_refreshed: Math.floor(grant.rotatedAt),
+    refreshes: grant.generation - 1,
+    until: Math.floor(grant.refreshUntil),
+    ...(grant.boundTo !== undefined && { bound_to_certificate: true }),
+    ...(grant.revokedAt !== undefined && { revoked: Math.floor(grant.revokedAt) }),
+  };
+}
+
+class BadRequest extends Error {}
+
+const problem = (status: number, error: string, error_description: string): Answer => ({
+  status,
+  body: { error, error_description },
+});
+
+const unknown = problem(404, 'not_found', 'There is nothing at this address.');
+const noSuchGrant = problem(404, 'not_found', 'There is no grant of this id (any more).');
