@@ -1,0 +1,75 @@
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type ClientHouse, openClientHouse } from '../support/client-house.ts';
+import { pythonTools, runPython } from '../support/python.ts';
+import { withTokens } from '../support/reconfigure.ts';
+
+/** Libraries of others in another language, used as their manuals say, against the running gateway over TLS. */
+let at: ClientHouse;
+let bin: string;
+beforeAll(async () => {
+  bin = await pythonTools();
+  at = await openClientHouse();
+}, 300_000);
+afterAll(() => at.close());
+
+const FOLDER = dirname(fileURLToPath(import.meta.url));
+const STEPS = [
+  'discovery',
+  'authorization_pending',
+  'slow_down',
+  'approve',
+  'granted',
+  'called',
+  'refreshed',
+  'introspected',
+  'replayed',
+  'approve',
+  'revoked',
+];
+
+interface Step {
+  readonly step: string;
+  readonly user_code?: string;
+  readonly seconds?: number;
+  readonly token?: string;
+}
+
+async function story(name: string): Promise<readonly Step[]> {
+  const steps: Step[] = [];
+  const { code, output } = await runPython(join(bin, 'python'), [join(FOLDER, name)], {
+    env: {
+      GATEHOUSE_URL: at.url,
+      REQUESTS_CA_BUNDLE: at.files.ca,
+      CLIENT_CERTIFICATE: at.files.certificate,
+      CLIENT_KEY: at.files.key,
+      PYTHONDONTWRITEBYTECODE: '1',
+    },
+    onLine: async (line) => {
+      const step = JSON.parse(line) as Step;
+      steps.push(step);
+      if (step.step !== 'approve') return undefined;
+      await at.approve(String(step.user_code));
+      at.house.clock.advance(Number(step.seconds));
+      return 'done';
+    },
+  });
+  expect(code, output).toBe(0);
+  return steps;
+}
+
+describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
+  beforeAll(() => at.house.reload(withTokens({ format })));
+
+  test('requests-oauthlib: discovery, device flow with pending and slow_down, a call, refresh, introspection, replay, revocation', async () => {
+    const steps = await story('requests_oauthlib_story.py');
+    expect(steps.map(({ step }) => step)).toEqual(STEPS);
+    expect(steps.find(({ token }) => token)?.token).toMatch(format === 'jwt' ? /^eyJ/ : /==$/);
+  });
+
+  test('Authlib: the same, and client_credentials by certificate', async () => {
+    const steps = await story('authlib_story.py');
+    expect(steps.map(({ step }) => step)).toEqual([...STEPS, 'certified']);
+  });
+});
