@@ -17,7 +17,9 @@ export const command: Command = {
     const loaded = await settingsFor(context);
     if (typeof loaded === 'number') return loaded;
     if (loaded.settings.store.type !== 'embedded') {
-      context.stderr('gatehouse: store.type is redis; back up the Redis server by its own means\n');
+      context.stderr(
+        'gatehouse: store.type is redis; back up the Redis server by its own means (a move from the embedded store begins with a backup under the old configuration)\n',
+      );
       return EXIT.configuration;
     }
     const { store: where, keys } = loaded.settings;

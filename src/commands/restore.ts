@@ -4,12 +4,12 @@ import type { Settings } from '../config/schema.ts';
 import { openKeys } from '../gateway/keys.ts';
 import { StartError } from '../gateway/start-error.ts';
 import { openEmbedded, restoreEmbedded } from '../stores/embedded.ts';
-import { CONFIG_OPTIONS, type Command, EXIT, writeJson } from './command.ts';
+import { CONFIG_OPTIONS, type Command, type Context, EXIT, writeJson } from './command.ts';
 import { settingsFor } from './settings.ts';
 
 export const command: Command = {
   name: 'restore',
-  summary: 'puts a backup in place of an embedded store that does not exist yet',
+  summary: 'puts a backup in place of an embedded store that does not exist yet, or into Redis',
   usage: ['gatehouse restore [--config FILE] FROM'],
   options: CONFIG_OPTIONS,
   words: { least: 1, most: 1 },
@@ -17,15 +17,13 @@ export const command: Command = {
     'Stop gatehouse first, and move an old store away: nothing is overwritten. The backup is checked to its last record.',
     'Put the key file of that time back at keys.file; without it no grant of the backup can be used.',
     'What was revoked after the backup was made is not revoked in it.',
+    'With store.type: redis its records are put into Redis, for the move there: again and again if need be, and never over newer ones.',
   ],
   async run(context) {
     const loaded = await settingsFor(context);
     if (typeof loaded === 'number') return loaded;
-    if (loaded.settings.store.type !== 'embedded') {
-      context.stderr('gatehouse: store.type is redis; restore the Redis server by its own means\n');
-      return EXIT.configuration;
-    }
     const { settings } = loaded;
+    if (settings.store.type === 'redis') return moveIntoRedis(context, settings);
     const from = resolve(context.cwd, context.words[0] ?? '');
     const { records } = await restoreEmbedded({ from, path: settings.store.path });
     const warnings = await keyProblems(settings);
@@ -38,6 +36,33 @@ export const command: Command = {
     return EXIT.ok;
   },
 };
+
+/** From the embedded store, by way of its backup. */
+async function moveIntoRedis(context: Context, settings: Settings): Promise<number> {
+  const from = resolve(context.cwd, context.words[0] ?? '');
+  const { move } = await import('../gateway/move.ts');
+  try {
+    const moved = await move({
+      settings,
+      from,
+      onProgress: (records) => context.stderr(`${records.toLocaleString('en')} records so far\n`),
+    });
+    const { grants, devices, userCodes, revocations, present } = moved;
+    if (context.json) writeJson(context, { from, ...moved });
+    else {
+      context.stdout(
+        `Redis: ${grants} grants, ${devices} device requests, ${userCodes} typed codes and ${revocations} revocations of ${from}\n`,
+      );
+      if (present > 0) context.stdout(`${present} of them were there already, as new or newer\n`);
+      context.stdout('The key file fits. Start gatehouse with this configuration now.\n');
+    }
+    return EXIT.ok;
+  } catch (error) {
+    if (!(error instanceof StartError)) throw error;
+    for (const problem of error.problems) context.stderr(`gatehouse: ${problem}\n`);
+    return EXIT.configuration;
+  }
+}
 
 /** Would gatehouse start with these keys? Better asked now than at the start. */
 async function keyProblems(settings: Settings): Promise<readonly string[]> {

@@ -8,7 +8,7 @@ import { type Keyring, openKeyring } from '../tokens/keyring.ts';
 import { newKeyring, readKeyringFile, retireTooSoon, writeKeyringFile } from '../tokens/keyring-file.ts';
 import { StartError } from './start-error.ts';
 
-const NOTE = 'keys';
+export const KEYS_NOTE = 'keys';
 
 /** Makes the key file when it is missing and the store is empty: a fresh installation. Never beside grants that older keys sealed. */
 export async function ensureKeyFile(settings: Settings, store: Store): Promise<void> {
@@ -61,13 +61,13 @@ async function compareWithStore(
     [...keyring.fingerprints].map(([kid, { fingerprint, retireAt }]) => [kid, write(fingerprint, retireAt)]),
   );
   for (let tries = 0; tries < 16; tries += 1) {
-    const found = await store.notes.read(NOTE);
+    const found = await store.notes.read(KEYS_NOTE);
     if (found === undefined) {
       if (!(await store.isEmpty()))
         throw new StartError([
           `keys.file: the store holds grants, but does not say of which keys; restore it from a backup`,
         ]);
-      if ((await store.notes.create(NOTE, current, KEEP_FOREVER)) === 'created') return;
+      if ((await store.notes.create(KEYS_NOTE, current, KEEP_FOREVER)) === 'created') return;
       continue;
     }
     const problems = Object.entries(found.record).flatMap(([kid, note]) => differs(kid, note, keyring, now));
@@ -79,7 +79,7 @@ async function compareWithStore(
         ),
       );
     if (JSON.stringify(found.record) === JSON.stringify(current)) return;
-    if ((await store.notes.replace(NOTE, found.version, current, KEEP_FOREVER)) === 'replaced') return;
+    if ((await store.notes.replace(KEYS_NOTE, found.version, current, KEEP_FOREVER)) === 'replaced') return;
   }
   throw new Fault('overloaded', 'the key fingerprints in the store are being changed by somebody else');
 }

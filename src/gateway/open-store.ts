@@ -6,6 +6,7 @@ import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import type { Store } from '../ports/store.ts';
 import { openEmbedded } from '../stores/embedded.ts';
+import type { RedisStore } from '../stores/redis.ts';
 import { StartError } from './start-error.ts';
 
 /** A store of either kind. */
@@ -49,7 +50,24 @@ async function openOwn({ settings, log, now, role }: OpenStoreOptions): Promise<
 const TRY_AGAIN_MS = 500;
 
 /** A server that is away is waited for: it comes back by itself. One that is unfit is told to the operator. */
-async function openShared({ settings, log, now, onWaiting }: OpenStoreOptions): Promise<OpenedStore> {
+async function openShared(options: OpenStoreOptions): Promise<OpenedStore> {
+  const store = await openSharedAsItIs(options);
+  try {
+    await refuseHalfMoved(store);
+    return store;
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
+}
+
+/** The server with whatever is in it. */
+export async function openSharedAsItIs({
+  settings,
+  log,
+  now,
+  onWaiting,
+}: Omit<OpenStoreOptions, 'role'>): Promise<RedisStore> {
   // Loaded with the first use: whoever keeps to the embedded store does not pay for it.
   const [{ openRedis }, { RedisUnfit }] = await Promise.all([
     import('../stores/redis.ts'),
@@ -84,6 +102,17 @@ async function openShared({ settings, log, now, onWaiting }: OpenStoreOptions): 
       await pause(TRY_AGAIN_MS);
     }
   }
+}
+
+/** Which move into this store there was, and whether it came to its end. */
+export const MOVE_NOTE = 'move';
+
+async function refuseHalfMoved({ notes }: OpenedStore): Promise<void> {
+  const move = await notes.read(MOVE_NOTE);
+  if (move?.record['state'] === 'begun')
+    throw new StartError([
+      'store.url: a move into this Redis has begun and not ended, so grants are missing; run `gatehouse restore` again until it ends well',
+    ]);
 }
 
 function connectionOf({ store: { password, tls } }: Settings): IoRedisOptions {

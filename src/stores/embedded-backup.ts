@@ -11,6 +11,7 @@ import {
   renameSync,
   rmSync,
 } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
@@ -30,9 +31,13 @@ export interface ExportedRecord {
 
 const PAGE = 500;
 
-/** Everything that has not ended, in small pages: others go on reading and writing meanwhile. */
-export async function* exportRecords(env: Env, now: () => Epoch): AsyncGenerator<ExportedRecord> {
-  for (const kind of [...RECORD_KINDS, 'revocations'] as const) {
+/** Everything of these kinds that has not ended, in small pages: others go on reading and writing meanwhile. */
+export async function* exportRecords(
+  env: Env,
+  now: () => Epoch,
+  kinds: readonly TableName[] = [...RECORD_KINDS, 'revocations'],
+): AsyncGenerator<ExportedRecord> {
+  for (const kind of kinds) {
     let after: string | undefined;
     for (;;) {
       const page = env.fresh(() => [
@@ -129,6 +134,36 @@ export async function restoreEmbedded(options: {
     throw error instanceof Fault ? error : unavailable(`cannot restore into ${files.folder}`, error);
   } finally {
     unlock();
+  }
+}
+
+export interface OpenedBackup {
+  records(...kinds: readonly TableName[]): AsyncIterable<ExportedRecord>;
+  close(): Promise<void>;
+}
+
+/** A backup to read from. The file itself stays untouched: it is read from a copy that is checked to its last page. */
+export async function openBackup(file: string, now: () => Epoch): Promise<OpenedBackup> {
+  const from = resolve(file);
+  if (!existsSync(from)) throw unavailable(`there is no backup ${from}`);
+  const room = mkdtempSync(join(tmpdir(), 'gatehouse-move-'));
+  const remove = (): void => rmSync(room, { recursive: true, force: true });
+  try {
+    const trial = filesIn(room);
+    copyFileSync(from, trial.data, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
+    chmodSync(trial.data, 0o600);
+    checkDataFile(trial.data, true);
+    const env = openEnv(trial, 2 ** 40, now);
+    return {
+      records: (...kinds) => exportRecords(env, now, kinds),
+      async close() {
+        await env.close();
+        remove();
+      },
+    };
+  } catch (error) {
+    remove();
+    throw error instanceof Fault ? error : unavailable(`cannot read the backup ${from}`, error);
   }
 }
 

@@ -37,7 +37,12 @@ const READ = redisScript(`${TIME}
 local now = time(ARGV[1])
 local answer = {now}
 for i, found in ipairs(redis.call('MGET', unpack(KEYS))) do
-  if found and over(string.match(found, '^%S+ (%d+) '), now) then found = false end
+  if found and over(string.match(found, '^%S+ (%d+) '), now) then found = false
+  elseif not found then
+    -- MGET passes over what is no string. That is damage, and not "nothing".
+    local why = redis.pcall('GET', KEYS[i])
+    if type(why) == 'table' and why.err then found = '! 0 not a string' end
+  end
   answer[i + 1] = found
 end
 return answer`);

@@ -1,6 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { Fault } from '../ports/fault.ts';
-import type { RevocationLog } from '../ports/revocation-log.ts';
+import type { Revocation, RevocationLog } from '../ports/revocation-log.ts';
 import type { RedisClient } from './redis-client.ts';
 import { type Follower, follow, newEpoch } from './redis-follower.ts';
 import { compareIds, type Peer, revocationKeys, revocationServer } from './redis-revocation-scripts.ts';
@@ -31,6 +31,10 @@ export interface RedisRevocations extends RevocationLog {
   followers(): number;
   /** Throws while the server is not the one whose history is known here. */
   requireSame(): Promise<void>;
+  /** Announces what was announced elsewhere before, as much as is given at once; nobody's answer waits for it. */
+  bring(revocations: readonly Revocation[]): Promise<void>;
+  /** All that was revoked before is known here: tokens from before this store count. */
+  vouch(): Promise<void>;
   /** Removes what has ended, here and in Redis, piece by piece; returns how many here. */
   sweep(): Promise<number>;
   stop(): Promise<void>;
@@ -76,6 +80,13 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
         );
       return bearer.issuedAt < follower.floor() || view.isRevoked(bearer, control.storeTime());
     },
+    async bring(revocations) {
+      const entries = revocations.map((one) => [keyOf(one), entryOf(one)] as const);
+      const head = await server.announce(newEpoch(), String(follower.floor()), entries);
+      for (const [key, entry] of entries) view.add(key, entry);
+      follower.saw(head);
+    },
+    vouch: async () => void (await server.vouch(0)),
     staleness: () => follower.staleness() / 1_000,
     followers: () => follower.followers(),
     requireSame: () => follower.requireSame(),

@@ -1,8 +1,13 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterEach, expect, test, vi } from 'vitest';
 import { randomGrantId } from '../../src/grants/issue.ts';
 import type { Fault } from '../../src/ports/fault.ts';
 import { openRedis, type RedisOptions, type RedisStore } from '../../src/stores/redis.ts';
 import { connectRedis, type RedisClient } from '../../src/stores/redis-client.ts';
+import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { openHouse } from '../support/house.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { aGrant } from '../support/store-fixtures.ts';
 import { type FaultyWay, faultyWay } from '../support/tcp-fault.ts';
@@ -95,6 +100,43 @@ test('a write is answered when the replica holds it; one that it does not hold i
   expect(Math.abs(recovered - Date.now() / 1_000)).toBeLessThan(10);
   expect(await store.grants.create('later', aGrant(), later)).toBe('created');
   expect(store.recoveredAt()).toBe(recovered);
+});
+
+test('a refresh that is repeated after an unconfirmed write is answered only when that write is confirmed', async () => {
+  const { primary, replica, atReplica } = await aPair();
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-durable-'));
+  closing.push(() => rmSync(folder, { recursive: true, force: true }));
+  const keys = join(folder, 'keys.json');
+  writeKeyringFile(keys, newKeyring('EdDSA'), { replace: false });
+  const house = await openHouse((settings) => ({
+    ...settings,
+    store: { type: 'redis', url: primary.url, durability: 'replicated', replicas: 1 },
+    keys: { file: keys },
+  }));
+  closing.push(() => house.close());
+  const grant = await vi.waitFor(() => house.grant(), { timeout: 20_000, interval: 50 });
+  const generation = async (): Promise<number> => {
+    const [key = ''] = await atReplica.ask((redis) => redis.keys('gh:*:g'));
+    const value = (await atReplica.ask((redis) => redis.get(key))) ?? '';
+    return (JSON.parse(value.slice(value.indexOf('{'))) as { r: { generation: number } }).r.generation;
+  };
+  replica.pause();
+  for (let turn = 0; turn < 3; turn += 1) {
+    const { status, json } = await house.refresh(grant.refresh_token);
+    expect([status, json['Error']]).toEqual([400, 'invalid_request']);
+  }
+  replica.resume();
+  const answers = await vi.waitFor(
+    async () => {
+      const reply = await house.refresh(grant.refresh_token);
+      expect(reply.status).toBe(200);
+      return [await generation(), reply.json['refresh_token']];
+    },
+    { timeout: 20_000, interval: 50 },
+  );
+  expect(answers[0]).toBe(2);
+  expect((await house.refresh(grant.refresh_token)).json['refresh_token']).toBe(answers[1]);
+  expect(house.audits('refresh_reuse')).toEqual([]);
 });
 
 const ROUNDS = Number(process.env['ROUNDS'] ?? 3);

@@ -132,6 +132,21 @@ describe('when the way to Redis fails', () => {
     expect(await grants.create('a', aGrant(), LATER)).toBe('taken');
   });
 
+  test('a key of ours that holds no string is a fault and not a missing record; those beside it are read', async () => {
+    await grants.create('sound', aGrant(), LATER);
+    await client.ask((redis) => redis.rpush('t:{list}:g', 'x'));
+    await client.ask((redis) => redis.hset('t:{hash}:g', 'x', 'y'));
+    const [list, hash, sound, none] = await Promise.all([
+      codeOf(grants.read('list')),
+      codeOf(grants.read('hash')),
+      grants.read('sound'),
+      grants.read('none'),
+    ]);
+    expect([list, hash]).toEqual(['store_record_unreadable', 'store_record_unreadable']);
+    expect([sound?.record, none]).toEqual([aGrant(), undefined]);
+    expect(await codeOf(grants.create('list', aGrant(), LATER))).toBe('store_unavailable');
+  });
+
   test('a record ends at its time by the server itself', async () => {
     await grants.create('a', aGrant(), LATER);
     const left = await client.ask((redis) => redis.pttl('t:{a}:g'));

@@ -75,6 +75,8 @@ export interface Ask {
   /** The client certificate to present. */
   readonly as?: Certified;
   readonly agent?: Agent;
+  /** Another gateway with the same certificates. */
+  readonly port?: number;
 }
 
 export interface Reply {
@@ -232,17 +234,25 @@ export async function openHouse(
     return agent;
   };
 
-  const ask = ({ path, method = 'GET', headers = {}, body, as, agent = agentOf(as) }: Ask): Promise<Reply> =>
+  const ask = ({
+    path,
+    method = 'GET',
+    headers = {},
+    body,
+    as,
+    agent = agentOf(as),
+    port = gateway.port,
+  }: Ask): Promise<Reply> =>
     new Promise((resolve, reject) => {
       const sent = httpsRequest(
         {
           host: '127.0.0.1',
           servername: 'localhost',
-          port: gateway.port,
+          port,
           path,
           method,
           agent,
-          headers: { host: `localhost:${gateway.port}`, ...headers },
+          headers: { host: `localhost:${port}`, ...headers },
         },
         (response) => {
           const parts: Buffer[] = [];

@@ -93,7 +93,7 @@ export async function redisCluster(): Promise<RedisCluster> {
     );
     for (const { port } of nodes.slice(1)) await clients[0]?.cluster('MEET', '127.0.0.1', port);
     const isWhole = async (client: Redis): Promise<boolean> =>
-      /cluster_state:ok[^]*cluster_known_nodes:3/.test(String(await client.cluster('INFO')));
+      /cluster_state:ok[^]*cluster_known_nodes:3/.test(await client.cluster('INFO'));
     for (const until = performance.now() + LIMIT_MS; ; ) {
       if ((await Promise.all(clients.map(isWhole))).every(Boolean)) break;
       if (performance.now() > until) throw new Error('the cluster did not come together');

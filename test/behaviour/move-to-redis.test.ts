@@ -1,0 +1,216 @@
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Redis } from 'ioredis';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { stringify } from 'yaml';
+import type { SettingsInput } from '../../src/config/schema.ts';
+import { type Gateway, openGateway } from '../../src/gateway/gateway.ts';
+import { move } from '../../src/gateway/move.ts';
+import { endAllOf } from '../../src/grants/revoke.ts';
+import { createLogger } from '../../src/observability/logger.ts';
+import type { EmbeddedStore } from '../../src/stores/embedded.ts';
+import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { gatehouse } from '../support/command-line.ts';
+import { deviceSteps } from '../support/device-steps.ts';
+import {
+  BOB,
+  baseSettings,
+  type House,
+  openHouse,
+  type Reply,
+  settingsIn,
+  type TokenGrant,
+} from '../support/house.ts';
+import { type RedisServer, redisServer } from '../support/redis-server.ts';
+
+let server: RedisServer;
+let redis: Redis;
+beforeAll(async () => {
+  server = await redisServer();
+  redis = new Redis(server.port);
+});
+afterAll(async () => {
+  redis.disconnect();
+  await server.stop();
+});
+
+let house: House;
+let folder: string;
+const closing: (() => Promise<unknown>)[] = [];
+beforeEach(async () => {
+  await redis.flushall();
+  house = await openHouse();
+  folder = mkdtempSync(join(tmpdir(), 'gatehouse-moved-'));
+});
+afterEach(async () => {
+  for (const close of closing.splice(0).toReversed()) await close();
+  await house.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const onRedis = (): SettingsInput => ({
+  ...baseSettings(house.upstream.port),
+  store: { type: 'redis', url: server.url },
+});
+/** `redis.yaml` beside `gatehouse.yaml`: the same files and keys. */
+const writeRedisYaml = (settings: SettingsInput = onRedis()): void =>
+  writeFileSync(join(house.folder, 'redis.yaml'), stringify(settings));
+const command = (words: string) => gatehouse(words.split(/\s+/).slice(1), { cwd: house.folder });
+
+/** The house again, on Redis: another gateway in its folder. */
+async function moved(): Promise<Gateway> {
+  const other = join(folder, 'gateway');
+  mkdirSync(other, { recursive: true });
+  for (const file of ['ca.pem', 'server.pem', 'server-key.pem'])
+    cpSync(join(house.folder, file), join(other, file));
+  const keys = { file: join(house.folder, 'data/keys.json') };
+  const gateway = await openGateway({
+    settings: settingsIn(other, { ...onRedis(), keys }),
+    log: createLogger({ level: 'error', format: 'json', write: () => {} }),
+  });
+  closing.push(() => gateway.close());
+  return gateway;
+}
+const at = (
+  { port }: Gateway,
+  path: string,
+  more: Omit<Parameters<House['ask']>[0], 'path'> = {},
+): Promise<Reply> => house.ask({ path, ...more, port });
+const refresh = (gateway: Gateway, token: string): Promise<Reply> =>
+  at(gateway, '/authsvc/Authorize/Token', {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ client_id: 'report-runner', refresh_token: token }),
+  });
+const call = async (gateway: Gateway, { access_token: token }: TokenGrant): Promise<number> =>
+  (await at(gateway, '/files/a', { headers: { authorization: `Bearer ${token}` } })).status;
+
+test('the documented commands: what was granted works on, what was revoked stays revoked, and what changed meanwhile has come along', async () => {
+  const [kept, ended, bobs] = [await house.grant(), await house.grant(), await house.grant({ who: 'bob' })];
+  const steps = deviceSteps(house);
+  const [confirmed, pending] = [await steps.ask(), await steps.ask()];
+  await steps.confirm(confirmed);
+  await house.api('/authsvc/Revoke/Token', ended.access_token);
+  writeRedisYaml();
+
+  const page = readFileSync(join(import.meta.dirname, '../../docs/storage.md'), 'utf8');
+  const [, block = ''] = /## From embedded to Redis[^]*?```sh\n([^]*?)```/.exec(page) ?? [];
+  const lines = block.trim().split('\n');
+  let gateway: Gateway | undefined;
+  let next = kept;
+  let late: TokenGrant | undefined;
+  for (const line of lines) {
+    if (line.startsWith('#')) {
+      // Between the two: the old one has gone on, and stops now.
+      next = (await house.refresh(kept.refresh_token)).json as unknown as TokenGrant;
+      late = await house.grant();
+      await house.api('/authsvc/Revoke/Token', late.access_token);
+      await endAllOf(
+        { store: house.gateway.store, now: () => house.clock.now() },
+        { of: 'identity', identity: BOB },
+        86_400,
+      );
+      await house.gateway.close();
+    } else if (line.includes(' serve ')) gateway = await moved();
+    else {
+      const ran = await command(line);
+      expect(ran, `${line}: ${ran.stderr}`).toMatchObject({ code: 0 });
+    }
+  }
+  if (gateway === undefined || late === undefined) throw new Error('not every step was there');
+  expect(await call(gateway, kept)).toBe(200);
+  expect((await refresh(gateway, next.refresh_token)).status).toBe(200);
+  expect([await call(gateway, ended), await call(gateway, late), await call(gateway, bobs)]).toEqual([
+    401, 401, 401,
+  ]);
+  for (const { refresh_token: token } of [ended, late, bobs])
+    expect((await refresh(gateway, token)).json['Error']).toBe('invalid_grant');
+  const exchange = (code: string): Promise<Reply> =>
+    at(gateway, '/authsvc/Authorize/Token', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({
+        client_id: 'report-runner',
+        grant_type: 'urn:ietf:params:oauth:grant-type:device_code',
+        device_code: code,
+      }),
+    });
+  expect((await exchange(confirmed.device_code)).status).toBe(200);
+  expect((await exchange(pending.device_code)).json['Error']).toBe('authorization_pending');
+  expect((await gateway.store.grantIndex.list({ identity: BOB, limit: 10 })).grants).toHaveLength(1);
+});
+
+/** The same without processes of their own. */
+const file = (): string => join(folder, 'a.backup');
+const backUp = async (): Promise<string> => {
+  rmSync(file(), { force: true });
+  await (house.gateway.store as EmbeddedStore).backup(file());
+  return file();
+};
+const keyFile = (): string => join(house.folder, 'data/keys.json');
+const restore = (change: Partial<SettingsInput> = {}) => {
+  const place = mkdtempSync(join(folder, 'restore-'));
+  for (const name of ['ca.pem', 'server.pem', 'server-key.pem'])
+    cpSync(join(house.folder, name), join(place, name));
+  const settings = settingsIn(place, { ...onRedis(), keys: { file: keyFile() }, ...change });
+  return move({ settings, from: file() });
+};
+
+test('it is run again as often as one likes, changes nothing then, and sets nothing back', async () => {
+  const grant = await house.grant();
+  await backUp();
+  expect(await restore()).toEqual({ grants: 1, devices: 0, userCodes: 0, revocations: 0, present: 0 });
+  await house.gateway.close();
+  const gateway = await moved();
+  const next = (await refresh(gateway, grant.refresh_token)).json as unknown as TokenGrant;
+  expect(await restore()).toMatchObject({ grants: 1, present: 1 });
+  expect(await call(gateway, next)).toBe(200);
+  expect((await refresh(gateway, next.refresh_token)).status).toBe(200);
+});
+
+test('interrupted, no gatehouse starts on it until it has been run to its end', async () => {
+  for (let index = 0; index < 20; index += 1) await house.grant();
+  const grant = await house.grant();
+  await backUp();
+  await restore();
+  // As a move that was killed half-way: it has begun, and some grants are missing.
+  await redis.del((await redis.keys('gh:*:g')).slice(0, 10));
+  const begun = (await redis.get('gh:{move}:n')) ?? '';
+  await redis.set('gh:{move}:n', begun.replace('ended', 'begun'));
+  await house.gateway.close();
+  await expect(moved()).rejects.toThrow(/a move into this Redis has begun and not ended/);
+  expect(await restore()).toMatchObject({ grants: 21, present: 11 });
+  const gateway = await moved();
+  expect((await refresh(gateway, grant.refresh_token)).status).toBe(200);
+  expect(await call(gateway, grant)).toBe(200);
+});
+
+test("another house's Redis, missing or other keys, a server that is away and a file that is no backup are refused, and nothing is written", async () => {
+  await house.grant();
+  await backUp();
+  const others = join(folder, 'others.json');
+  writeKeyringFile(others, newKeyring('EdDSA'), { replace: false });
+  const stranger = await openHouse((settings) => ({
+    ...settings,
+    store: { type: 'redis', url: server.url },
+    keys: { file: others },
+  }));
+  await stranger.grant();
+  await stranger.close();
+  const before = (await redis.keys('*')).toSorted();
+  await expect(restore()).rejects.toThrow(/holds the grants of another gatehouse/);
+  expect((await redis.keys('*')).toSorted()).toEqual(before);
+
+  await redis.flushall();
+  await expect(restore({ keys: { file: 'nowhere.json' } })).rejects.toThrow(/nowhere\.json is missing/);
+  await expect(restore({ keys: { file: others } })).rejects.toThrow(/lacks the key/);
+  expect(await redis.keys('gh:*:g')).toEqual([]);
+  await expect(restore({ store: { type: 'redis', url: 'redis://127.0.0.1:1' } })).rejects.toThrow(
+    /nobody listens there/,
+  );
+  writeFileSync(file(), 'not a backup', { mode: 0o600 });
+  await redis.flushall();
+  await expect(restore()).rejects.toThrow(/damaged/);
+  expect(await redis.keys('*')).toEqual([]);
+});
