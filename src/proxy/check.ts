@@ -2,7 +2,8 @@ import type { Epoch } from '../domain/epoch.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
-import { type Admission, type AdmissionDesk, admit } from './admission.ts';
+import { type Admission, type AdmissionDesk, admit, type Caller } from './admission.ts';
+import { type Preflight, readPreflight } from './cors.ts';
 import { type HeaderPolicy, identityHeaders } from './headers.ts';
 import { type OriginalRequest, readOriginal } from './original-request.ts';
 import { answerEarly, type ProxyRefusal, reasonOf, refuse, wordingOf } from './refuse.ts';
@@ -60,20 +61,44 @@ export function createCheck(deps: CheckDeps): Check {
     }
     if (admission.kind === 'refused')
       return turnAway(call, admission.refusal, admission.tried && `no_rule (${admission.tried})`);
-    const { path } = admission.target;
-    // We cannot rewrite what the gateway sends on, and the rule matched the decoded form.
-    if (pathOf(original.url) !== path)
-      return turnAway(call, { reason: 'malformed', detail: 'an encoding in the path that is not needed' });
-    if (deps.isServicePath(path)) return turnAway(call, { reason: 'no_rule' }, 'service_path');
+    if (!passesAsItIs(call, original, admission.target.path)) return;
     const { wouldRefuse } = admission;
     if (wouldRefuse === undefined) call.note({ decision: 'allowed' });
     else call.note({ decision: 'would_refuse', reason: reasonOf(wouldRefuse) });
+    letPass(call, caller);
+  };
+
+  /** A gateway passes on what it got: we cannot rewrite it, and the rule matched the decoded form. */
+  const passesAsItIs = (call: Call, original: OriginalRequest, path: string): boolean => {
+    if (pathOf(original.url) !== path)
+      turnAway(call, { reason: 'malformed', detail: 'an encoding in the path that is not needed' });
+    else if (deps.isServicePath(path)) turnAway(call, { reason: 'no_rule' }, 'service_path');
+    else return true;
+    return false;
+  };
+
+  const letPass = (call: Call, caller: Caller | undefined, more?: Readonly<Record<string, string>>): void =>
     answerEarly(call.response, {
       status: 200,
       text: '',
       close: false,
-      headers: { ...pairs(identityHeaders(headers, caller)), 'X-Request-Id': call.id },
+      headers: { ...pairs(identityHeaders(headers, caller)), ...more, 'X-Request-Id': call.id },
     });
+
+  /**
+   * A browser asks by it whether a page may send a request; it carries no token, and is judged by the rule of the request
+   * it announces. Whoever answers it behind the gateway may copy our words.
+   */
+  const answerPreflight = (
+    call: Call,
+    original: OriginalRequest,
+    { rule, target, fields }: Preflight,
+  ): void => {
+    call.note({ rule: rule.name });
+    if (fields === undefined) return turnAway(call, { reason: 'origin_not_allowed' });
+    if (!passesAsItIs(call, original, target.path)) return;
+    call.note({ decision: 'allowed', reason: 'preflight' });
+    letPass(call, undefined, fields);
   };
 
   const stumble = (call: Call, error: unknown): void => {
@@ -104,6 +129,9 @@ export function createCheck(deps: CheckDeps): Check {
       call.note({ original: `${original.method} ${original.url.split('?', 1)[0]}` });
       if (original.host === undefined && desk.rules.hosts.size > 0)
         return unclear(call, 'no header names its host, and there are rules that ask for one');
+      const asked = { method: original.method, url: original.url, rawHeaders };
+      const preflight = readPreflight(desk, asked, { host: original.host ?? '', authorization });
+      if (preflight !== undefined) return answerPreflight(call, original, preflight);
       try {
         const admission = await admit(desk, {
           method: original.method,

@@ -1,11 +1,12 @@
 import type { AccessRule } from '../domain/access-rule.ts';
 import { corsFields, preflightFields } from '../domain/cors.ts';
-import { readTarget } from '../domain/request-target.ts';
+import { type RequestTarget, readTarget } from '../domain/request-target.ts';
 import { type AdmissionDesk, namesAccessToken } from './admission.ts';
 import { isServed, type RequestHead } from './request-head.ts';
 
 export interface Preflight {
   readonly rule: AccessRule;
+  readonly target: RequestTarget;
   readonly origin: string;
   /** What the answer says; undefined when this origin is not one of the rule's. */
   readonly fields: Readonly<Record<string, string>> | undefined;
@@ -36,7 +37,7 @@ export function readPreflight(
   const { target } = reading;
   const rule = rules.match({ method: asked, host: target.authority ?? head.host, target });
   if (rule?.cors === undefined) return undefined;
-  return { rule, origin, fields: preflightFields(rule.cors, origin, asked) };
+  return { rule, target, origin, fields: preflightFields(rule.cors, origin, asked) };
 }
 
 /** Fields for an answer to this request under this rule; none where the rule says nothing about other origins. */

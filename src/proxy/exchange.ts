@@ -50,8 +50,6 @@ export interface Lines {
   readonly turns: Patience;
 }
 
-/** Steps on the way to an answer (1xx) that are put up with. */
-const MOST_STEPS = 20;
 /** RFC 9110 §9.2.2, without those that come with a body: a body is read once. */
 export const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']);
 
@@ -72,7 +70,6 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
   #repeated = false;
   /** Something of the answer has come, if only its first byte. */
   #heard = false;
-  #steps = 0;
   readonly #begunAt = performance.now();
   upstreamSeconds: number | undefined;
   bytesOut = 0;
@@ -167,12 +164,8 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
 
   onResponseStart(controller: Dispatcher.DispatchController, status: number): void {
     if (this.#over) return;
-    // 100 to 199 are steps on the way and end here.
-    if (status < 200) {
-      this.#steps += 1;
-      if (this.#steps > MOST_STEPS) controller.abort(new Error('too many steps before an answer'));
-      return;
-    }
+    // Steps on the way (1xx) were taken out before.
+    if (status < 200) return controller.abort(new Error('a step where none is expected'));
     this.#answering = true;
     this.upstreamSeconds = (performance.now() - this.#begunAt) / 1_000;
     this.#lines.targets.answered(this.#line.target);

@@ -36,8 +36,8 @@ export function patience(seconds: number, clock: () => number = () => performanc
   const look = (): void => {
     armed = false;
     const now = clock();
-    while (first !== undefined && first.until <= now) {
-      const { who } = first;
+    for (let next = first; next !== undefined && next.until <= now; next = first) {
+      const { who } = next;
       end(who);
       who.late();
     }

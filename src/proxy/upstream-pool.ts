@@ -2,7 +2,7 @@ import { createRequire } from 'node:module';
 import { Socket } from 'node:net';
 import type { SecureContext } from 'node:tls';
 import type { Client as UndiciClient, buildConnector as UndiciConnector } from 'undici';
-import { ContinueSieve } from './continue-sieve.ts';
+import { StepSieve } from './step-sieve.ts';
 import type { UpstreamSettings } from './upstream-settings.ts';
 
 const require = createRequire(import.meta.url);
@@ -26,7 +26,7 @@ export interface PoolTerms {
 export interface Connection {
   readonly client: Pick<UndiciClient, 'dispatch' | 'close' | 'destroy'>;
   /** To be told when a request begins: steps on the way to its answer may come now. */
-  readonly sieve: ContinueSieve;
+  readonly sieve: StepSieve;
 }
 
 /**
@@ -92,7 +92,7 @@ const socketPathOf = (target: string): string | undefined =>
 
 function openConnection({ target, settings, keepAlive }: PoolTerms, connector: Connector): Connection {
   const { timeouts } = settings;
-  const sieve = new ContinueSieve();
+  const sieve = new StepSieve();
   const client = new ClientClass(
     socketPathOf(target) === undefined ? new URL(target).origin : 'http://localhost',
     {

@@ -9,24 +9,37 @@ const STATUS: Readonly<Record<string, number>> = {
 const LINGER_MS = 1_000;
 
 /**
- * Answers what the HTTP parser could not read, and closes: after a framing error nobody knows where the next
- * request begins. When an answer is already under way, or the broken bytes belong to a later request than the
- * one being answered, there is only closing.
+ * Answers what the HTTP parser could not read, and closes: after a framing error nobody knows where the next request
+ * begins. Those in front of it, which were read whole, get their answers first (RFC 9112 §9.3.2). What broke off while its
+ * own answer was under way is only closed.
  */
 export function answerClientError(
   error: NodeJS.ErrnoException,
   socket: Duplex,
-  running: ServerResponse | undefined,
+  callOn: () => ServerResponse | undefined,
 ): void {
+  const running = callOn();
   // RFC 9112 §9.6: what follows a request that said close is not looked at, but that request is still owed its answer.
   if (error.code === 'HPE_CLOSED_CONNECTION' && running !== undefined) return;
-  const silent = error.code === 'ECONNRESET' || !socket.writable;
-  if (silent || (running !== undefined && (running.headersSent || running.req.complete))) {
+  if (error.code === 'ECONNRESET' || !socket.writable) {
     socket.destroy();
     return;
   }
-  endWith(socket, STATUS[error.code ?? ''] ?? 400);
+  if (running?.req.complete === true) {
+    // The parser complains again about everything that still comes.
+    if (answeringFirst.has(socket)) return;
+    answeringFirst.add(socket);
+    running.once('close', () => {
+      answeringFirst.delete(socket);
+      answerClientError(error, socket, callOn);
+    });
+    return;
+  }
+  if (running?.headersSent === true) socket.destroy();
+  else endWith(socket, STATUS[error.code ?? ''] ?? 400);
 }
+
+const answeringFirst = new WeakSet<Duplex>();
 
 /** A short answer where HTTP has let go of the connection, and its end, also when the other side does not end it. */
 export function endWith(socket: Duplex, status: number): void {

@@ -76,7 +76,7 @@ export function createHttp1Server({ limits, open, receive }: Http1Options): Serv
     else outOfOrder(socket);
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) =>
-    answerClientError(error, socket, open.callOn(socket)),
+    answerClientError(error, socket, () => open.callOn(socket)),
   );
   // A server that is fed by hand does not listen, and only a listening one watches its time limits.
   server.emit('listening');

@@ -103,7 +103,7 @@ export function trackConnections(tls: boolean): OpenConnections {
     letGo(socket) {
       socket.once('close', () => {
         // A copy: each one that closes leaves the list.
-        for (const response of [...callsOf(socket)])
+        for (const response of callsOf(socket).slice())
           if (response.socket === null) {
             response.destroy();
             response.emit('close');

@@ -34,3 +34,73 @@ for (const [what, last] of [
     await until('both have ended', () => ended('/files/1') && ended('/files/2'));
     await attack.stands();
   });
+
+for (const good of [1, 3])
+  test(`H19 what cannot be read, behind ${good} that can: those are answered, then 400, then the end`, async () => {
+    attack.upstream.reset();
+    const answers: (() => void)[] = [];
+    attack.upstream.reply((socket, { target }) => {
+      const body = `answer to ${target}`;
+      answers.push(
+        () => void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`),
+      );
+    });
+    const client = await attack.client();
+    const paths = Array.from({ length: good }, (_, at) => `/files/${at}`);
+    client.send(paths.map((path) => attack.write({ line: `GET ${path} HTTP/1.1` })).join(''));
+    await until('all are upstream', () => attack.upstream.requests.length === good);
+    client.send('GET /files/9 HTTP/1.1\r\nBroken Name: x\r\n\r\n');
+    client.send(attack.write({ line: 'GET /files/10 HTTP/1.1' }));
+    // Backwards: the order of answers is that of the requests all the same.
+    for (const answer of answers.toReversed()) answer();
+    const text = await client.closed();
+    client.destroy();
+    expect(text.match(/HTTP\/1\.1 \d+|answer to \/files\/\d/g)).toEqual([
+      ...paths.flatMap((path) => ['HTTP/1.1 200', `answer to ${path}`]),
+      'HTTP/1.1 400',
+    ]);
+    expect(attack.upstream.requests.map(({ target }) => target)).toEqual(paths);
+    await attack.stands();
+  });
+
+test('H19 what cannot be read, behind a request whose client leaves: nothing is left of either', async () => {
+  attack.upstream.reset();
+  attack.upstream.reply(() => {});
+  const seen = attack.house.log.length;
+  const client = await attack.client();
+  client.send(`${attack.write({ line: 'GET /files/1 HTTP/1.1' })}GARBAGE\r\n\r\n`);
+  await until('it is upstream', () => attack.upstream.requests.length === 1);
+  client.destroy();
+  await until('it has ended', () =>
+    attack.house.log.slice(seen).some((line) => line.event === 'request' && line['path'] === '/files/1'),
+  );
+  await attack.stands();
+});
+
+for (const method of ['GET', 'HEAD', 'DELETE', 'OPTIONS'])
+  test(`H26 a ${method} with a body is one request, and so is the one after it`, async () => {
+    attack.upstream.reset();
+    const smuggled = 'GET /admin/smuggled HTTP/1.1\r\nHost: a\r\n\r\n';
+    for (const framing of [
+      { headers: [`Content-Length: ${smuggled.length}`], body: smuggled },
+      {
+        headers: ['Transfer-Encoding: chunked'],
+        body: `${smuggled.length.toString(16)}\r\n${smuggled}\r\n0\r\n\r\n`,
+      },
+    ]) {
+      const client = await attack.client();
+      client.send(attack.write({ line: `${method} /files/with-body HTTP/1.1`, ...framing }));
+      await until('it is upstream', () =>
+        attack.upstream.requests.some(({ target }) => target === '/files/with-body'),
+      );
+      client.send(attack.write({ line: 'GET /files/next HTTP/1.1' }));
+      await client.until((all) => all.includes('GET /files/next'));
+      client.destroy();
+      expect(attack.upstream.requests.map(({ target }) => target)).toEqual([
+        '/files/with-body',
+        '/files/next',
+      ]);
+      expect(attack.upstream.requests[0]?.body).toBe(smuggled);
+      await attack.stands();
+    }
+  });

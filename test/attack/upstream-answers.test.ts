@@ -99,6 +99,11 @@ describe('answers that are none', () => {
       'U08 21 steps',
       `${'HTTP/1.1 102 Processing\r\n\r\n'.repeat(21)}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok`,
     ],
+    [
+      'U08 21 times 100 Continue',
+      `${'HTTP/1.1 100 Continue\r\n\r\n'.repeat(21)}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok`,
+    ],
+    ['U08 a 100 Continue without end', `HTTP/1.1 100 Continue\r\nX: ${'x'.repeat(20_000)}`],
     ['U08 10,000 steps', 'HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n'.repeat(10_000)],
   ])('%s: 502, and the next request has a connection of its own', async (_, bytes) => {
     upstream.reply((socket) => void socket.write(bytes));
@@ -115,6 +120,60 @@ describe('answers that are none', () => {
     const { status, head, body } = await ask();
     expect([status, body]).toEqual([200, 'ok']);
     expect(head).not.toContain('secret');
+  });
+});
+
+describe('U08 100 Continue that nobody asked for', () => {
+  const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
+  const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n';
+  const inParts = async (socket: Socket, parts: readonly string[]): Promise<void> => {
+    for (const part of parts) {
+      socket.write(part);
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+  };
+  test.each([
+    ['one', [CONTINUE + OK]],
+    ['twenty, with fields', ['HTTP/1.1 100 Continue\r\nX-Secret: 1\r\n\r\n'.repeat(20) + OK]],
+    ['among other steps', [`HTTP/1.1 102 Processing\r\n\r\n${CONTINUE}HTTP/1.1 103 Early Hints\r\n\r\n`, OK]],
+    ['without a reason', ['HTTP/1.1 100\r\n\r\n', OK]],
+    ['byte by byte', (CONTINUE + CONTINUE + OK).split('')],
+  ])(
+    'U08 %s: the answer is the answer, also to the next request on the same connection',
+    async (_, parts) => {
+      upstream.reply((socket) => void inParts(socket, parts));
+      for (let count = 0; count < 3; count += 1) {
+        const { status, head, body } = await ask();
+        expect([status, body]).toEqual([200, 'ok']);
+        expect(head).not.toContain('Secret');
+      }
+    },
+  );
+
+  test('U08 to a request with a body', async () => {
+    upstream.reply((socket) => void socket.write(CONTINUE + OK));
+    const { status, body } = await rawRequest(
+      gate.port,
+      'PUT /files/1 HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\nContent-Length: 5\r\n\r\nhello',
+    );
+    expect([status, body]).toEqual([200, 'ok']);
+  });
+
+  test('U08 inside a body it is the body', async () => {
+    upstream.reply(
+      (socket) => void inParts(socket, ['HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n', CONTINUE.repeat(2)]),
+    );
+    expect((await ask()).body).toBe(CONTINUE.repeat(2));
+  });
+
+  test('U08 on an idle connection it ends that connection, and the next answer is not taken from it', async () => {
+    upstream.reply((socket) => {
+      socket.write(OK);
+      setTimeout(() => socket.write(`${CONTINUE}HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\npoisoned`), 20);
+    });
+    expect((await ask()).body).toBe('ok');
+    await new Promise((resolve) => setTimeout(resolve, 60));
+    expect((await ask()).body).toBe('ok');
   });
 });
 

@@ -14,6 +14,15 @@ const HOST_ROUTES = [
 const withGateways = (settings: SettingsInput): SettingsInput => ({
   ...settings,
   trustedProxies: ['127.0.0.1'],
+  routes: [
+    ...(settings.routes ?? []),
+    {
+      path: '/shared/**',
+      methods: ['GET', 'HEAD'],
+      requires: 'files:read',
+      cors: { origins: ['https://app.test'] },
+    },
+  ],
   integrations: [
     ...(settings.integrations ?? []),
     {
@@ -169,6 +178,39 @@ describe.each(Object.entries(GATEWAYS))('as %s asks', (_, ask) => {
     expect(reply.json['error']).toBe('invalid_request');
     // The question was in order, so the connection of the gateway stays.
     expect(reply.headers.connection).not.toBe('close');
+  });
+
+  describe('a preflight', () => {
+    const preflight = (path: string, origin = 'https://app.test', method = 'GET', more: Headers = {}) =>
+      ask('OPTIONS', path, { origin, 'access-control-request-method': method, ...more });
+
+    test('of an origin of the rule may pass as nobody, with the words for the answer', async () => {
+      const reply = await preflight('/shared/a');
+      expect(reply.status).toBe(200);
+      expect(reply.headers).toMatchObject({
+        'x-forwarded-user': '',
+        'x-forwarded-client-id': '',
+        'x-forwarded-scope': '',
+        'access-control-allow-origin': 'https://app.test',
+      });
+    });
+
+    test('of another origin is 403', async () => {
+      const reply = await preflight('/shared/a', 'https://evil.test');
+      expect([reply.status, reply.headers['access-control-allow-origin']]).toEqual([403, undefined]);
+    });
+
+    test('is judged by the rule of the request it announces: without one, or without cors, a token is needed', async () => {
+      expect((await preflight('/shared/a', undefined, 'DELETE')).status).toBe(401);
+      expect((await preflight('/files/a')).status).toBe(401);
+    });
+
+    test('is no way around anything: not for OPTIONS itself, not with a token, not for an odd path', async () => {
+      expect((await ask('OPTIONS', '/shared/a', { origin: 'https://app.test' })).status).toBe(401);
+      expect((await preflight('/shared/a', undefined, 'GET', bearer('nonsense'))).status).toBe(401);
+      expect((await preflight('/shared/../files/a')).status).toBe(403);
+      expect((await preflight('/shared/%66')).status).toBe(403);
+    });
   });
 
   test('the paths of the token service are not passed on to an API', async () => {

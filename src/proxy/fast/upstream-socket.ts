@@ -179,8 +179,8 @@ export class UpstreamSocket {
       at = headEnd + 4;
       this.#begun = undefined;
       if (head.status >= 200) return this.#begin(head, all, at, end);
-      // Not asked for: `Expect` and `Upgrade` are never sent (docs/decisions/0013-upstreams.md).
-      if (head.status === 100 || head.status === 101) return `an unasked ${head.status}`;
+      // `Upgrade` is never sent. `Expect` is not either, but an upstream may say 100 all the same (RFC 9110 §15.2).
+      if (head.status === 101) return 'an unasked 101';
       this.#steps += 1;
       if (this.#steps > MOST_STEPS) return 'too many steps before an answer';
     }

@@ -1,27 +1,27 @@
 import type { Socket } from 'node:net';
 
-/** RFC 9112 §4: `HTTP/1.1 100`, whatever is said behind it. */
-const CONTINUE = Buffer.from('HTTP/1.1 100');
-const STATUS_AT = 9;
+/** RFC 9112 §4: a status line whose status is 100 to 199. `101` changes the protocol, and nobody asked for that either. */
+const STEP = /^HTTP\/1\.[01] 1(?!01)\d\d(?=[ \r])/;
+const STEP_BEGINS = /^H(?:T(?:T(?:P(?:\/(?:1(?:\.(?:[01](?: (?:1(?:\d\d?)?)?)?)?)?)?)?)?)?)?$/;
+const LINE = 'HTTP/1.1 100 '.length;
+const STATUS_AT = 'HTTP/1.1 '.length;
 const ONE = 0x31;
-const SPACE = 0x20;
-const CR = 0x0d;
 const END = Buffer.from('\r\n\r\n');
 /** As many as are put up with, and how long one may be. */
 const MOST = 20;
 const LONGEST = 16_384;
 
 /**
- * Takes `100 Continue` out of what an upstream sends before its answer. Nobody here asks for one, but an upstream may
- * send it all the same and a client has to bear it (RFC 9110 §15.2); undici takes it for a broken answer. Everything
- * else passes to the letter, other steps on the way among it.
+ * Takes the steps on the way to an answer (1xx) out of what an upstream sends. Nobody here asks for any, but an upstream
+ * may send them and a client has to bear them (RFC 9110 §15.2); undici takes `100 Continue` for a broken answer.
+ * Everything else passes to the letter.
  */
-export class ContinueSieve {
+export class StepSieve {
   #awaiting = false;
   #taken = 0;
   #held: Buffer | undefined;
 
-  /** A request begins: until its answer begins, `100 Continue` is possible. On an idle connection it is not. */
+  /** A request begins: steps may come until its answer does. On an idle connection they may not. */
   expect(): void {
     this.#awaiting = true;
     this.#taken = 0;
@@ -36,10 +36,10 @@ export class ContinueSieve {
     this.#awaiting = false;
     this.#taken = 0;
     this.#held = undefined;
-    const read = socket.read;
+    const read = socket.read.bind(socket);
     socket.read = (size?: number): Buffer | null => {
       for (;;) {
-        const part = read.call(socket, size) as Buffer | null;
+        const part = read(size) as Buffer | null;
         if (part === null || !this.#awaiting) return part;
         // Nearly always: whole, and an answer.
         if (this.#held === undefined && part.length > STATUS_AT && part[STATUS_AT] !== ONE) {
@@ -57,10 +57,8 @@ export class ContinueSieve {
     let bytes = this.#held === undefined ? part : Buffer.concat([this.#held, part]);
     this.#held = undefined;
     while (bytes.length > 0) {
-      const known = Math.min(bytes.length, CONTINUE.length);
-      if (bytes.compare(CONTINUE, 0, known, 0, known) !== 0) return this.#pass(bytes);
-      const after = bytes[CONTINUE.length];
-      if (after !== undefined && after !== SPACE && after !== CR) return this.#pass(bytes);
+      const line = bytes.toString('latin1', 0, LINE);
+      if (!STEP.test(line) && !STEP_BEGINS.test(line)) return this.#pass(bytes);
       const end = bytes.indexOf(END);
       if (end < 0) {
         if (bytes.length <= LONGEST) this.#held = bytes;
