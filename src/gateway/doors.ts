@@ -33,7 +33,10 @@ export async function openPublic(
   { settings, files }: Generation,
   log: Logger,
   now: () => number,
-  hooks: Pick<PublicListenerOptions, 'onCall' | 'onBegin' | 'onDone' | 'trustedProxies' | 'firstReader'>,
+  hooks: Pick<
+    PublicListenerOptions,
+    'onCall' | 'onBegin' | 'onDone' | 'onTurnedAway' | 'trustedProxies' | 'firstReader'
+  >,
 ): Promise<PublicListener> {
   const { host, port, tls, http2, proxyProtocol } = settings.listen;
   const material = materialOf(settings, files);

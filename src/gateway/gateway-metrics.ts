@@ -46,3 +46,12 @@ const lastEnds = (ends: readonly (readonly [name: string, end: number])[]): Map<
   for (const [name, end] of ends) latest.set(name, Math.max(end, latest.get(name) ?? 0));
   return latest;
 };
+
+/** Counts connections that came to nothing. */
+export function turnedAway(metrics: Metrics): (by: 'handshake' | 'connection') => void {
+  const handshakes = metrics.counter('gatehouse_tls_handshake_failures_total');
+  const connections = metrics.counter('gatehouse_connections_refused_total');
+  return (by) => {
+    (by === 'handshake' ? handshakes : connections).value += 1;
+  };
+}

@@ -11,7 +11,7 @@ import { createFastLane } from '../proxy/fast/lane.ts';
 import type { CallEnd } from '../tls/listener.ts';
 import { ensureAdminToken } from './admin-token.ts';
 import { keepsUp, materialOf, openAdminFor, openPublic, renewAdminTls } from './doors.ts';
-import { gatewayMetrics } from './gateway-metrics.ts';
+import { gatewayMetrics, turnedAway } from './gateway-metrics.ts';
 import { buildGeneration, type Generation } from './generation.ts';
 import { ensureKeyFile, keyWarnings } from './keys.ts';
 import type { LoopGuard } from './loop-guard.ts';
@@ -169,6 +169,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       },
       onCall,
       ...hooks,
+      onTurnedAway: turnedAway(metrics),
       // A request that is to be recorded needs its span before it is sent on.
       firstReader: tracer === undefined ? lane : undefined,
     });

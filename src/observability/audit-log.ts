@@ -47,7 +47,11 @@ const TELL_AGAIN_MS = 60_000;
 /** Counts every audit event and hands it to its sink. Nobody waits for the sink. */
 export function openAuditLog({ sink, buffer, log, metrics, pauseMs }: AuditLogOptions): AuditLog {
   const count = auditCounts(metrics);
-  if (sink === undefined)
+  if (sink === undefined) {
+    metrics.collect((set) => {
+      set('gatehouse_audit_pending', 0);
+      set('gatehouse_audit_blocked', 0);
+    });
     return {
       audit(event, fields = {}) {
         count(event, fields);
@@ -57,6 +61,7 @@ export function openAuditLog({ sink, buffer, log, metrics, pauseMs }: AuditLogOp
       reopen: () => {},
       close: async () => {},
     };
+  }
 
   const dropped = metrics.counter('gatehouse_audit_dropped_total');
   const failed = metrics.counter('gatehouse_audit_failures_total');

@@ -28,6 +28,8 @@ export interface PublicListenerOptions {
   readonly proxyProtocol: Peers;
   readonly trustedProxies: Peers;
   readonly onCall: (call: Call) => void;
+  /** A connection came to nothing: its handshake failed, or there were too many. */
+  readonly onTurnedAway?: (by: 'handshake' | 'connection') => void;
   /** A request has begun; `onDone` follows in any case. */
   readonly onBegin?: () => void;
   /** After the answer was sent, or the caller went away. */

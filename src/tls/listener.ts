@@ -182,6 +182,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     });
     server.on('connection', greet);
     server.on('tlsClientError', (error: NodeJS.ErrnoException, socket: TLSSocket) => {
+      options.onTurnedAway?.('handshake');
       log.debug('handshake_failed', { code: error.code ?? error.message, peer: socket.remoteAddress });
       // A handshake that takes too long is told here and not ended by anybody else.
       socket.destroy();
@@ -221,6 +222,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
   if (fronted) door.on('connection', (socket: Socket) => open.add(socket));
   door.maxConnections = limits.connections;
   reportDrops(door, log, options.now);
+  door.on('drop', () => options.onTurnedAway?.('connection'));
 
   door.listen({
     host: options.host,

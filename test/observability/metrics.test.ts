@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process';
+import { connect } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { countsOf, exposition, joinSnapshots } from '../../src/observability/exposition.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
@@ -87,6 +88,27 @@ test('O13 a stranger can make no new series: not by paths, methods, client ids, 
   expect(added.filter((name) => /made-up|invented|nonsense|MKCOL|LOCK|\.test/.test(name))).toEqual([]);
   expect(added.length).toBeLessThan(12);
   expect([...before].filter((name) => name.includes('method="OTHER"')).length).toBeGreaterThan(0);
+});
+
+test('connections that come to nothing are counted', async () => {
+  const failures = 'gatehouse_tls_handshake_failures_total';
+  const before = (await figures()).value(failures);
+  const socket = connect(house.port, '127.0.0.1', () => socket.write('GET / HTTP/1.1\r\n\r\n'));
+  socket.on('error', () => {});
+  await counted(failures, before + 1);
+  socket.destroy();
+
+  const small = await openHouse((settings) => ({
+    ...settings,
+    limits: { ...settings.limits, connections: 1 },
+  }));
+  const sockets = Array.from({ length: 4 }, () => connect(small.port, '127.0.0.1').on('error', () => {}));
+  await until('they are counted', async () => {
+    const found = await scrape(small.adminPort);
+    return found.value('gatehouse_connections_refused_total') === 3;
+  });
+  for (const one of sockets) one.destroy();
+  await small.close();
 });
 
 test('promtool finds nothing wrong with what is exposed', async () => {

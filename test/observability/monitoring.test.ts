@@ -1,0 +1,155 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { parse } from 'yaml';
+import { familyOf, METRIC_NAMES, type MetricName } from '../../src/observability/metric-table.ts';
+import { type House, openHouse } from '../support/house.ts';
+import { makeCrl } from '../support/pki.ts';
+import { type Scrape, scrape } from '../support/scrape.ts';
+
+const FOLDER = join(import.meta.dirname, '../../deploy/monitoring');
+const text = (name: string): string => readFileSync(join(FOLDER, name), 'utf8');
+
+interface Rule {
+  readonly alert: string;
+  readonly expr: string;
+  readonly labels: { readonly severity: string };
+  readonly annotations: { readonly summary: string; readonly description: string };
+}
+interface Panel {
+  readonly type: string;
+  readonly title: string;
+  readonly targets?: readonly { readonly expr: string }[];
+  readonly gridPos: { readonly x: number; readonly y: number; readonly w: number; readonly h: number };
+}
+
+const rules = (parse(text('rules.yaml')) as { groups: { rules: Rule[] }[] }).groups.flatMap(
+  (group) => group.rules,
+);
+const dashboard = JSON.parse(text('dashboard.json')) as {
+  panels: Panel[];
+  annotations: { list: { expr: string }[] };
+  templating: { list: { definition?: string }[] };
+};
+const queries = [
+  ...dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr)),
+  ...dashboard.annotations.list.map(({ expr }) => expr),
+  ...dashboard.templating.list.flatMap(({ definition }) => definition ?? []),
+];
+
+/** The metrics an expression names, with the labels it selects them by. */
+const named = (expr: string): { readonly metric: string; readonly labels: readonly string[] }[] =>
+  [...expr.matchAll(/\b((?:gatehouse|process|nodejs)_[a-z0-9_]+)(?:\{([^}]*)\})?/g)].map(
+    ([, metric = '', inner = '']) => ({
+      metric,
+      labels: [...inner.matchAll(/([a-z_]+)\s*(?:=~|!~|!=|=)/g)].map(([, label = '']) => label),
+    }),
+  );
+
+const familyIn = (metric: string): MetricName | undefined =>
+  METRIC_NAMES.find((name) => {
+    const { type } = familyOf(name);
+    return (
+      metric === name || (type === 'histogram' && new RegExp(`^${name}_(?:bucket|sum|count)$`).test(metric))
+    );
+  });
+
+let house: House;
+let live: Scrape;
+beforeAll(async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-crl-'));
+  const crl = join(folder, 'ca.crl');
+  house = await openHouse();
+  writeFileSync(crl, (await makeCrl(house.ca)).pem);
+  await house.reload((settings) => ({
+    ...settings,
+    certificates: { ...settings.certificates, crls: [crl] },
+    audit: { sink: 'stdout' },
+  }));
+  rmSync(folder, { recursive: true });
+  const { access_token: token } = await house.grant();
+  await house.api('/files/x', token);
+  await house.api('/files/x');
+  live = await scrape(house.adminPort);
+});
+afterAll(() => house.close());
+
+test('promtool accepts the alert rules and their tests', () => {
+  const run = (...words: string[]) => spawnSync('promtool', words, { cwd: FOLDER, encoding: 'utf8' });
+  const check = run('check', 'rules', 'rules.yaml');
+  expect(check.status, check.stdout + check.stderr).toBe(0);
+  const tests = run('test', 'rules', 'rules.test.yaml');
+  expect(tests.status, tests.stdout + tests.stderr).toBe(0);
+});
+
+test('every alert is tested to fire and to stay quiet, and says what to do', () => {
+  const { tests } = parse(text('rules.test.yaml')) as {
+    tests: { alert_rule_test: { alertname: string; exp_alerts: unknown[] }[] }[];
+  };
+  const tried = tests.flatMap(({ alert_rule_test: cases }) => cases);
+  for (const { alert, labels, annotations } of rules) {
+    const mine = tried.filter(({ alertname }) => alertname === alert);
+    expect(
+      mine.some(({ exp_alerts: fired }) => fired.length > 0),
+      `${alert} fires`,
+    ).toBe(true);
+    expect(
+      mine.some(({ exp_alerts: fired }) => fired.length === 0),
+      `${alert} stays quiet`,
+    ).toBe(true);
+    expect(['critical', 'warning']).toContain(labels.severity);
+    expect(annotations.description.length).toBeGreaterThan(20);
+  }
+});
+
+test.each([
+  ['alert rules', rules.map(({ expr }) => expr)],
+  ['dashboard', queries],
+])('every metric and label the %s name are in a live scrape of a running gateway', (_what, expressions) => {
+  const uses = expressions.flatMap(named);
+  expect(uses.length).toBeGreaterThan(15);
+  for (const { metric, labels } of uses) {
+    const family = familyIn(metric);
+    expect(family, `${metric} is a metric`).toBeDefined();
+    if (family === undefined) continue;
+    expect(live.families.has(family), `${metric} is scraped`).toBe(true);
+    const known = [...familyOf(family).labels, 'job', 'instance', 'le'];
+    for (const label of labels) expect(known, `a label of ${metric}`).toContain(label);
+  }
+});
+
+test('every metric there is can be seen in a live scrape', () => {
+  expect(METRIC_NAMES.filter((name) => !live.families.has(name))).toEqual([]);
+});
+
+test('the queries of the dashboard are PromQL, and no two panels lie on each other', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-promql-'));
+  const plain = (expr: string): string =>
+    expr.replaceAll('$__rate_interval', '5m').replaceAll('$job', '.*').replaceAll('$instance', '.*');
+  const checked = queries.filter((expr) => !expr.startsWith('label_values'));
+  const file = join(folder, 'queries.json');
+  writeFileSync(
+    file,
+    JSON.stringify({
+      groups: [
+        {
+          name: 'queries',
+          rules: checked.map((expr, index) => ({ record: `query:${index}`, expr: plain(expr) })),
+        },
+      ],
+    }),
+  );
+  const { status, stdout, stderr } = spawnSync('promtool', ['check', 'rules', file], { encoding: 'utf8' });
+  rmSync(folder, { recursive: true });
+  expect(status, stdout + stderr).toBe(0);
+  const taken = new Set<string>();
+  for (const { title, gridPos } of dashboard.panels)
+    for (let x = gridPos.x; x < gridPos.x + gridPos.w; x += 1)
+      for (let y = gridPos.y; y < gridPos.y + gridPos.h; y += 1) {
+        expect(x, title).toBeLessThan(24);
+        expect(taken.has(`${x},${y}`), title).toBe(false);
+        taken.add(`${x},${y}`);
+      }
+});
