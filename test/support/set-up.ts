@@ -10,6 +10,7 @@ const NEEDED: readonly { readonly program: string; readonly package: string }[] 
   { program: 'haproxy', package: 'haproxy' },
   { program: 'caddy', package: 'caddy' },
   { program: 'redis-server', package: 'redis-server' },
+  { program: 'systemd-analyze', package: 'systemd' },
   // Independent clients are Python packages, in a folder of their own (python.ts).
   { program: 'python3', package: 'python3' },
   { program: 'pip3', package: 'python3-pip' },

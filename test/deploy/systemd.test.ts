@@ -1,0 +1,109 @@
+import { spawn, spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { afterEach, describe, expect, test } from 'vitest';
+import { makeServeFolder, type ServeFolder } from '../support/serve-process.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+const UNIT = readFileSync(join(ROOT, 'deploy/systemd/gatehouse.service'), 'utf8');
+const setting = (name: string): string => UNIT.match(new RegExp(`^${name}=(.*)$`, 'm'))?.[1] ?? '';
+/** The checkout stands for /opt/gatehouse. */
+const here = (text: string): string =>
+  text
+    .replaceAll('/opt/gatehouse/node_modules/.bin/node', process.execPath)
+    .replaceAll('/opt/gatehouse', ROOT);
+
+const folders: string[] = [];
+const houses: ServeFolder[] = [];
+afterEach(async () => {
+  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true });
+  for (const house of houses.splice(0)) await house.remove();
+});
+const temporary = (): string => {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-unit-'));
+  folders.push(folder);
+  return folder;
+};
+
+const analyze = (...words: readonly string[]) =>
+  spawnSync('systemd-analyze', [...words], {
+    encoding: 'utf8',
+    timeout: 60_000,
+    env: { ...process.env, LC_ALL: 'C.UTF-8' },
+  });
+const works = analyze('--version').status === 0;
+
+describe.skipIf(!works)('A11 the systemd unit', () => {
+  test('systemd finds nothing wrong with it', () => {
+    const file = join(temporary(), 'gatehouse.service');
+    writeFileSync(file, here(UNIT));
+    const { status, stdout, stderr } = analyze('verify', '--man=no', file);
+    expect({ status, stdout, stderr }).toEqual({ status: 0, stdout: '', stderr: '' });
+  });
+
+  test('systemd would say if there were something', () => {
+    const file = join(temporary(), 'gatehouse.service');
+    writeFileSync(file, here(UNIT).replace('ProtectHome=yes', 'ProtectHomes=yes'));
+    expect(analyze('verify', '--man=no', file).stderr).toContain('ProtectHomes');
+  });
+
+  test('its exposure is 2.0 at most', () => {
+    const file = join(temporary(), 'gatehouse.service');
+    writeFileSync(file, UNIT);
+    const { stdout } = analyze('security', '--offline=true', '--no-pager', '--threshold=20', file);
+    const exposure = Number(stdout.match(/Overall exposure level for gatehouse\.service: ([\d.]+)/)?.[1]);
+    expect(exposure).toBeGreaterThan(0);
+    expect(exposure).toBeLessThanOrEqual(2);
+  });
+});
+
+test('A11 its user is made by sysusers, where nobody can log in', () => {
+  const text = readFileSync(join(ROOT, 'deploy/systemd/gatehouse.sysusers'), 'utf8');
+  expect(text).toMatch(
+    new RegExp(`^u ${setting('User')} - "[^"]+" /var/lib/gatehouse /usr/sbin/nologin$`, 'm'),
+  );
+  if (!existsSync('/usr/bin/systemd-sysusers')) return;
+  const root = temporary();
+  const file = join(root, 'gatehouse.conf');
+  writeFileSync(file, text);
+  mkdirSync(join(root, 'etc'));
+  const made = spawnSync('systemd-sysusers', [`--root=${root}`, file], { encoding: 'utf8' });
+  expect(made.status, made.stderr).toBe(0);
+  expect(readFileSync(join(root, 'etc/passwd'), 'utf8')).toContain('gatehouse:');
+});
+
+test('A11 the line that starts it does, and the one before it finds the same configuration sound', async () => {
+  const house = await makeServeFolder((settings) => ({
+    ...settings,
+    shutdown: { preStop: '0s', drain: '5s' },
+  }));
+  houses.push(house);
+  const env = { PATH: process.env['PATH'] ?? '', GATEHOUSE_CONFIG: house.file('gatehouse.yaml') };
+  const words = (name: string): [string, string[]] => {
+    const [program = '', ...rest] = here(setting(name)).split(' ');
+    return [program, rest];
+  };
+  const checked = spawnSync(...words('ExecStartPre'), { env, encoding: 'utf8', cwd: house.path });
+  expect([checked.status, checked.stdout]).toEqual([0, expect.stringContaining('sound')]);
+  const child = spawn(...words('ExecStart'), { env, cwd: house.path, stdio: ['ignore', 'pipe', 'inherit'] });
+  const ended = new Promise((resolve) => child.once('exit', resolve));
+  try {
+    for await (const line of createInterface({ input: child.stdout }))
+      if ((JSON.parse(line) as { event: string }).event === 'ready') break;
+    expect(setting('ExecReload')).toBe('/bin/kill -HUP $MAINPID');
+    child.kill('SIGTERM');
+    expect(await ended).toBe(0);
+  } finally {
+    child.kill('SIGKILL');
+  }
+});
+
+test('A11 the unit waits longer than the program takes, and does not repeat what cannot succeed', () => {
+  const seconds = (text: string): number => Number.parseInt(text, 10);
+  // shutdown.preStop and shutdown.drain by default.
+  expect(seconds(setting('TimeoutStopSec'))).toBeGreaterThan(5 + 30);
+  expect(setting('RestartPreventExitStatus')).toBe('78');
+  expect(setting('Type')).toBe('notify');
+});

@@ -1,0 +1,159 @@
+import { execFileSync, spawnSync } from 'node:child_process';
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { homedir, tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+
+const ROOT = join(import.meta.dirname, '../..');
+const NODE = realpathSync(process.execPath);
+
+export interface Image {
+  /** The unpacked root file system. */
+  readonly root: string;
+  readonly config: {
+    readonly User: string;
+    readonly Entrypoint: readonly string[];
+    readonly Cmd: readonly string[];
+    readonly WorkingDir: string;
+    readonly Env: readonly string[];
+  };
+  /** Bytes of all layers, compressed, as a registry would hold them. */
+  readonly compressed: number;
+  remove(): void;
+}
+
+/** Builds deploy/docker/Dockerfile without a registry: both bases are made of what this machine has. */
+export function buildImage(): Image {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-image-'));
+  const store = [
+    '--root',
+    join(folder, 'store'),
+    '--runroot',
+    join(folder, 'run'),
+    '--storage-driver',
+    'vfs',
+  ];
+  const buildah = (...words: readonly string[]): string =>
+    execFileSync('buildah', [...store, ...words], {
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'inherit'],
+      maxBuffer: 1 << 26,
+      cwd: ROOT,
+    });
+  /** Whoever builds behind a proxy that looks into TLS trusts its CA in the base, as here. */
+  const base = (name: string, fill: (root: string) => void): void => {
+    const made = join(folder, name);
+    mkdirSync(made);
+    fill(made);
+    writeFileSync(
+      join(folder, `${name}.Dockerfile`),
+      'FROM scratch\nCOPY . /\nENV HOME=/root NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt\n',
+    );
+    buildah('bud', '--isolation', 'chroot', '-f', join(folder, `${name}.Dockerfile`), '-t', name, made);
+    rmSync(made, { recursive: true });
+  };
+  base('runtime-base', (root) => takeLibraries(root, [NODE], (name) => !name.startsWith('libatomic')));
+  base('build-base', fillBuildBase);
+  buildah(
+    'bud',
+    '--isolation',
+    'chroot',
+    '--volume',
+    `${join(homedir(), '.npm')}:/root/.npm:rw`,
+    '--build-arg',
+    'BUILD_BASE=localhost/build-base',
+    '--build-arg',
+    'RUNTIME_BASE=localhost/runtime-base',
+    '--build-arg',
+    `NPM_CONFIG_REGISTRY=${execFileSync('npm', ['config', 'get', 'registry'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim()}`,
+    '-f',
+    'deploy/docker/Dockerfile',
+    '--ignorefile',
+    'deploy/docker/Dockerfile.dockerignore',
+    '-t',
+    'gatehouse',
+    '.',
+  );
+  const { OCIv1 } = JSON.parse(buildah('inspect', '--type', 'image', 'gatehouse')) as {
+    OCIv1: { config: Image['config'] };
+  };
+  buildah('push', '--quiet', 'gatehouse', `oci:${join(folder, 'oci')}`);
+  const blobs = join(folder, 'oci/blobs/sha256');
+  const compressed = readdirSync(blobs).reduce((sum, name) => sum + statSync(join(blobs, name)).size, 0);
+  const container = buildah('from', 'gatehouse').trim();
+  return {
+    root: buildah('mount', container).trim(),
+    config: OCIv1.config,
+    compressed,
+    remove: () => {
+      spawnSync('buildah', [...store, 'umount', container]);
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** The shared libraries of a program, in their places, and the loader. */
+function takeLibraries(root: string, programs: readonly string[], wanted: (name: string) => boolean): void {
+  const listed = execFileSync('ldd', [...programs], { encoding: 'utf8' });
+  const files = new Set([...listed.matchAll(/(\/\S+\.so\S*) \(/g)].map(([, file = '']) => file));
+  mkdirSync(join(root, 'usr/lib'), { recursive: true });
+  mkdirSync(join(root, 'usr/lib64'));
+  symlinkSync('usr/lib', join(root, 'lib'));
+  symlinkSync('usr/lib64', join(root, 'lib64'));
+  for (const file of files) {
+    if (!wanted(file.slice(file.lastIndexOf('/') + 1))) continue;
+    const target = join(root, file.replace(/^\/(lib|lib64)\//, '/usr/$1/'));
+    mkdirSync(dirname(target), { recursive: true });
+    cpSync(realpathSync(file), target);
+  }
+  mkdirSync(join(root, 'etc'));
+  writeFileSync(join(root, 'etc/passwd'), 'root:x:0:0::/:\nnonroot:x:65532:65532::/home/nonroot:\n');
+  for (const name of ['proc', 'dev', 'sys']) mkdirSync(join(root, name));
+  mkdirSync(join(root, 'tmp'), { mode: 0o777 });
+}
+
+/** Node with npm, and a shell for RUN: what an official image of Node has, and little more. */
+function fillBuildBase(root: string): void {
+  takeLibraries(root, [NODE], () => true);
+  const bin = join(root, 'usr/local/bin');
+  mkdirSync(bin, { recursive: true });
+  cpSync(NODE, join(bin, 'node'));
+  const npm = npmFolder();
+  cpSync(npm, join(root, 'usr/local/lib/node_modules/npm'), { recursive: true, dereference: true });
+  symlinkSync('../lib/node_modules/npm/bin/npm-cli.js', join(bin, 'npm'));
+  chmodSync(join(root, 'usr/local/lib/node_modules/npm/bin/npm-cli.js'), 0o755);
+  mkdirSync(join(root, 'usr/bin'));
+  symlinkSync('usr/bin', join(root, 'bin'));
+  cpSync('/bin/busybox', join(root, 'usr/bin/busybox'));
+  for (const name of ['sh', 'env', 'rm', 'mkdir', 'cp', 'ls', 'cat'])
+    symlinkSync('busybox', join(root, 'usr/bin', name));
+  mkdirSync(join(root, 'root'));
+  if (existsSync('/etc/ssl/certs/ca-certificates.crt')) {
+    mkdirSync(join(root, 'etc/ssl/certs'), { recursive: true });
+    cpSync('/etc/ssl/certs/ca-certificates.crt', join(root, 'etc/ssl/certs/ca-certificates.crt'), {
+      dereference: true,
+    });
+  }
+}
+
+/** Where the npm in use lies, found from its command. */
+function npmFolder(): string {
+  for (const folder of (process.env['PATH'] ?? '').split(':')) {
+    const command = join(folder, 'npm');
+    if (!existsSync(command)) continue;
+    const found = dirname(dirname(realpathSync(command)));
+    if (existsSync(join(found, 'bin/npm-cli.js'))) return found;
+  }
+  throw new Error('npm is not on the PATH');
+}
