@@ -16,7 +16,7 @@ export interface SigningKey {
   readonly kid: string;
   readonly alg: SigningAlgorithm;
   readonly privateKey: KeyObject;
-  readonly publicKey: CryptoKey;
+  readonly publicKey: KeyObject;
   /** The one protected header tokens of this key have, as it stands in the token. */
   readonly header: string;
   readonly activeFrom: Epoch;
@@ -46,8 +46,6 @@ export interface Keyring {
   /** kid → what identifies the key without telling it, and when it retires. */
   readonly fingerprints: ReadonlyMap<string, { readonly fingerprint: string; readonly retireAt: Epoch }>;
 }
-
-const CURVES = { EdDSA: 'Ed25519', ES256: { name: 'ECDSA', namedCurve: 'P-256' } } as const;
 
 interface Lifetime {
   readonly activeFrom: Epoch;
@@ -116,7 +114,7 @@ function openSigning(entry: SigningEntry): SigningKey {
     kid,
     alg,
     privateKey,
-    publicKey: createPublicKey(privateKey).toCryptoKey(CURVES[alg], false, ['verify']),
+    publicKey: createPublicKey(privateKey),
     header: Buffer.from(JSON.stringify(protectedHeader(kid, alg))).toString('base64url'),
     activeFrom: entry.activeFrom,
     retireAt: retireTime(entry),
