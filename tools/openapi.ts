@@ -16,7 +16,6 @@ const header = (description: string) => z.string().meta({ description });
 const HEADERS = {
   'Retry-After': header('Seconds to wait; then the same request is worth another try.'),
   'WWW-Authenticate': header('What to authenticate with.'),
-  Allow: header('The methods that are served.'),
   'Cache-Control': header('`no-store`'),
   'X-Request-Id': header('The `request_id` of the log lines of this request.'),
 };
@@ -28,8 +27,6 @@ const WORDS: Readonly<Record<number, string>> = {
   200: 'OK',
   400: 'Refused, for what was sent or for what it is worth. With `Retry-After`: nothing is wrong with the client.',
   401: 'Not authenticated.',
-  404: 'No such operation.',
-  405: 'Another method is needed.',
   408: 'The body did not arrive in time.',
   413: 'The body is larger than 16 KiB.',
   429: 'Too many requests.',
@@ -63,7 +60,6 @@ function refusalsOf({ face, path, fault, hasBody }: Described): ZodOpenApiRespon
   const codes = codesOf(face.told, path);
   const add = (status: number, code: string): void =>
     void codes.set(status, (codes.get(status) ?? new Set()).add(code));
-  add(405, 'invalid_request');
   if (hasBody) {
     add(408, 'invalid_request');
     add(413, 'invalid_request');
@@ -78,7 +74,6 @@ function refusalsOf({ face, path, fault, hasBody }: Described): ZodOpenApiRespon
         'Cache-Control',
         'X-Request-Id',
         ...(status === 401 ? (['WWW-Authenticate'] as const) : []),
-        ...(status === 405 ? (['Allow'] as const) : []),
         ...([400, 429, 503].includes(status) ? (['Retry-After'] as const) : []),
       ),
       content: { 'application/json': { schema: face.body([first, ...rest]) } },
@@ -101,7 +96,7 @@ const headOf = ({ responses, ...operation }: ZodOpenApiOperationObject): ZodOpen
   operationId: `${operation.operationId}Head`,
   summary: `${operation.summary} (head only)`,
   responses: Object.fromEntries(
-    Object.entries(responses).map(([status, { content: _, ...rest }]) => [status, rest]),
+    Object.entries(responses).map(([status, { content: _content, ...rest }]) => [status, rest]),
   ),
 });
 
@@ -172,14 +167,7 @@ const open = (
   summary,
   tags: [STANDARD_TAG],
   security: [],
-  responses: {
-    ...answer(granted, type),
-    405: {
-      description: WORDS[405] ?? '',
-      headers: headersOf('Allow'),
-      content: { 'application/json': { schema: STANDARD_FACE.body(['invalid_request']) } },
-    },
-  },
+  responses: answer(granted, type),
 });
 
 const gatewayRefusal = z.object({
@@ -247,7 +235,7 @@ export const renderOpenApi = (): string =>
         title: 'gatehouse',
         version: packageJson.version,
         description:
-          'The token service, in two dialects over one core: its own, and OAuth 2.0 as the RFCs have it. docs/token-api.md tells how to use it, docs/errors.md tells every error.',
+          'The token service, in two dialects over one core: its own, and OAuth 2.0 as the RFCs have it. Other methods are answered 405 with `Allow`. docs/token-api.md tells how to use it, docs/errors.md tells every error.',
         license: { name: 'MIT', identifier: 'MIT' },
       },
       servers: [{ url: 'https://localhost:8443', description: '`publicUrl`' }],

@@ -80,8 +80,11 @@ function write36(value: number): string {
   return text;
 }
 
-const read36 = (text: string): number =>
-  [...text].reduce((value, digit) => value * 64 + DIGITS.indexOf(digit), 0);
+function read36(text: string): number {
+  let value = 0;
+  for (const digit of text) value = value * 64 + DIGITS.indexOf(digit);
+  return value;
+}
 
 /** What a token names, when one of our keys sealed it here. Asks nobody. */
 function openHandle(keyring: Keyring, issuer: string, token: string, now: Epoch): Handle | undefined {

@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { Agent, fetch as fetchBy, type RequestInit } from 'undici';
+import { Agent, fetch as fetchBy } from 'undici';
 import { type Codes, type DeviceSteps, deviceSteps } from './device-steps.ts';
 import { type Change, type House, openHouse } from './house.ts';
 import type { Certified } from './pki.ts';
@@ -51,8 +51,7 @@ export async function openClientHouse(change: Change = (settings) => settings): 
         allowH2: false,
       });
       agents.push(dispatcher);
-      return async (target, options) =>
-        (await fetchBy(target, { ...options, dispatcher } as RequestInit)) as unknown as Response;
+      return async (target, options) => fetchBy(target, { ...options, dispatcher });
     },
     async approve(userCode) {
       const complete = `${url}/authsvc/device?user_code=${userCode}`;

@@ -86,7 +86,7 @@ export function runPython(
         .then((answer) => void (answer !== undefined && child.stdin.write(`${answer}\n`)))
         .catch((error: unknown) => {
           child.kill();
-          reject(error as Error);
+          reject(error);
         });
     });
     child.stderr.on('data', (part: Buffer) => (output += part.toString()));
