@@ -86,7 +86,11 @@ describe('transcripts in the documentation are what a reader would see', () => {
       await terminal.run(`cd '${folder}'; gatehouse() { ${program} "$@"; }`);
       if (page !== 'README.md') for (const command of demo.steps.get(0) ?? []) await terminal.run(command);
       for (const { command, answer } of blocksOf(page, 'console executed').flatMap(exchangesOf)) {
-        const said = await terminal.run(command.replaceAll('https://localhost:8443', demo.url));
+        const said = await terminal.run(
+          command
+            .replaceAll('https://localhost:8443', demo.url)
+            .replaceAll('http://127.0.0.1:9443', demo.adminUrl),
+        );
         expect(said, command).toMatch(shapeOf(answer));
       }
     } finally {

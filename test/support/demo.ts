@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url';
 /** `gatehouse demo` as a real process, and a terminal beside it. */
 export interface Demo {
   readonly url: string;
+  readonly adminUrl: string;
   readonly folder: string;
   readonly child: ChildProcess;
   /** Everything it has printed so far. */
@@ -66,6 +67,7 @@ export async function openDemo(
   });
   return {
     url: /gatehouse runs: (\S+)/.exec(printed())?.[1] ?? '',
+    adminUrl: /admin listener +(\S+)/.exec(printed())?.[1] ?? '',
     folder: join(cwd, '.gatehouse'),
     child,
     printed,

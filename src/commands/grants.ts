@@ -1,0 +1,214 @@
+import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
+import type { Answer } from './admin-call.ts';
+import { type AdminTarget, askAdmin } from './admin-call.ts';
+import {
+  CONFIG_OPTIONS,
+  type Command,
+  CommandError,
+  type Context,
+  EXIT,
+  UsageError,
+  writeJson,
+} from './command.ts';
+import { settingsFor } from './settings.ts';
+
+interface GrantView {
+  readonly id: string;
+  readonly client: string;
+  readonly identity: string;
+  readonly scope: string;
+  readonly by: string;
+  readonly state: string;
+  readonly issued: number;
+  readonly last_refreshed: number;
+  readonly refreshes: number;
+  readonly until: number;
+}
+
+export const command: Command = {
+  name: 'grants',
+  summary: 'lists, shows and ends grants of the running gatehouse',
+  usage: [
+    'gatehouse grants list [--client ID] [--identity WHO] [--all]',
+    'gatehouse grants show GRANT',
+    'gatehouse grants revoke GRANT…',
+    'gatehouse grants revoke --client ID --yes',
+    'gatehouse grants revoke --identity WHO --yes',
+  ],
+  options: {
+    ...CONFIG_OPTIONS,
+    url: { type: 'string', value: 'URL', help: 'the admin listener, instead of reading the configuration' },
+    'token-file': { type: 'string', value: 'FILE', help: 'holds the admin token (default: admin.tokenFile)' },
+    cert: { type: 'string', value: 'FILE', help: 'a certificate of admin.tls.clientCa instead, PEM' },
+    key: { type: 'string', value: 'FILE', help: 'its private key, PEM' },
+    cacert: { type: 'string', value: 'FILE', help: 'the CA of an admin listener with TLS, PEM' },
+    client: { type: 'string', value: 'ID', help: 'only grants of this integration' },
+    identity: { type: 'string', value: 'WHO', help: 'only grants of this identity, such as local:{…}' },
+    all: { type: 'boolean', help: 'list: those that have ended too, as long as they are remembered' },
+    yes: { type: 'boolean', help: 'revoke: needed to end everything of a client or an identity' },
+  },
+  words: { least: 1, most: 101 },
+  notes: [
+    'Ending everything of a client or an identity counts for every token issued until now, on every replica; new grants work.',
+    'Each act stands in the audit log.',
+  ],
+  async run(context) {
+    const [action = '', ...ids] = context.words;
+    const act = Object.hasOwn(ACTIONS, action) ? ACTIONS[action] : undefined;
+    if (act === undefined)
+      throw new UsageError(`gatehouse grants: says list, show or revoke, not "${action.slice(0, 32)}"`);
+    const target = await targetOf(context);
+    return typeof target === 'number' ? target : act(context, target, ids);
+  },
+};
+
+const ACTIONS: Readonly<
+  Record<string, (context: Context, target: AdminTarget, ids: readonly string[]) => Promise<number>>
+> = {
+  async list(context, target, ids) {
+    if (ids.length > 0)
+      throw new UsageError('gatehouse grants list: takes no grant; use --client or --identity');
+    // By id: a page may repeat a grant.
+    const found = new Map<string, GrantView>();
+    for (let after: string | undefined; ; ) {
+      const query = new URLSearchParams({ limit: '1000', state: context.flag('all') ? 'all' : 'live' });
+      for (const [name, value] of [...holderOptions(context), ['after', after] as const])
+        if (value !== undefined) query.set(name, value);
+      const page = await said(target, 'GET', `/grants?${query.toString()}`);
+      for (const grant of page['grants'] as GrantView[]) found.set(grant.id, grant);
+      if (typeof page['next'] !== 'string' || found.size >= MOST) break;
+      after = page['next'];
+    }
+    const grants = [...found.values()];
+    if (context.json) writeJson(context, { grants });
+    else printTable(context, grants);
+    return EXIT.ok;
+  },
+
+  async show(context, target, ids) {
+    const [id] = ids;
+    if (id === undefined || ids.length > 1) throw new UsageError('gatehouse grants show: takes one grant');
+    const grant = await said(target, 'GET', `/grants/${encodeURIComponent(id)}`);
+    if (context.json) writeJson(context, grant);
+    else
+      for (const [name, value] of Object.entries(grant))
+        context.stdout(`${name.padEnd(16)} ${TIMES.has(name) ? time(value as number) : plain(value)}\n`);
+    return EXIT.ok;
+  },
+
+  async revoke(context, target, ids) {
+    const holders = holderOptions(context).filter(([, value]) => value !== undefined);
+    if ((ids.length === 0) === (holders.length === 0) || holders.length > 1)
+      throw new UsageError('gatehouse grants revoke: takes grants, or one of --client and --identity');
+    const [holder] = holders;
+    if (holder !== undefined) {
+      const [name, value] = holder;
+      if (!context.flag('yes'))
+        throw new UsageError(
+          `gatehouse grants revoke: ends every grant and token of this ${name}; say --yes if you mean it`,
+        );
+      await said(target, 'POST', '/revoke', { [name]: value ?? '' });
+      if (context.json) writeJson(context, { ended: { [name]: value } });
+      else context.stdout(`Ended: everything of ${name} ${value} that was issued until now.\n`);
+      return EXIT.ok;
+    }
+    for (const id of ids) {
+      await said(target, 'POST', `/grants/${encodeURIComponent(id)}/revoke`);
+      if (!context.json) context.stdout(`Ended: ${id}\n`);
+    }
+    if (context.json) writeJson(context, { ended: ids });
+    return EXIT.ok;
+  },
+};
+
+/** A terminal is not the place for more; programs page through the API. */
+const MOST = 100_000;
+
+const holderOptions = (context: Context): [string, string | undefined][] => [
+  ['client', context.option('client')],
+  ['identity', context.option('identity')],
+];
+
+async function said(
+  target: AdminTarget,
+  method: 'GET' | 'POST',
+  path: string,
+  body?: Readonly<Record<string, string>>,
+): Promise<Answer['json']> {
+  const { status, json } = await askAdmin(target, method, path, body);
+  if (status === 200) return json;
+  const words = plain(json['error_description'] ?? `the admin listener answered ${status}`);
+  const code = status === 401 ? EXIT.signIn : status >= 500 ? EXIT.unavailable : EXIT.usage;
+  throw new CommandError(words, code);
+}
+
+async function targetOf(context: Context): Promise<AdminTarget | number> {
+  const read = (option: string, file: string): Buffer => {
+    try {
+      return readFileSync(resolve(context.cwd, file));
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      throw new CommandError(`--${option} ${file} cannot be read (${code})`, EXIT.configuration);
+    }
+  };
+  const files = Object.fromEntries(
+    ['cert', 'key', 'cacert'].flatMap((option) => {
+      const file = context.option(option);
+      return file === undefined ? [] : [[option, read(option, file)]];
+    }),
+  );
+  const { cert, key, cacert } = files;
+  if ((cert === undefined) !== (key === undefined))
+    throw new UsageError('gatehouse grants: --cert and --key go together');
+  const given = context.option('url');
+  let [url, tokenFile] = [given, context.option('token-file')];
+  if (url === undefined) {
+    const loaded = await settingsFor(context);
+    if (typeof loaded === 'number') return loaded;
+    const { adminUrl } = await import('./admin-call.ts');
+    url = adminUrl(loaded.settings.admin);
+    tokenFile ??= loaded.settings.admin.tokenFile;
+  }
+  if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol))
+    throw new UsageError('gatehouse grants: --url is an http or https address');
+  if (cert === undefined && tokenFile === undefined)
+    throw new UsageError('gatehouse grants: --url needs --token-file, or --cert and --key');
+  return {
+    url: new URL(url),
+    ...(cert === undefined
+      ? {
+          token: read('token-file', tokenFile ?? '')
+            .toString('utf8')
+            .trim(),
+        }
+      : { cert, key }),
+    ...(cacert !== undefined && { ca: cacert }),
+  };
+}
+
+const TIMES = new Set(['issued', 'last_refreshed', 'until', 'revoked']);
+const time = (seconds: number): string =>
+  new Date(seconds * 1_000).toISOString().slice(0, 16).replace('T', ' ');
+/** Scopes and names come from elsewhere; a terminal gets them without control characters. */
+const plain = (value: unknown): string => String(value).replace(/\p{C}/gu, ' ');
+
+function printTable(context: Context, grants: readonly GrantView[]): void {
+  if (grants.length === 0) return context.stdout('There are none.\n');
+  const rows = [
+    ['grant', 'client', 'identity', 'scope', 'by', 'state', 'last refreshed', 'until'],
+    ...grants.map((one) =>
+      [one.id, one.client, one.identity, one.scope, one.by, one.state]
+        .map(plain)
+        .concat(time(one.last_refreshed), time(one.until)),
+    ),
+  ];
+  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+  for (const row of rows)
+    context.stdout(
+      `${row
+        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .join('  ')
+        .trimEnd()}\n`,
+    );
+}

@@ -1,0 +1,196 @@
+import { rmSync, writeFileSync } from 'node:fs';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type Finished, gatehouse } from '../support/command-line.ts';
+import { ALICE } from '../support/house.ts';
+import { issue, issueServer, makeCa } from '../support/pki.ts';
+import {
+  connect,
+  makeServeFolder,
+  type ServeFolder,
+  type ServeProcess,
+  startServe,
+  until,
+} from '../support/serve-process.ts';
+
+describe('gatehouse grants, with two workers', () => {
+  let folder: ServeFolder;
+  let server: ServeProcess;
+  const grants = (...args: readonly string[]): Promise<Finished> =>
+    gatehouse([
+      'grants',
+      ...args,
+      '--url',
+      `http://127.0.0.1:${server.adminPort}`,
+      '--token-file',
+      folder.file('data/admin-token'),
+    ]);
+
+  beforeAll(async () => {
+    folder = await makeServeFolder();
+    server = await startServe(folder, { set: ['listen.workers=2'] });
+  });
+  afterAll(() => folder.remove());
+
+  test('lists, shows and ends a grant; every worker refuses it from then on', async () => {
+    const client = connect(folder, server.port, folder.alice);
+    try {
+      const { access_token: token } = await client.grant();
+      const listed = await grants('list', '--client', 'report-runner');
+      expect(listed).toMatchObject({ code: 0, stderr: '' });
+      const [head = '', row = ''] = listed.stdout.split('\n');
+      expect(head.split(/ {2,}/)).toEqual([
+        'grant',
+        'client',
+        'identity',
+        'scope',
+        'by',
+        'state',
+        'last refreshed',
+        'until',
+      ]);
+      expect(row).toContain(`report-runner  ${ALICE}  files:read  certificate  live`);
+      const [id = ''] = row.split(' ', 1);
+
+      const shown = await grants('show', id);
+      expect(shown.stdout).toMatch(/^state {12}live$/m);
+      expect(JSON.parse((await grants('show', id, '--output', 'json')).stdout)).toMatchObject({ id });
+
+      expect(await grants('revoke', id)).toMatchObject({ code: 0, stdout: `Ended: ${id}\n` });
+      for (let tries = 0; tries < 8; tries += 1) {
+        const another = connect(folder, server.port);
+        expect(await another.accepted(token)).toBe(false);
+        another.close();
+      }
+      expect((await grants('list')).stdout).toBe('There are none.\n');
+      expect((await grants('list', '--all')).stdout).toContain(`${id}  `);
+      await until('the act is in the log', () =>
+        server.log.some(({ event, act }) => event === 'admin_act' && act === 'end grant'),
+      );
+    } finally {
+      client.close();
+    }
+  });
+
+  test('ends everything of an identity, when told twice', async () => {
+    const client = connect(folder, server.port, folder.alice);
+    try {
+      const { access_token: token } = await client.grant();
+      const once = await grants('revoke', '--identity', ALICE);
+      expect(once.code).toBe(64);
+      expect(once.stderr).toContain('say --yes');
+      expect(await client.accepted(token)).toBe(true);
+      expect(await grants('revoke', '--identity', ALICE, '--yes')).toMatchObject({ code: 0 });
+      expect(await client.accepted(token)).toBe(false);
+    } finally {
+      client.close();
+    }
+  });
+
+  test('what cannot be done is told in one line, with an exit code to tell it by', async () => {
+    expect(await grants('show', 'nothing')).toMatchObject({
+      code: 64,
+      stderr: 'gatehouse: There is no grant of this id (any more).\n',
+    });
+    expect((await grants('revoke')).code).toBe(64);
+    expect((await grants('delete')).code).toBe(64);
+    writeFileSync(folder.file('wrong-token'), 'not the token at all\n');
+    const wrong = [
+      '--url',
+      `http://127.0.0.1:${server.adminPort}`,
+      '--token-file',
+      folder.file('wrong-token'),
+    ];
+    expect((await gatehouse(['grants', 'list', ...wrong])).code).toBe(77);
+    const away = ['--url', 'http://127.0.0.1:1', '--token-file', folder.file('data/admin-token')];
+    expect((await gatehouse(['grants', 'list', ...away])).code).toBe(69);
+  });
+});
+
+describe('an admin listener with TLS', () => {
+  let folder: ServeFolder;
+  let server: ServeProcess;
+  beforeAll(async () => {
+    const operators = await makeCa({ name: 'operators' });
+    const stranger = await makeCa({ name: 'strangers' });
+    const [operator, somebody] = await Promise.all([
+      issue(operators, { commonName: 'olga' }),
+      issue(stranger, { commonName: 'eve' }),
+    ]);
+    folder = await makeServeFolder((settings) => ({
+      ...settings,
+      admin: {
+        port: 0,
+        tls: { certificate: 'admin.pem', key: 'admin-key.pem', clientCa: 'operators.pem' },
+      },
+    }));
+    const own = await issueServer(folder.ca);
+    for (const [name, text] of [
+      ['admin.pem', own.pem],
+      ['admin-key.pem', own.keyPem],
+      ['operators.pem', operators.pem],
+      ['olga.pem', operator.pem],
+      ['olga-key.pem', operator.keyPem],
+      ['eve.pem', somebody.pem],
+      ['eve-key.pem', somebody.keyPem],
+    ] as const)
+      folder.write(name, text);
+    server = await startServe(folder);
+  });
+  afterAll(() => folder.remove());
+
+  const as = (who: string): Promise<Finished> =>
+    gatehouse([
+      'grants',
+      'list',
+      '--url',
+      `https://localhost:${server.adminPort}`,
+      '--cacert',
+      folder.file('ca.pem'),
+      '--cert',
+      folder.file(`${who}.pem`),
+      '--key',
+      folder.file(`${who}-key.pem`),
+    ]);
+
+  test('lets in who has a certificate of its CA, and nobody with another', async () => {
+    expect(await as('olga')).toMatchObject({ code: 0, stdout: 'There are none.\n' });
+    expect(await as('eve')).toMatchObject({ code: 77 });
+    // One that the gateway itself accepts for tokens is not one for the administration.
+    folder.write('alice.pem', folder.alice.pem);
+    folder.write('alice-key.pem', folder.alice.keyPem);
+    expect(await as('alice')).toMatchObject({ code: 77 });
+  });
+
+  test('answers probes without a certificate', async () => {
+    const health = await gatehouse(['health', '--url', `https://localhost:${server.adminPort}`]);
+    expect(health).toMatchObject({ code: 0, stdout: 'ready\n' });
+  });
+
+  test('uses a renewed certificate without a restart, and keeps the old one when the new cannot be used', async () => {
+    const another = await makeCa({ name: 'another' });
+    const renewed = await issueServer(another);
+    folder.write('another.pem', another.pem);
+    folder.write('admin-key.pem', renewed.keyPem);
+    folder.write('admin.pem', renewed.pem);
+    const trusting = (ca: string): Promise<Finished> =>
+      gatehouse([
+        'grants',
+        'list',
+        '--url',
+        `https://localhost:${server.adminPort}`,
+        '--cacert',
+        folder.file(ca),
+        '--token-file',
+        folder.file('data/admin-token'),
+      ]);
+    await until(
+      'the renewed certificate is shown',
+      async () => (await trusting('another.pem')).code === 0,
+      30,
+    );
+    rmSync(folder.file('admin.pem'));
+    server.signal('SIGHUP');
+    await until('it is told', () => server.log.some(({ event }) => event === 'admin_tls_not_renewed'), 30);
+    expect((await trusting('another.pem')).code).toBe(0);
+  });
+});

@@ -1,0 +1,217 @@
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { request } from 'node:http';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { ALICE, BOB, type House, openHouse } from '../support/house.ts';
+
+let house: House;
+let token: string;
+beforeAll(async () => {
+  house = await openHouse();
+  token = readFileSync(join(house.folder, 'data/admin-token'), 'utf8').trim();
+});
+afterAll(() => house.close());
+
+interface Said {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, unknown>>;
+  readonly json: Readonly<Record<string, unknown>>;
+}
+
+/** A request to the admin listener, with the token unless told otherwise. */
+function admin(
+  method: string,
+  path: string,
+  {
+    headers = { authorization: `Bearer ${token}` },
+    body,
+  }: { readonly headers?: Readonly<Record<string, string | string[]>>; readonly body?: string } = {},
+): Promise<Said> {
+  return new Promise((resolve, reject) => {
+    const sent = request(
+      { host: '127.0.0.1', port: house.adminPort, method, path: `/admin/v1${path}`, headers, agent: false },
+      (response) => {
+        let text = '';
+        response.setEncoding('utf8').on('data', (part: string) => void (text += part));
+        response.on('end', () =>
+          resolve({
+            status: response.statusCode ?? 0,
+            headers: response.headers,
+            json: text === '' ? {} : (JSON.parse(text) as Said['json']),
+          }),
+        );
+      },
+    );
+    sent.on('error', reject);
+    sent.end(body);
+  });
+}
+
+const JSON_TYPE = { 'content-type': 'application/json' };
+const idsIn = (said: Said): string[] => (said.json['grants'] as { id: string }[]).map(({ id }) => id);
+const idOf = async (accessToken: string): Promise<string> => {
+  const claims = JSON.parse(Buffer.from(accessToken.split('.')[1] ?? '', 'base64url').toString()) as {
+    gid: string;
+  };
+  return claims.gid;
+};
+
+test('without the token nothing is told, on any address of the administration, and nothing happens', async () => {
+  const grant = await house.grant();
+  const id = await idOf(grant.access_token);
+  const wrong: Readonly<Record<string, string | string[]>>[] = [
+    {},
+    { authorization: '' },
+    { authorization: 'Bearer' },
+    { authorization: `Basic ${token}` },
+    { authorization: `Bearer ${token}x` },
+    { authorization: `Bearer ${token.slice(0, -1)}` },
+    { authorization: `Bearer  ${token}` },
+    { authorization: [`Bearer ${token}`, `Bearer ${token}`] },
+    { authorization: `Bearer ${grant.access_token}` },
+    { 'x-authorization': `Bearer ${token}` },
+  ];
+  for (const headers of wrong)
+    for (const [method, path] of [
+      ['GET', '/grants'],
+      ['GET', `/grants/${id}`],
+      ['POST', `/grants/${id}/revoke`],
+      ['POST', '/revoke'],
+      ['DELETE', '/nowhere'],
+    ] as const) {
+      const said = await admin(method, path, {
+        headers: { ...headers, ...JSON_TYPE },
+        ...(method === 'POST' && { body: '{}' }),
+      });
+      expect({ headers, path, status: said.status }).toEqual({ headers, path, status: 401 });
+      expect(said.headers['www-authenticate']).toBe('Bearer realm="gatehouse administration"');
+      expect(JSON.stringify(said.json)).not.toContain(id);
+    }
+  expect((await admin('GET', `/grants?token=${token}`, { headers: {} })).status).toBe(401);
+  expect((await house.api('/files/a', grant.access_token)).status).toBe(200);
+});
+
+test('the administration is not reached through the public port', async () => {
+  const reply = await house.ask({ path: '/admin/v1/grants', headers: { authorization: `Bearer ${token}` } });
+  expect(reply.status).toBe(401);
+});
+
+test('an empty or missing token file opens nothing; another token in it counts at once', async () => {
+  const file = join(house.folder, 'data/admin-token');
+  writeFileSync(file, '\n');
+  expect((await admin('GET', '/grants', { headers: { authorization: 'Bearer ' } })).status).toBe(401);
+  expect((await admin('GET', '/grants')).status).toBe(401);
+  rmSync(file);
+  expect((await admin('GET', '/grants')).status).toBe(401);
+  token = 'another-token-of-an-operator';
+  writeFileSync(file, token, { mode: 0o600 });
+  expect((await admin('GET', '/grants')).status).toBe(200);
+});
+
+test('grants are listed by identity, by client, in pages, and shown without a secret', async () => {
+  const mine = await house.grant({ clientId: 'other-app' });
+  const bobs = await house.grant({ who: 'bob' });
+  const [mineId, bobsId] = [await idOf(mine.access_token), await idOf(bobs.access_token)];
+  const byClient = await admin('GET', '/grants?client=other-app');
+  expect(idsIn(byClient)).toContain(mineId);
+  expect(idsIn(byClient)).not.toContain(bobsId);
+  const byIdentity = await admin('GET', `/grants?identity=${encodeURIComponent(BOB)}`);
+  expect(idsIn(byIdentity)).toEqual([bobsId]);
+
+  const found: string[] = [];
+  let after: string | undefined;
+  do {
+    const page = await admin(
+      'GET',
+      `/grants?limit=1${after === undefined ? '' : `&after=${encodeURIComponent(after)}`}`,
+    );
+    found.push(...idsIn(page));
+    after = page.json['next'] as string | undefined;
+  } while (after !== undefined);
+  expect(found).toEqual(expect.arrayContaining([mineId, bobsId]));
+
+  const shown = await admin('GET', `/grants/${mineId}`);
+  expect(shown.json).toMatchObject({
+    id: mineId,
+    client: 'other-app',
+    identity: ALICE,
+    scope: 'files:read',
+    by: 'certificate',
+    state: 'live',
+    refreshes: 0,
+  });
+  expect(JSON.stringify(shown.json)).not.toContain(mine.refresh_token);
+});
+
+test('a grant that is ended refuses its tokens at once, and the act is recorded', async () => {
+  const grant = await house.grant();
+  const id = await idOf(grant.access_token);
+  expect((await admin('POST', `/grants/${id}/revoke`)).json).toEqual({ ended: id });
+  expect((await house.api('/files/a', grant.access_token)).status).toBe(401);
+  expect((await house.refresh(grant.refresh_token)).json['Error']).toBe('invalid_grant');
+  expect(house.audits('admin_act').at(-1)).toMatchObject({
+    act: 'end grant',
+    by: 'admin token',
+    grant: id,
+    identity: ALICE,
+  });
+  expect(idsIn(await admin('GET', '/grants'))).not.toContain(id);
+  expect(idsIn(await admin('GET', '/grants?state=all'))).toContain(id);
+  expect((await admin('POST', `/grants/${id}/revoke`)).status).toBe(200);
+});
+
+test.each([
+  ['identity', BOB],
+  ['client', 'other-app'],
+])('everything of an %s is ended, and what is issued afterwards works', async (name, whose) => {
+  const hit = name === 'identity' ? ({ who: 'bob' } as const) : ({ clientId: 'other-app' } as const);
+  const [before, another] = [await house.grant(hit), await house.grant()];
+  const said = await admin('POST', '/revoke', {
+    headers: { authorization: `Bearer ${token}`, ...JSON_TYPE },
+    body: JSON.stringify({ [name]: whose }),
+  });
+  expect(said).toMatchObject({ status: 200, json: { ended: { [name]: whose } } });
+  expect((await house.api('/whoami', before.access_token)).status).toBe(401);
+  expect((await house.refresh(before.refresh_token)).status).toBe(400);
+  expect((await house.api('/whoami', another.access_token)).status).toBe(200);
+  house.clock.advance(2);
+  const after = await house.grant(hit);
+  expect((await house.api('/whoami', after.access_token)).status).toBe(200);
+});
+
+test.each([
+  ['GET', '/nowhere', undefined, 404],
+  ['GET', '/grants/unknown', undefined, 404],
+  ['POST', '/grants/unknown/revoke', undefined, 404],
+  ['GET', '/grants/a%2Fb', undefined, 400],
+  ['DELETE', '/grants', undefined, 405],
+  ['GET', '/revoke', undefined, 405],
+  ['GET', '/grants/unknown/revoke', undefined, 405],
+  ['GET', '/grants?limit=0', undefined, 400],
+  ['GET', '/grants?limit=100000', undefined, 400],
+  ['GET', '/grants?state=dead', undefined, 400],
+  ['GET', '/grants?client=a&client=b', undefined, 400],
+  ['GET', '/grants?cleint=a', undefined, 400],
+  ['POST', '/revoke', '{}', 400],
+  ['POST', '/revoke', '{"client":"a","identity":"b"}', 400],
+  ['POST', '/revoke', '{"client":"a","client":"b"}', 400],
+  ['POST', '/revoke', '{"client":7}', 400],
+  ['POST', '/revoke', '[]', 400],
+  ['POST', '/revoke', 'client=a', 400],
+  ['POST', '/revoke', `{"client":"${'a'.repeat(5_000)}"}`, 400],
+])('%s %s %s is %i', async (method, path, body, status) => {
+  const said = await admin(method, path, {
+    headers: { authorization: `Bearer ${token}`, ...JSON_TYPE },
+    ...(body !== undefined && { body }),
+  });
+  expect(said.status).toBe(status);
+  expect(said.json).toHaveProperty('error');
+});
+
+test('a whole client is not ended by a form: a page in a browser cannot send JSON unasked', async () => {
+  const said = await admin('POST', '/revoke', {
+    headers: { authorization: `Bearer ${token}`, 'content-type': 'text/plain' },
+    body: '{"client":"other-app"}',
+  });
+  expect(said.status).toBe(400);
+});
