@@ -3,6 +3,7 @@ import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { renderJsonSchema, renderReference } from '../src/config/reference.ts';
 import { renderErrors } from './errors-page.ts';
+import { renderObservability } from './observability-page.ts';
 import { renderOpenApi } from './openapi.ts';
 
 export interface GeneratedFile {
@@ -16,6 +17,7 @@ export const GENERATED: readonly GeneratedFile[] = [
   { file: 'docs/configuration.md', render: renderReference },
   { file: 'docs/configuration.schema.json', render: renderJsonSchema },
   { file: 'docs/errors.md', render: renderErrors },
+  { file: 'docs/observability.md', render: renderObservability },
   { file: 'docs/openapi.json', render: renderOpenApi },
   // The one that is served: it must be part of the program.
   { file: 'src/oauth/openapi.json', render: renderOpenApi },

@@ -2,6 +2,8 @@ import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, wr
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
+import type { SettingsInput } from '../../src/config/schema.ts';
 import { streamReceiver } from '../support/audit-receivers.ts';
 import { baseSettings, type House, openHouse, settingsIn } from '../support/house.ts';
 import { type Scrape, scrape } from '../support/scrape.ts';
@@ -202,6 +204,24 @@ test.each([
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-audit-'));
   try {
     expect(() => settingsIn(folder, { ...baseSettings(1), audit: audit as never })).toThrow(place);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test('the configurations in docs/observability.md are sound', () => {
+  const page = readFileSync(join(import.meta.dirname, '../../docs/observability.md'), 'utf8');
+  const blocks = [...page.matchAll(/^```yaml\n([\s\S]*?)^```$/gm)].map(([, text = '']) => text);
+  expect(blocks.length).toBe(3);
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-audit-'));
+  try {
+    writeFileSync(join(folder, 'secret'), 'a secret of many characters');
+    for (const block of blocks) {
+      const given = parse(
+        block.replaceAll(/\/run\/secrets\/[a-z-]+/g, join(folder, 'secret')),
+      ) as SettingsInput;
+      expect(settingsIn(folder, { ...baseSettings(1), ...given })).toBeDefined();
+    }
   } finally {
     rmSync(folder, { recursive: true });
   }
