@@ -1,0 +1,83 @@
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { schemaFolder } from '../../tools/chart/install.ts';
+import { kustomizeFiles } from '../../tools/chart/kustomize.ts';
+import { readManifests } from '../support/manifests.ts';
+import { run } from './helm.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+const KUSTOMIZE = join(ROOT, 'deploy/kustomize');
+const EXAMPLE = join(KUSTOMIZE, 'examples/existing-app');
+const GOLDEN = join(EXAMPLE, 'golden.yaml');
+const UPDATE = process.env['UPDATE_GOLDEN'] === '1';
+
+function build(folder: string): string {
+  const { status, stdout, stderr } = run('kustomize', ['build', folder]);
+  if (status !== 0) throw new Error(stderr);
+  return stdout;
+}
+
+test.each(['deploy/kustomize/base/resources.yaml', 'deploy/kustomize/components/sidecar/patch.yaml'])(
+  'A7 %s is made from the chart',
+  (file) => {
+    const made = kustomizeFiles().find((one) => one.file === file);
+    expect(readFileSync(join(ROOT, file), 'utf8')).toBe(made?.text);
+  },
+);
+
+test('A7 the example is what was reviewed', () => {
+  const built = build(EXAMPLE);
+  if (UPDATE) writeFileSync(GOLDEN, built);
+  expect(built).toBe(readFileSync(GOLDEN, 'utf8'));
+});
+
+test('A7 adding it twice is adding it once', () => {
+  const copy = mkdtempSync(join(tmpdir(), 'gatehouse-kustomize-'));
+  try {
+    cpSync(KUSTOMIZE, copy, { recursive: true });
+    cpSync(join(copy, 'components/sidecar'), join(copy, 'components/again'), { recursive: true });
+    const file = join(copy, 'examples/existing-app/kustomization.yaml');
+    const once = readFileSync(file, 'utf8');
+    const twice = once.replace(
+      'components: [../../components/sidecar]',
+      'components: [../../components/sidecar, ../../components/again]',
+    );
+    expect(twice).not.toBe(once);
+    writeFileSync(file, twice);
+    expect(build(join(copy, 'examples/existing-app'))).toBe(readFileSync(GOLDEN, 'utf8'));
+  } finally {
+    rmSync(copy, { recursive: true, force: true });
+  }
+});
+
+test('A7 applied to what it has made already, it changes nothing', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-kustomize-'));
+  try {
+    cpSync(join(KUSTOMIZE, 'components'), join(folder, 'components'), { recursive: true });
+    writeFileSync(join(folder, 'made.yaml'), readFileSync(GOLDEN, 'utf8'));
+    writeFileSync(
+      join(folder, 'kustomization.yaml'),
+      'resources: [made.yaml]\ncomponents: [components/sidecar]\nimages: [{ name: gatehouse, newName: registry.example.test/gatehouse }]\n',
+    );
+    // The name of the ConfigMap is the only thing the component cannot know: there it has a digest of its content.
+    const plain = (text: string) =>
+      JSON.parse(
+        JSON.stringify(readManifests(text)).replaceAll(/gatehouse-[a-z0-9]{10}/g, 'gatehouse'),
+      ) as unknown;
+    expect(plain(build(folder))).toEqual(plain(readFileSync(GOLDEN, 'utf8')));
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+test.each(['base', 'examples/existing-app'])('A7 %s is what Kubernetes knows, and no field more', (name) => {
+  const location = `${schemaFolder()}/{{ .Group }}/{{ .ResourceKind }}_{{ .ResourceAPIVersion }}.json`;
+  const words = ['-strict', '-output', 'json', '-schema-location', location, '-'];
+  const { status, stdout } = run('kubeconform', words, build(join(KUSTOMIZE, name)));
+  expect({ status, problems: (JSON.parse(stdout) as { resources: unknown }).resources }).toEqual({
+    status: 0,
+    problems: [],
+  });
+});

@@ -1,0 +1,66 @@
+import { spawnSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { type Document, isMap, parse, parseAllDocuments, stringify } from 'yaml';
+import { program } from './install.ts';
+
+/** deploy/kustomize is made from the chart, so that there is one container, one set of hardening, one place to change. */
+const at = (path: string): string => fileURLToPath(new URL(`../../${path}`, import.meta.url));
+const NOTE =
+  '# Made from the chart by `node tools/chart/kustomize.ts`. Change the chart, or patch it in an overlay.\n';
+
+function render(values: string): readonly Document.Parsed[] {
+  const words = ['template', 'gatehouse', at('helm/gatehouse'), '--skip-tests', '-f', at(values)];
+  const { status, stdout, stderr } = spawnSync(program('helm'), words, { encoding: 'utf8' });
+  if (status !== 0) throw new Error(stderr);
+  return parseAllDocuments(stdout).filter((document) => isMap(document.contents));
+}
+
+/** Kustomize knows no releases, and sets the namespace itself. */
+function withoutHelm(document: Document.Parsed): string {
+  const object = document.toJSON() as Record<string, unknown>;
+  const clean = (value: unknown): unknown => {
+    if (Array.isArray(value)) return value.map(clean);
+    if (typeof value !== 'object' || value === null) return value;
+    return Object.fromEntries(
+      Object.entries(value)
+        .filter(([key]) => !['helm.sh/chart', 'app.kubernetes.io/managed-by', 'namespace'].includes(key))
+        .map(([key, inner]) => [key, clean(inner)]),
+    );
+  };
+  return stringify(clean(object), { lineWidth: 0 });
+}
+
+export interface Made {
+  readonly file: string;
+  readonly text: string;
+}
+
+export function kustomizeFiles(): readonly Made[] {
+  const base = render('deploy/kustomize/base/values.yaml').filter(
+    (document) => document.get('kind') !== 'ConfigMap',
+  );
+  const snippet = render('deploy/kustomize/components/sidecar/values.yaml')
+    .map((document) => (document.toJSON() as { data?: Record<string, string> }).data?.['patch.yaml'])
+    .find((text) => text !== undefined);
+  if (snippet === undefined) throw new Error('the chart rendered no patch');
+  const patch = {
+    apiVersion: 'apps/v1',
+    kind: 'Deployment',
+    metadata: { name: 'any' },
+    ...(parse(snippet) as object),
+  };
+  return [
+    { file: 'deploy/kustomize/base/resources.yaml', text: NOTE + base.map(withoutHelm).join('---\n') },
+    {
+      file: 'deploy/kustomize/components/sidecar/patch.yaml',
+      text: NOTE + stringify(patch, { lineWidth: 0 }),
+    },
+  ];
+}
+
+if (import.meta.main)
+  for (const { file, text } of kustomizeFiles()) {
+    writeFileSync(at(file), text);
+    console.log(file);
+  }
