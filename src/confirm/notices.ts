@@ -8,10 +8,10 @@ type Said = Pick<Room, 'words' | 'at'>;
 
 const startAgain = ({ words, at }: Said) => ({ href: at(''), text: words.startAgain });
 
-/** What has become of a request that can no longer be decided. What is unknown and what has run out look the same. */
+/** What has become of a request that can no longer be decided, for somebody who has shown its code. */
 const ENDS = {
   device_code_unknown: { said: 'gone', status: 410 },
-  device_code_expired: { said: 'gone', status: 410 },
+  device_code_expired: { said: 'ranOut', status: 410 },
   device_code_spent: { said: 'spent', status: 409 },
   device_denied: { said: 'alreadyDenied', status: 409 },
   device_closed: { said: 'closed', status: 409 },

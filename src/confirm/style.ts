@@ -69,12 +69,13 @@ details{margin:.5rem 0 0;font-size:.9rem;color:var(--soft)}
 summary{cursor:pointer;padding:.6rem 0;min-height:2.75rem}
 dl{margin:1rem 0 0;border-top:1px solid var(--line)}
 dl div{display:flex;flex-wrap:wrap;gap:0 1rem;padding:.5rem 0;border-bottom:1px solid var(--line)}
-dt{color:var(--soft);min-width:7rem}
-dd{margin:0;flex:1 1 10rem}
+dt{color:var(--soft);flex:0 0 6rem}
+dd{margin:0;flex:1 1 9rem}
 time{white-space:nowrap}
 .choice{display:flex;flex-direction:column;gap:.75rem;margin:1.25rem 0 0}
 .choice form{flex:1}
-.choice button{margin:0}
+.choice button,.choice .button{margin:0}
+.choice .button{flex:1}
 .who{display:flex;flex-wrap:wrap;align-items:center;justify-content:space-between;gap:0 1rem;margin:1.25rem 0 0;padding:.5rem 0 0;border-top:1px solid var(--line)}
 .or{display:flex;align-items:center;gap:.75rem;margin:1.25rem 0 0;color:var(--soft);font-size:.9rem}
 .or::before,.or::after{content:"";flex:1;border-top:1px solid var(--line)}
@@ -82,6 +83,7 @@ time{white-space:nowrap}
 .mark{display:block;width:3rem;height:3rem;margin:0 0 .75rem}
 .mark.good{color:var(--good)}
 .mark.quiet{color:var(--soft)}
+.mark.warn{color:var(--warn-line)}
 footer{display:flex;flex-wrap:wrap;gap:0 1.25rem;width:100%;max-width:30rem;padding:.75rem .25rem 0;font-size:.9rem}
 footer a{padding:.65rem 0}
 footer .languages{display:flex;gap:0 1rem;margin-inline-start:auto}

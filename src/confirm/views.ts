@@ -1,6 +1,7 @@
 import { showUserCode } from '../domain/device-request.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Refusal } from '../domain/refusal.ts';
+import { parseScope } from '../domain/scope.ts';
 import type { DeviceQuestion } from '../grants/device-decision.ts';
 import { html, type Markup, plain } from './html.ts';
 import type { Page } from './layout.ts';
@@ -134,7 +135,7 @@ export interface Review {
 export function reviewPage(words: Words, view: Review): Page {
   const { review } = words;
   const { question, now, refusal } = view;
-  const barred = refusal === undefined ? undefined : whyNot(words, refusal);
+  const barred = refusal === undefined ? undefined : whyNot(words, refusal, view.look);
   const title = barred === undefined ? review.title : words.notAllowed.title;
   return {
     status: view.status ?? 200,
@@ -169,19 +170,26 @@ ${openForm(view.signOut)}<button class="link" type="submit">${review.notYou}</bu
   };
 }
 
-function whyNot({ notAllowed }: Words, refusal: Refusal): string {
+function whyNot(words: Words, refusal: Refusal, look: Review['look']): string {
+  const { notAllowed } = words;
   const { reason } = refusal;
   if (reason === 'scope_exceeds_access' || reason === 'scope_exceeds_integration')
-    return notAllowed.scope(plain(refusal.excess, 200));
+    return notAllowed.scope(inPlainWords(words, refusal.excess, look));
   if (reason === 'identity_disabled') return notAllowed.disabled;
   if (reason === 'client_unknown' || reason === 'device_flow_off') return notAllowed.withdrawn;
   return notAllowed.integration;
 }
 
+function inPlainWords(words: Words, scope: string, { permissions }: Review['look']): string {
+  const parsed = parseScope(scope);
+  return parsed.ok ? scopeInWords(parsed.value, words, permissions).join('; ') : plain(scope, 200);
+}
+
 const CHECK = html`<svg class="mark good" viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true"><circle cx="12" cy="12" r="10"/><path d="m7.5 12.5 3 3 6-7"/></svg>`;
 const STOP = html`<svg class="mark quiet" viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" aria-hidden="true"><circle cx="12" cy="12" r="10"/><path d="M7 12h10"/></svg>`;
 
-const NOTICE = html`<svg class="mark quiet" viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" aria-hidden="true"><circle cx="12" cy="12" r="10"/><path d="M12 7.5v5.5M12 16.4v.1"/></svg>`;
+const noticeMark = (kind: 'quiet' | 'warn'): Markup =>
+  html`<svg class="mark ${kind}" viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" aria-hidden="true"><circle cx="12" cy="12" r="10"/><path d="M12 7.5v5.5M12 16.4v.1"/></svg>`;
 
 export function endPage(
   words: Words,
@@ -237,7 +245,7 @@ export function noticePage(
   return {
     ...answer,
     title: said.title,
-    body: html`${NOTICE}
+    body: html`${noticeMark(answer.status === 429 || answer.status >= 500 ? 'warn' : 'quiet')}
 <h1>${said.title}</h1>
 <p>${said.lead}</p>
 ${said.small !== undefined && html`<p class="soft">${said.small}</p>`}

@@ -119,7 +119,7 @@ export const german: Words = {
     may: 'Erlaubt ist:',
     byDevice: 'Im Browser genehmigt',
     byCertificate: 'Mit Ihrem Zertifikat erteilt',
-    made: 'Genehmigt',
+    made: 'Erteilt',
     used: 'Zuletzt benutzt',
     unused: 'Seitdem nicht',
     until: 'Endet',
@@ -163,6 +163,10 @@ export const german: Words = {
   gone: {
     title: 'Dieser Code funktioniert nicht',
     lead: 'Vielleicht ist seine Zeit abgelaufen. Beginnen Sie am Gerät von vorn, um einen neuen Code zu erhalten.',
+  },
+  ranOut: {
+    title: 'Die Zeit ist abgelaufen',
+    lead: 'Ein Code gilt nur wenige Minuten. Es wurde nichts genehmigt. Beginnen Sie am Gerät von vorn, um einen neuen Code zu erhalten.',
   },
   withdrawn: {
     title: 'Nicht verfügbar',

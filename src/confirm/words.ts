@@ -122,7 +122,7 @@ export const english = {
     may: 'It is allowed to',
     byDevice: 'Approved in the browser',
     byCertificate: 'Made with your certificate',
-    made: 'Approved',
+    made: 'Made',
     used: 'Last used',
     unused: 'Not since',
     until: 'Ends',
@@ -166,6 +166,10 @@ export const english = {
   gone: {
     title: 'This code does not work',
     lead: 'Its time may have run out. Start again on your device to get a new code.',
+  },
+  ranOut: {
+    title: 'The time has run out',
+    lead: 'A code is good for a few minutes only. Nothing was approved. Start again on your device to get a new code.',
   },
   withdrawn: {
     title: 'Not available',

@@ -35,8 +35,8 @@ const open = async (changes: Partial<PagesSettings> = {}): Promise<ConfirmHouse>
 
 describe('languages', () => {
   test('the browser’s language is spoken, the chosen one from then on', async () => {
-    const { browser } = await open();
-    const one = browser();
+    const here = await open();
+    const one = here.browser();
     const german = { 'accept-language': 'fr, de-AT;q=0.8, en;q=0.5' };
     const first = await one.get(BASE, german);
     expect(first.text).toContain('<html lang="de"');
@@ -52,9 +52,9 @@ describe('languages', () => {
   });
 
   test('the chosen language stays through sign-in, decision and sign-out', async () => {
-    const { browser, ask } = await open();
-    const asked = await ask();
-    const alice = browser();
+    const here = await open();
+    const asked = await here.ask();
+    const alice = here.browser();
     await alice.get(`${BASE}?language=de`);
     await alice.submit(BASE, { user_code: asked.userCode });
     const review = await alice.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'alice-password' });
@@ -65,9 +65,9 @@ describe('languages', () => {
   });
 
   test('a language we do not have is no choice, and the operator’s is the last resort', async () => {
-    const { browser } = await open({ language: 'de' });
+    const here = await open({ language: 'de' });
     for (const path of [BASE, `${BASE}?language=fr`, `${BASE}?language=__proto__`])
-      expect((await browser().get(path, { 'accept-language': 'fr' })).text).toContain('<html lang="de"');
+      expect((await here.browser().get(path, { 'accept-language': 'fr' })).text).toContain('<html lang="de"');
   });
 
   test('the weights a browser gives are kept to', () => {
@@ -99,7 +99,7 @@ describe('languages', () => {
 
 describe('the operator’s own', () => {
   test('name, links and words of permissions, in the reader’s language', async () => {
-    const { browser, ask } = await open({
+    const here = await open({
       name: 'Example <Works>',
       links: [
         { text: { en: 'Help', de: 'Hilfe' }, url: 'https://help.example.test/?a=1&b="2"' },
@@ -109,8 +109,8 @@ describe('the operator’s own', () => {
         'Reports:read': { en: 'look at your sales reports', de: 'Ihre Verkaufsberichte ansehen' },
       },
     });
-    const asked = await ask({ scope: 'reports:read,write;files:read' });
-    const alice = browser();
+    const asked = await here.ask({ scope: 'reports:read,write;files:read' });
+    const alice = here.browser();
     const review = await alice.reachReview(asked.userCode);
     expect(review.text).toContain('<span>Example &lt;Works&gt;</span>');
     expect(review.text).toContain('<li>Look at your sales reports</li>');
@@ -142,8 +142,8 @@ describe('the operator’s own', () => {
 
   test('the logo is in the page itself, and the policy allows nothing else', async () => {
     const svg = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"><script>alert(1)</script></svg>';
-    const { browser } = await open({ logo: file('logo.svg', svg) });
-    const page = await browser().get(BASE);
+    const here = await open({ logo: file('logo.svg', svg) });
+    const page = await here.browser().get(BASE);
     expect(page.text).toContain(
       `<img src="data:image/svg+xml;base64,${Buffer.from(svg).toString('base64')}" alt="">`,
     );

@@ -164,7 +164,7 @@ test('D15 a request that has run out cannot be approved', async () => {
   house.world.now += 300;
   const late = await alice.submit(`${BASE}/approve`);
   expect(late.status).toBe(410);
-  expect(late.text).toContain('This code does not work');
+  expect(late.text).toContain('The time has run out');
   expect(await house.stateOf(asked)).toBe('pending');
 });
 
@@ -207,7 +207,7 @@ test('a person without access learns it on the review page and can only deny or 
 test('a person with less access than is asked for learns what is too much', async () => {
   const asked = await house.ask({ scope: 'files:read;reports:write' });
   const review = await house.browser().reachReview(asked.userCode, 'rita');
-  expect(review.text).toContain('it asks for more than you may give: reports:write');
+  expect(review.text).toContain('it asks for more than you may give: Change reports.');
   expect(review.text).not.toContain(`action="${BASE}/approve"`);
 });
 

@@ -16,6 +16,7 @@ import { askForDevice, type DeviceCodes } from '../../src/grants/device-grant.ts
 import { pollPace } from '../../src/grants/poll-pace.ts';
 import { waitingRoom } from '../../src/grants/waiting-room.ts';
 import { type Rate, rateLimit } from '../../src/http/rate-limit.ts';
+import type { OpenIdProvider } from '../../src/identity/openid.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import type { CertificateJudge } from '../../src/ports/certificate-judge.ts';
 import type { People } from '../../src/ports/directory.ts';
@@ -68,6 +69,7 @@ export interface HouseOptions {
   readonly tls?: { readonly server: Certified; readonly clientCa: Certified };
   readonly sessionLifetime?: number;
   readonly look?: Look;
+  readonly providers?: readonly OpenIdProvider[];
 }
 
 export const scopeOf = (text: string): Scope => {
@@ -228,6 +230,7 @@ export async function confirmHouse(options: HouseOptions = {}): Promise<ConfirmH
       sessionLifetime: options.sessionLifetime ?? 900,
       bodyTimeout: 2,
       ...(options.look && { look: options.look }),
+      ...(options.providers && { providers: options.providers }),
     });
     const call = {
       request,
