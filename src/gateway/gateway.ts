@@ -143,7 +143,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
           generation.settings.trustedProxies.includes(call.peer),
         );
       if (span) call.note(span);
-      void serve(generation, call, log);
+      serve(generation, call, log);
     };
     const watchers = { log, metrics, tracer };
     let ended = requestEnded(current.settings, watchers);
@@ -265,28 +265,33 @@ function tellWarnings({ files, settings }: Generation, log: Logger): void {
 }
 
 /** A mistake of ours in handling one call ends that call, with its id in the log and in the answer. */
-async function serve(generation: Generation, call: Call, log: Logger): Promise<void> {
+function serve(generation: Generation, call: Call, log: Logger): void {
   try {
-    await generation.handle(call);
+    const work = generation.handle(call);
+    if (work instanceof Promise) work.catch((error: unknown) => failCall(call, log, error));
   } catch (error) {
-    log.error('unexpected_error', { request_id: call.id, ...errorFields(error) });
-    const { response } = call;
-    if (response.headersSent) response.destroy();
-    else
-      response
-        .writeHead(500, {
-          'content-type': 'application/json',
-          'cache-control': 'no-store',
-          connection: 'close',
-        })
-        .end(
-          JSON.stringify({
-            error: 'server_error',
-            error_description: 'An error of ours. Try again.',
-            request_id: call.id,
-          }),
-        );
+    failCall(call, log, error);
   }
+}
+
+function failCall(call: Call, log: Logger, error: unknown): void {
+  log.error('unexpected_error', { request_id: call.id, ...errorFields(error) });
+  const { response } = call;
+  if (response.headersSent) response.destroy();
+  else
+    response
+      .writeHead(500, {
+        'content-type': 'application/json',
+        'cache-control': 'no-store',
+        connection: 'close',
+      })
+      .end(
+        JSON.stringify({
+          error: 'server_error',
+          error_description: 'An error of ours. Try again.',
+          request_id: call.id,
+        }),
+      );
 }
 
 /** What is read once, at start. */

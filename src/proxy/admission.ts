@@ -81,30 +81,46 @@ export function admit(desk: AdmissionDesk, question: AdmissionQuestion): Admissi
     return refused({ reason: 'malformed', detail: 'an encoded slash in the path' });
   if (rule?.demand.kind === 'public') return { kind: 'admitted', rule, target, caller: undefined };
 
-  const turnAway = (refusal: ProxyRefusal, caller?: Caller): Admission =>
-    rule?.reportOnly === true
-      ? { kind: 'admitted', rule, target, caller, wouldRefuse: refusal }
-      : { kind: 'refused', refusal, ...(rule && { rule }), ...(caller && { caller }) };
-  const invalid = (why: TokenFault): Admission => turnAway({ reason: 'token_invalid', why });
   const token = bearerToken(credentials);
-  if (token === undefined) return turnAway({ reason: 'token_missing' });
-  if (token === 'malformed') return invalid('malformed');
-  const decide = (bearer: Bearer | undefined): Admission => {
-    const caller = judgeBearer(desk, bearer, now, question.certificate);
-    if (typeof caller === 'string') return invalid(caller);
-    if (rule === undefined)
-      return {
-        kind: 'refused',
-        refusal: { reason: 'no_rule' },
-        caller,
-        tried: nearMisses(rules, { method, host, target }),
-      };
-    const unmet = unmetDemand(rule, caller.bearer.clientId, caller.scope);
-    if (unmet !== undefined) return turnAway(unmet, caller);
-    return { kind: 'admitted', rule, target, caller };
-  };
+  if (token === undefined) return turnedAway(rule, target, { reason: 'token_missing' });
+  if (token === 'malformed') return turnedAway(rule, target, { reason: 'token_invalid', why: 'malformed' });
   const read = desk.readAccess(token.value, now);
-  return read instanceof Promise ? read.then(decide) : decide(read);
+  return read instanceof Promise
+    ? read.then((bearer) => decide(desk, question, host, target, rule, bearer))
+    : decide(desk, question, host, target, rule, read);
+}
+
+function turnedAway(
+  rule: AccessRule | undefined,
+  target: RequestTarget,
+  refusal: ProxyRefusal,
+  caller?: Caller,
+): Admission {
+  return rule?.reportOnly === true
+    ? { kind: 'admitted', rule, target, caller, wouldRefuse: refusal }
+    : { kind: 'refused', refusal, ...(rule && { rule }), ...(caller && { caller }) };
+}
+
+function decide(
+  desk: AdmissionDesk,
+  { method, now, certificate }: AdmissionQuestion,
+  host: string,
+  target: RequestTarget,
+  rule: AccessRule | undefined,
+  bearer: Bearer | undefined,
+): Admission {
+  const caller = judgeBearer(desk, bearer, now, certificate);
+  if (typeof caller === 'string') return turnedAway(rule, target, { reason: 'token_invalid', why: caller });
+  if (rule === undefined)
+    return {
+      kind: 'refused',
+      refusal: { reason: 'no_rule' },
+      caller,
+      tried: nearMisses(desk.rules, { method, host, target }),
+    };
+  const unmet = unmetDemand(rule, caller.bearer.clientId, caller.scope);
+  if (unmet !== undefined) return turnedAway(rule, target, unmet, caller);
+  return { kind: 'admitted', rule, target, caller };
 }
 
 /** Asked on every use, of remembered tokens too: each of these can change while a token is remembered. */

@@ -5,19 +5,17 @@ import { allowsOrigin } from '../domain/cors.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Caller } from './admission.ts';
+import { Carriage, type CarriageRoom, type EndStreams, tellEnded, tellFault } from './carriage.ts';
 import { corsOf, originOf, withCors } from './cors.ts';
-import { GrantEnded } from './exchange.ts';
 import type { ForwardFacts, HeaderRules } from './headers.ts';
 import type { LiveStreams, StreamEnd } from './live-streams.ts';
 import { type ProxyRefusal, reasonOf } from './refuse.ts';
-import { BodyFault } from './request-body.ts';
 import type { RequestHead } from './request-head.ts';
 import type { UpstreamSettings } from './upstream-settings.ts';
 import type { Upstreams, Way } from './upstreams.ts';
-import { type Admitted, bearerOf, isEventStream, waysOut, wirePath } from './way-out.ts';
+import { type Admitted, bearerOf, waysOut, wirePath } from './way-out.ts';
 
-/** What ends with the token it began with. */
-export type EndStreams = 'all' | 'upgrades-and-events' | 'none';
+export type { EndStreams } from './carriage.ts';
 
 export interface CarrierDeps {
   readonly upstreams: Readonly<Record<string, UpstreamSettings>>;
@@ -48,63 +46,21 @@ export function createCarrier(deps: CarrierDeps): Carrier {
   const lease = deps.ways.lease(deps.upstreams);
   const out = waysOut(deps);
 
-  const reporter =
-    (call: Call, rule: AccessRule) =>
-    (event: string, cause: unknown): void =>
-      log.warn(event, {
-        request_id: call.id,
-        upstream: rule.upstream,
-        ...errorFields(cause),
-        stack: undefined,
-      });
-
-  const ended = (call: Call, { rule, caller }: Admitted, why: StreamEnd): void => {
-    call.note({ reason: `ended: ${why === 'going_away' ? why : `token_${why}`}` });
-    log.info('stream_ended', { request_id: call.id, rule: rule.name, grant: caller?.bearer.grantId, why });
+  const room: CarriageRoom = {
+    headers,
+    maxBodyBytes,
+    streams,
+    endStreams,
+    out,
+    log,
+    turnAway: deps.turnAway,
   };
 
   const forward = (call: Call, head: RequestHead, admitted: Admitted, way: Way, list: string[]): void => {
-    const { request, response } = call;
-    const { rule, target } = admitted;
-    const bearer = endStreams === 'none' ? undefined : bearerOf(admitted);
-    const cors = corsOf(rule, request.rawHeaders);
-    const report = reporter(call, rule);
-    const location = out.locationFor(admitted, target.authority ?? head.host);
-    const hasBody = head.framing !== 'none';
-    if (head.expectsContinue && hasBody) response.writeContinue();
-    const watch = (): void => {
-      if (bearer === undefined || carried === undefined) return;
-      const end = (why: StreamEnd): void => carried.cut(why);
-      response.once('close', streams.add({ bearer, upgraded: false, end }));
-    };
-    const carried = way.upstream.forward({
-      request,
-      response,
-      method: request.method ?? '',
-      path: wirePath(rule, target),
-      headers: list,
-      hasBody,
-      maxBodyBytes,
-      answerHeaders(raw, status) {
-        if (bearer !== undefined && endStreams !== 'all' && isEventStream(raw)) watch();
-        const given = headers.forClient(raw, status, call.id, location);
-        return cors === undefined ? given : withCors(given, cors);
-      },
-      failed(refusal, cause) {
-        if (refusal.reason.startsWith('upstream')) report('upstream_failed', cause);
-        deps.turnAway(call, refusal, rule);
-      },
-      repeated: (cause) => report('upstream_asked_again', cause),
-      broken(cause) {
-        if (cause instanceof GrantEnded) return ended(call, admitted, cause.why);
-        const clientLeft = cause instanceof BodyFault;
-        call.note({ reason: clientLeft ? 'client_left' : 'upstream_broke_off' });
-        if (clientLeft) return;
-        report('upstream_broke_off', cause);
-      },
-    });
-    if (carried !== undefined) call.note({ carried });
-    if (endStreams === 'all') watch();
+    const carriage = new Carriage(room, call, head, admitted, list);
+    if (head.expectsContinue && carriage.hasBody) call.response.writeContinue();
+    const carried = way.upstream.forward(carriage);
+    if (carried !== undefined) carriage.begun(carried);
   };
 
   const openWebSocket = (
@@ -117,7 +73,7 @@ export function createCarrier(deps: CarrierDeps): Carrier {
     const { request, response, upgrade } = call;
     const { rule, target } = admitted;
     const location = out.locationFor(admitted, target.authority ?? head.host);
-    const report = reporter(call, rule);
+    const report = (event: string, cause: unknown): void => tellFault(log, call, rule, event, cause);
     if (upgrade === undefined) return;
     tunnels.carry({
       ...upgrade,
@@ -127,7 +83,7 @@ export function createCarrier(deps: CarrierDeps): Carrier {
       opened(tunnel) {
         response.statusCode = 101;
         const end = (why: StreamEnd): void => {
-          ended(call, admitted, why);
+          tellEnded(log, call, admitted, why);
           if (why === 'going_away') tunnel.end(1001, 'going away');
           else tunnel.end(1008, `access token ${why.replaceAll('_', ' ')}`);
         };

@@ -19,13 +19,13 @@ export interface ForwardJob {
   readonly headers: string[];
   readonly hasBody: boolean;
   readonly maxBodyBytes: number;
-  readonly answerHeaders: (rawHeaders: readonly string[], status: number) => string[];
+  answerHeaders(rawHeaders: readonly string[], status: number): string[];
   /** The upstream gave no answer: tell the client, and the log. Called at most once, before anything was sent. */
-  readonly failed: (refusal: ProxyRefusal, cause: unknown) => void;
+  failed(refusal: ProxyRefusal, cause: unknown): void;
   /** The exchange broke after its answer had begun. */
-  readonly broken: (cause: unknown) => void;
+  broken(cause: unknown): void;
   /** It is asked once more, since nothing of it had been answered. */
-  readonly repeated?: (cause: unknown) => void;
+  repeated(cause: unknown): void;
 }
 
 /** A request under way, and how far it has come. */
@@ -87,9 +87,9 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
 
   /** False when it was refused at once. */
   start(): boolean {
-    const { request, response, hasBody, maxBodyBytes, failed } = this.#job;
+    const { request, response, hasBody, maxBodyBytes } = this.#job;
     if (isFull(this.#line, this.#lines.terms)) {
-      failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
+      this.#job.failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
       return false;
     }
     response.on('close', () => this.#clientLeft());
@@ -170,8 +170,8 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
     this.upstreamSeconds = (performance.now() - this.#begunAt) / 1_000;
     this.#lines.targets.answered(this.#line.target);
     if (this.#patience !== undefined) clearTimeout(this.#patience);
-    const { response, answerHeaders } = this.#job;
-    response.writeHead(status, answerHeaders(textOf(controller.rawHeaders), status));
+    const { response } = this.#job;
+    response.writeHead(status, this.#job.answerHeaders(textOf(controller.rawHeaders), status));
     // What came together is sent together; a head whose body is still to come does not wait for it.
     process.nextTick(flushHead, response);
   }
@@ -205,7 +205,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
     // From here on the HTTP client does not hold it any more.
     this.#stage = this.#stage === 'left' ? 'left' : 'begun';
     if (this.#over) return this.#leave();
-    const { request, response, failed, broken } = this.#job;
+    const { request, response } = this.#job;
     if (!this.#answering) {
       const heard = this.#heard || this.#connection?.sieve.heard === true;
       const isIdleClose = !heard && !neverBegan && isLost(error) && wasUsedBefore(error);
@@ -214,10 +214,10 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
     }
     this.#finish();
     if (!this.#answering) {
-      failed(refusalFor(error), error);
+      this.#job.failed(refusalFor(error), error);
       return;
     }
-    broken(error);
+    this.#job.broken(error);
     // Never a clean end: where only the close marks the end of the answer, a reset tells that it is not the end.
     const { socket } = request;
     if (request.httpVersion === '1.0' && !('encrypted' in socket)) socket.resetAndDestroy();
@@ -272,7 +272,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
     this.#connection = undefined;
     const { target } = this.#line;
     this.#line = lineOf(targets.hasOther(target) ? targets.choose(target) : target);
-    this.#job.repeated?.(cause);
+    this.#job.repeated(cause);
     this.#enter();
   }
 

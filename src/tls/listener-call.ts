@@ -25,7 +25,7 @@ export class ListenerCall implements Call {
   readonly peer: string;
   readonly clientAddress: string;
   readonly upgrade?: NonNullable<Call['upgrade']>;
-  notes: CallNote = NOTHING;
+  readonly notes: CallNote = {};
   readonly #connection: Connection;
 
   constructor({ request, response, id, arrivedAt, clientAddress, connection, upgrade }: CallFacts) {
@@ -44,8 +44,6 @@ export class ListenerCall implements Call {
   }
 
   note(fields: CallNote): void {
-    this.notes = this.notes === NOTHING ? fields : { ...this.notes, ...fields };
+    Object.assign(this.notes, fields);
   }
 }
-
-const NOTHING: CallNote = {};

@@ -1,0 +1,110 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { AccessRule } from '../domain/access-rule.ts';
+import type { Bearer } from '../domain/bearer.ts';
+import type { Call } from '../http/call.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
+import { corsOf, withCors } from './cors.ts';
+import { type Carried, type ForwardJob, GrantEnded } from './exchange.ts';
+import type { HeaderRules } from './headers.ts';
+import type { LiveStreams, StreamEnd } from './live-streams.ts';
+import type { ProxyRefusal } from './refuse.ts';
+import { BodyFault } from './request-body.ts';
+import type { RequestHead } from './request-head.ts';
+import { type Admitted, bearerOf, isEventStream, type WaysOut, wirePath } from './way-out.ts';
+
+/** What ends with the token it began with. */
+export type EndStreams = 'all' | 'upgrades-and-events' | 'none';
+
+/** What all requests of one configuration are carried with. */
+export interface CarriageRoom {
+  readonly headers: HeaderRules;
+  readonly maxBodyBytes: number;
+  readonly streams: LiveStreams;
+  readonly endStreams: EndStreams;
+  readonly out: WaysOut;
+  readonly log: Logger;
+  readonly turnAway: (call: Call, refusal: ProxyRefusal, rule: AccessRule) => void;
+}
+
+/** One request on its way to an upstream, as the rule says that admitted it. A class: there is one for each request. */
+export class Carriage implements ForwardJob {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly method: string;
+  readonly path: string;
+  readonly headers: string[];
+  readonly hasBody: boolean;
+  readonly maxBodyBytes: number;
+  readonly #room: CarriageRoom;
+  readonly #call: Call;
+  readonly #admitted: Admitted;
+  readonly #host: string;
+  readonly #bearer: Bearer | undefined;
+  #carried: Carried | undefined;
+
+  constructor(room: CarriageRoom, call: Call, head: RequestHead, admitted: Admitted, list: string[]) {
+    const { rule, target } = admitted;
+    this.request = call.request;
+    this.response = call.response;
+    this.method = call.request.method ?? '';
+    this.path = wirePath(rule, target);
+    this.headers = list;
+    this.hasBody = head.framing !== 'none';
+    this.maxBodyBytes = room.maxBodyBytes;
+    this.#room = room;
+    this.#call = call;
+    this.#admitted = admitted;
+    this.#host = target.authority ?? head.host;
+    this.#bearer = room.endStreams === 'none' ? undefined : bearerOf(admitted);
+  }
+
+  begun(carried: Carried): void {
+    this.#carried = carried;
+    this.#call.note({ carried });
+    if (this.#room.endStreams === 'all') this.#watch();
+  }
+
+  answerHeaders(raw: readonly string[], status: number): string[] {
+    const { headers, endStreams, out } = this.#room;
+    if (this.#bearer !== undefined && endStreams !== 'all' && isEventStream(raw)) this.#watch();
+    const location = out.locationFor(this.#admitted, this.#host);
+    const given = headers.forClient(raw, status, this.#call.id, location);
+    const cors = corsOf(this.#admitted.rule, this.request.rawHeaders);
+    return cors === undefined ? given : withCors(given, cors);
+  }
+
+  failed(refusal: ProxyRefusal, cause: unknown): void {
+    if (refusal.reason.startsWith('upstream')) this.#report('upstream_failed', cause);
+    this.#room.turnAway(this.#call, refusal, this.#admitted.rule);
+  }
+
+  repeated(cause: unknown): void {
+    this.#report('upstream_asked_again', cause);
+  }
+
+  broken(cause: unknown): void {
+    if (cause instanceof GrantEnded) return tellEnded(this.#room.log, this.#call, this.#admitted, cause.why);
+    const clientLeft = cause instanceof BodyFault;
+    this.#call.note({ reason: clientLeft ? 'client_left' : 'upstream_broke_off' });
+    if (!clientLeft) this.#report('upstream_broke_off', cause);
+  }
+
+  #watch(): void {
+    const [bearer, carried] = [this.#bearer, this.#carried];
+    if (bearer === undefined || carried === undefined) return;
+    const end = (why: StreamEnd): void => carried.cut(why);
+    this.response.once('close', this.#room.streams.add({ bearer, upgraded: false, end }));
+  }
+
+  #report(event: string, cause: unknown): void {
+    tellFault(this.#room.log, this.#call, this.#admitted.rule, event, cause);
+  }
+}
+
+export const tellFault = (log: Logger, call: Call, rule: AccessRule, event: string, cause: unknown): void =>
+  log.warn(event, { request_id: call.id, upstream: rule.upstream, ...errorFields(cause), stack: undefined });
+
+export function tellEnded(log: Logger, call: Call, { rule, caller }: Admitted, why: StreamEnd): void {
+  call.note({ reason: `ended: ${why === 'going_away' ? why : `token_${why}`}` });
+  log.info('stream_ended', { request_id: call.id, rule: rule.name, grant: caller?.bearer.grantId, why });
+}
