@@ -53,6 +53,10 @@ integrations:                            # the programs that may ask for tokens
       - groups: [readers]
         scope: files:read                # readers get this part only
 
+introspection:                           # who may ask what a token is worth: other services of yours
+  access:
+    - groups: [operators]                # by client certificate
+
 upstreams:
   default:
     url: http://127.0.0.1:${apiPort}           # the demo API; put the address of yours here

@@ -23,7 +23,9 @@ beforeAll(async () => {
 }, 300_000);
 afterAll(() => house.close());
 
-const EXAMPLES = process.env['FUZZ_EXAMPLES'] ?? '12';
+/** Of each operation, and kind of data; `npm run fuzz:api` takes more. */
+const EXAMPLES = Number(process.env['FUZZ_EXAMPLES'] ?? 10);
+const LIMIT_MS = 120_000 + EXAMPLES * 10_000;
 const CHECKS = [
   'not_a_server_error',
   'status_code_conformance',
@@ -37,39 +39,47 @@ const CHECKS = [
 async function fuzz(checks: readonly string[], ...more: readonly string[]): Promise<void> {
   const base = `https://localhost:${house.port}`;
   house.forgetLog();
-  const { code, output } = await runPython(join(bin, 'python'), [
-    '-m',
-    'schemathesis.cli',
-    'run',
-    `${base}/authsvc/openapi.json`,
-    `--tls-verify=${join(house.folder, 'ca.pem')}`,
-    `--checks=${checks.join(',')}`,
-    `--max-examples=${EXAMPLES}`,
-    '--phases=examples,coverage,fuzzing',
-    '--seed=1',
-    '--workers=1',
-    '--request-timeout=20',
-    '--continue-on-failure',
-    '--no-color',
-    '--warnings=off',
-    ...more,
-  ]);
+  const { code, output } = await runPython(
+    join(bin, 'python'),
+    [
+      '-m',
+      'schemathesis.cli',
+      'run',
+      `${base}/authsvc/openapi.json`,
+      `--tls-verify=${join(house.folder, 'ca.pem')}`,
+      `--checks=${checks.join(',')}`,
+      `--max-examples=${EXAMPLES}`,
+      '--phases=examples,coverage,fuzzing',
+      '--seed=1',
+      '--workers=1',
+      '--request-timeout=20',
+      '--continue-on-failure',
+      '--no-color',
+      '--warnings=off',
+      ...more,
+    ],
+    { limit: LIMIT_MS },
+  );
   expect(code, output).toBe(0);
   expect(house.log.filter(({ level }) => level === 'error')).toEqual([]);
   expect(house.log.length, 'it asked at all').toBeGreaterThan(500);
 }
 
 describe('0 server errors and 0 undocumented answers, from our own OpenAPI document', () => {
-  test('as a stranger, who is let in nowhere', () => fuzz([...CHECKS, 'ignored_auth']), 120_000);
+  test('as a stranger, who is let in nowhere', () => fuzz([...CHECKS, 'ignored_auth']), LIMIT_MS);
 
-  test('with a client certificate and an access token', async () => {
-    const { access_token } = await house.grant();
-    await fuzz(
-      CHECKS,
-      `--request-cert=${join(house.folder, 'alice.pem')}`,
-      `--request-cert-key=${join(house.folder, 'alice-key.pem')}`,
-      `--header=Authorization:Bearer ${access_token}`,
-      '--exclude-operation-id=revoke',
-    );
-  }, 120_000);
+  test(
+    'with a client certificate and an access token',
+    async () => {
+      const { access_token } = await house.grant();
+      await fuzz(
+        CHECKS,
+        `--request-cert=${join(house.folder, 'alice.pem')}`,
+        `--request-cert-key=${join(house.folder, 'alice-key.pem')}`,
+        `--header=Authorization:Bearer ${access_token}`,
+        '--exclude-operation-id=revoke',
+      );
+    },
+    LIMIT_MS,
+  );
 });

@@ -60,6 +60,13 @@ function run(command: string, words: readonly string[]): void {
     );
 }
 
+export interface RunOptions {
+  readonly env?: Readonly<Record<string, string>>;
+  readonly onLine?: OnLine;
+  /** Milliseconds after which it is ended. */
+  readonly limit?: number;
+}
+
 export interface Finished {
   readonly code: number | null;
   readonly output: string;
@@ -69,13 +76,13 @@ export interface Finished {
 export function runPython(
   program: string,
   words: readonly string[],
-  { env = {}, onLine }: { readonly env?: Record<string, string>; readonly onLine?: OnLine } = {},
+  { env = {}, onLine, limit = LIMIT_MS }: RunOptions = {},
 ): Promise<Finished> {
   return new Promise((resolve, reject) => {
     const child = spawn(program, words, {
       env: { ...process.env, ...env },
       stdio: ['pipe', 'pipe', 'pipe'],
-      timeout: LIMIT_MS,
+      timeout: limit,
     });
     let output = '';
     let answered = Promise.resolve();
