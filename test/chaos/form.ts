@@ -62,10 +62,15 @@ export async function spread<T>(
   let next = 0;
   await Promise.all(
     Array.from({ length: workers }, async () => {
-      while (next < tasks.length) {
-        const index = next;
-        next += 1;
-        await work(tasks[index] as T, index);
+      try {
+        while (next < tasks.length) {
+          const index = next;
+          next += 1;
+          await work(tasks[index] as T, index);
+        }
+      } finally {
+        // Whoever fails ends it for all.
+        next = tasks.length;
       }
     }),
   );

@@ -76,13 +76,20 @@ export async function openFleet(options: FleetOptions): Promise<Fleet> {
   );
   writeKeyringFile(folder.file('keys.json'), newKeyring('EdDSA'), { replace: false });
   const ended: ServeProcess[] = [];
-  const replicas = await Promise.all(
-    Array.from({ length: size }, async (_, name) => {
-      const way = await faultyWay(redis, options.tap?.(name));
-      const words = options.set?.(name) ?? [];
-      return oneOf({ folder, name, way, words, ended, call: { connections, patience } });
-    }),
-  );
+  const ways: FaultyWay[] = [];
+  const starting = Array.from({ length: size }, async (_, name) => {
+    const way = await faultyWay(redis, options.tap?.(name));
+    ways.push(way);
+    const words = options.set?.(name) ?? [];
+    return oneOf({ folder, name, way, words, ended, call: { connections, patience } });
+  });
+  const replicas = await Promise.all(starting).catch(async (error: unknown) => {
+    // Nothing is left behind when one of them does not start.
+    await Promise.allSettled(starting);
+    await folder.remove();
+    await Promise.all(ways.map((way) => way.close()));
+    throw error;
+  });
   return {
     folder,
     replicas,

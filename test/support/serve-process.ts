@@ -48,7 +48,7 @@ export interface ServeProcess {
 }
 
 const SRC = join(import.meta.dirname, '../../src/main.ts');
-const START_SECONDS = 20;
+const START_SECONDS = 60;
 
 const running = new Map<string, Set<ServeProcess>>();
 
