@@ -106,7 +106,7 @@ ${table(
   TCP, TLS or a Unix stream socket. The event is the MSGID, the message is the JSON line, in ASCII. Datagram sockets
   such as \`/dev/log\` cannot be used from Node: let the receiver listen on TCP or a stream socket.
 - **webhook**: \`audit.webhook.url\` gets \`{"events": […]}\` by POST, up to \`batch\` at once. Any 2xx takes them; everything
-  else is tried again. Redirects are not followed.
+  else is tried again. Redirects are not followed. Use https: events name people.
 
 A delivery to a webhook carries \`X-Gatehouse-Timestamp\` (Unix time), \`X-Gatehouse-Signature\` (\`v1=\` and the HMAC-SHA-256, in
 hex, of the timestamp, a dot and the body, under \`audit.webhook.secret\`) and \`X-Gatehouse-Delivery\` (an id that stays the

@@ -26,6 +26,9 @@ const WORDS: Readonly<Record<AuditEvent, string>> = {
   service_stopped: 'ending',
 };
 
+/** The story says it in its own words. */
+const UNTOLD: ReadonlySet<AuditEvent> = new Set(['service_started', 'service_stopped']);
+
 const TOLD = ['identity', 'client', 'scope', 'reason', 'excess', 'detail'] as const;
 
 /** A quiet log for a terminal with a story on it: one short line for each event, and everything that is wrong. */
@@ -35,7 +38,9 @@ export function demoLog(write: (line: string) => void, nameOf: (identity: string
     ...plain,
     info: () => {},
     debug: () => {},
-    audit: (event, fields = {}) => write(`${clock()}  ${WORDS[event]}${told(fields, nameOf)}\n`),
+    audit: (event, fields = {}) => {
+      if (!UNTOLD.has(event)) write(`${clock()}  ${WORDS[event]}${told(fields, nameOf)}\n`);
+    },
   };
 }
 

@@ -7,16 +7,12 @@ type Path = ReturnType<typeof pathIn>;
 
 const secret = z.string().min(16, 'must have at least 16 characters').max(1_024);
 
-/** An address events or spans are sent to: http or https, no password in it. */
-const postUrl = z
-  .string()
-  .refine(
-    (text) =>
-      URL.canParse(text) &&
-      /^https?:$/.test(new URL(text).protocol) &&
-      `${new URL(text).username}${new URL(text).password}${new URL(text).hash}` === '',
-    'must be an http or https URL without a user name, a password or a fragment',
-  );
+/** An address events or spans are sent to: http or https, and nothing in it that does not belong there. */
+const postUrl = z.string().refine((text) => {
+  if (!/^https?:\/\/[\x21-\x7e]+$/.test(text) || !URL.canParse(text)) return false;
+  const { protocol, host, pathname, search } = new URL(text);
+  return new URL(text).href === `${protocol}//${host}${pathname}${search}`;
+}, 'must be an http or https URL without a user name, a password or a fragment');
 
 export const logSection = (path: Path) =>
   z.strictObject({

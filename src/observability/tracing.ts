@@ -1,3 +1,4 @@
+import { hostname } from 'node:os';
 import type { RequestFacts } from './access-log.ts';
 import { errorFields, type Logger } from './logger.ts';
 import type { Metrics } from './metrics.ts';
@@ -68,7 +69,7 @@ export function openTracer(options: TracerOptions): Tracer {
     attributes: [
       text('service.name', options.service),
       text('service.version', options.version),
-      text('service.instance.id', `${process.pid}`),
+      text('service.instance.id', `${hostname()}:${process.pid}`),
     ],
   };
   let told = false;
