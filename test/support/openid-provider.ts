@@ -42,7 +42,7 @@ export interface RunningProvider {
 export async function openIdServer(
   server: Certified,
   redirectUris: readonly string[],
-  options: { readonly claimsInToken?: boolean; readonly clientId?: string } = {},
+  options: { readonly claimsInToken?: boolean; readonly host?: string } = {},
 ): Promise<RunningProvider> {
   let handle: ReturnType<Provider['callback']> | undefined;
   let tokenRequests = 0;
@@ -54,11 +54,11 @@ export async function openIdServer(
   });
   await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', resolve));
   const { port } = listener.address() as AddressInfo;
-  const issuer = `https://localhost:${port}`;
+  const issuer = `https://${options.host ?? 'localhost'}:${port}`;
   const configuration: Configuration = {
     clients: [
       {
-        client_id: options.clientId ?? CLIENT.id,
+        client_id: CLIENT.id,
         client_secret: CLIENT.secret,
         redirect_uris: [...redirectUris],
         grant_types: ['authorization_code'],
