@@ -67,6 +67,7 @@ export async function startContenders(main: House, options: ContenderOptions): P
 
   const starts: Record<string, (name: string) => Promise<Contender>> = {
     gatehouse: async (name) => asContender(name, main),
+    'gatehouse, full lane': async (name) => asContender(name, await house({ fastLane: false })),
     'gatehouse, 2 workers': async (name) =>
       asContender(name, await house({ workers: 2, core: options.pairCores })),
     nginx: openly(() => nginxPlain(stage, upstream)),

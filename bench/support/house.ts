@@ -12,6 +12,8 @@ export interface HouseOptions extends Partial<Stock> {
   readonly entry: string;
   readonly workers?: number;
   readonly routes?: number;
+  /** False: ordinary requests take the full lane too. */
+  readonly fastLane?: boolean;
   /** It is asked by nginx about the requests of others. */
   readonly asked?: boolean;
   readonly nodeOptions?: readonly string[];
@@ -28,10 +30,10 @@ const ROUTES = 10;
 const LIVE_GRANTS = 1_000;
 
 export async function openHouse(options: HouseOptions): Promise<House> {
-  const { upstream, workers = 1, routes = ROUTES, asked = false } = options;
+  const { upstream, workers = 1, routes = ROUTES, fastLane = true, asked = false } = options;
   const folder = await makeBenchFolder((settings) => ({
     ...settings,
-    listen: { ...settings.listen, workers },
+    listen: { ...settings.listen, workers, fastLane },
     // The benchmark may take longer than an hour.
     tokens: { accessLifetime: '1d' },
     upstreams: { default: { url: `http://127.0.0.1:${upstream}` } },

@@ -1,4 +1,4 @@
-import { median } from './report.ts';
+import { type Figure, median } from './report.ts';
 import { isQuiet } from './rounds.ts';
 import type { Sample } from './wrk.ts';
 
@@ -7,6 +7,28 @@ export interface Row {
   readonly group: string;
   readonly name: string;
   readonly samples: readonly Sample[];
+}
+
+/** What a run of `npm run bench` leaves in bench/results. */
+export interface BenchResult {
+  readonly date: string;
+  readonly commit: string;
+  readonly machine: {
+    readonly cpu: string;
+    readonly cores: number;
+    readonly arch: string;
+    readonly memoryGiB: number;
+    readonly node: string;
+    readonly loadAverage: { readonly before: string; readonly after: string };
+  };
+  readonly settings: {
+    readonly quick: boolean;
+    readonly seconds: number;
+    readonly rounds: number;
+  } & Readonly<Record<string, unknown>>;
+  readonly rows: readonly Row[];
+  readonly ratios: readonly (Figure & { readonly met: boolean | undefined })[];
+  readonly skipped: readonly string[];
 }
 
 /** Below this the server was not what limited requests per second. */
