@@ -2,6 +2,7 @@ import { type Carried, Exchange, type ForwardJob, type Lines, type PoolLine } fr
 import type { BareUpstream } from './fast/generation.ts';
 import { isBare, openSockets, type UpstreamSockets } from './fast/upstream-sockets.ts';
 import { watchHealth } from './health.ts';
+import { freePlace } from './line.ts';
 import { patience } from './patience.ts';
 import type { Targets } from './targets.ts';
 import { contextOf, type UpstreamMaterial } from './upstream-files.ts';
@@ -56,7 +57,7 @@ export function openUpstream(
   const health = settings.health && watchHealth(targets, (target) => lineOf(target).fresh(), settings.health);
 
   const sockets = targets.all.every(({ url }) => isBare(url))
-    ? targets.all.map(({ url }) => openSockets(url))
+    ? targets.all.map((target) => openSockets(target.url, () => freePlace(lineOf(target), terms)))
     : undefined;
 
   return {

@@ -33,10 +33,15 @@ export function enterLine(line: Line, { connections }: LineTerms, turn: Turn): v
   } else line.waiting.add(turn);
 }
 
-/** Once for each time it entered; whoever waits is next. */
+/** Once for each time it entered. */
 export function leaveLine(line: Line, terms: LineTerms, turn: Turn): void {
+  if (line.waiting.size > 0 && line.waiting.delete(turn)) line.target.pending -= 1;
+  else freePlace(line, terms);
+}
+
+/** Somebody who had his turn has left; whoever waits is next. */
+export function freePlace(line: Line, terms: LineTerms): void {
   line.target.pending -= 1;
-  if (line.waiting.size > 0 && line.waiting.delete(turn)) return;
   line.running -= 1;
   // Later, so that many that fail at once do not stand on each other's shoulders.
   if (line.waiting.size > 0) queueMicrotask(() => callNext(line, terms));

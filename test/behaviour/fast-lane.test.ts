@@ -299,7 +299,7 @@ test('a token that is seen for the first time is waited for, and what comes mean
             generation: 1,
             clientId: 'report-runner',
             identity: 'i',
-            scope: new Map([['files', new Set(['read'])]]) as never,
+            scope: new Map([['files', new Set(['read'])]]),
             issuedAt: NOW - 1,
             expires: NOW + 60,
             keyId: 'k',

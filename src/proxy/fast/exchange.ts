@@ -22,6 +22,19 @@ type Stage = 'none' | 'waiting' | 'connecting' | 'sending' | 'asked' | 'answerin
 
 const LAST_CHUNK = '0\r\n\r\n';
 
+let asking: FastExchange[] = [];
+
+function askSoon(exchange: FastExchange): void {
+  if (asking.length === 0) setImmediate(askAll);
+  asking.push(exchange);
+}
+
+function askAll(): void {
+  const now = asking;
+  asking = [];
+  for (const exchange of now) exchange.ask();
+}
+
 /** The requests of one connection, one after another, on their way to an upstream and back. */
 export class FastExchange implements Asker, Turn, LiveStream, Tally {
   bearer: Bearer | undefined;
@@ -36,6 +49,8 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
   #line!: Line;
   #socket: UpstreamSocket | undefined;
   #repeated = false;
+  #hasTurn = false;
+  #queued = false;
   #path = '';
   #fields = '';
   #body: Buffer | undefined;
@@ -93,8 +108,18 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
   }
 
   takeTurn(): void {
-    // It has left, and will be told so in a moment.
-    if (this.#connection.socket.destroyed) return;
+    this.#hasTurn = true;
+    if (this.#queued) return;
+    this.#queued = true;
+    askSoon(this);
+  }
+
+  /** After all that had come before was read: a connection that is not in step any more is gone by now. */
+  ask(): void {
+    this.#queued = false;
+    // It has left, or will be told in a moment that it has.
+    if (!this.#hasTurn || this.#connection.socket.destroyed) return;
+    this.#hasTurn = false;
     const { method } = this.#connection.request;
     const sockets = this.#upstream.socketsOf(this.#line.target);
     const { address } = sockets;
@@ -192,11 +217,11 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
     this.#wait(this.#upstream.timeouts.idle);
   }
 
-  onWhole(): void {
+  onWhole(kept: boolean): void {
     const { socket } = this.#connection;
     this.#socket = undefined;
     this.#left = 0;
-    this.#leave();
+    this.#leave(kept);
     const rest = this.#chunked ? this.#answerHead + LAST_CHUNK : this.#answerHead;
     this.#answerHead = '';
     if (rest !== '') socket.write(rest, 'latin1');
@@ -335,14 +360,16 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
     this.#leave();
   }
 
-  #leave(): void {
+  /** `later`: its place in the line becomes free together with its connection. */
+  #leave(later = false): void {
     if (this.#stage === 'none') return;
     this.#stage = 'none';
+    this.#hasTurn = false;
     this.#stalled = false;
     this.#body = undefined;
     this.#unlist?.();
     this.#unlist = undefined;
-    leaveLine(this.#line, this.#upstream.terms, this);
+    if (!later) leaveLine(this.#line, this.#upstream.terms, this);
   }
 
   #cork(): void {

@@ -12,8 +12,8 @@ export interface Asker {
   onData(bytes: Buffer, from: number, end: number): boolean;
   /** All that was read has been told. */
   onRead(): void;
-  /** The answer is whole. The socket is not the asker's any more. */
-  onWhole(): void;
+  /** The answer is whole. The socket is not the asker's any more; `kept`: somebody else may ask on it in a moment. */
+  onWhole(kept: boolean): void;
   /** There is no answer, or no end of it. The socket is gone. */
   onLost(cause: LostAnswer): void;
 }
@@ -63,7 +63,7 @@ export class UpstreamSocket {
   idleSeconds = 0;
   connected = false;
   readonly #socket: Socket;
-  readonly #onIdle: (socket: UpstreamSocket) => void;
+  readonly #onIdle: (socket: UpstreamSocket) => boolean;
   readonly #onGone: (socket: UpstreamSocket) => void;
   #asker: Asker | undefined;
   #toHead = false;
@@ -84,7 +84,7 @@ export class UpstreamSocket {
 
   constructor(
     address: Address,
-    onIdle: (socket: UpstreamSocket) => void,
+    onIdle: (socket: UpstreamSocket) => boolean,
     onGone: (socket: UpstreamSocket) => void,
   ) {
     this.#onIdle = onIdle;
@@ -105,6 +105,10 @@ export class UpstreamSocket {
       })
       .on('end', () => this.#onEnd())
       .on('close', () => this.#onClose());
+  }
+
+  get isGone(): boolean {
+    return this.#socket.destroyed;
   }
 
   /** Begins a request; what follows of it comes by `write`. */
@@ -245,15 +249,16 @@ export class UpstreamSocket {
     this.#chunks = undefined;
     this.#wantsMore = true;
     this.answers += 1;
+    let kept = false;
     const { destroyed, writableLength } = this.#socket;
     const inStep = exactly && this.#sentWhole && writableLength === 0;
     if (inStep && !destroyed && head?.reusable === true) {
       // As long as it says, less the time a request takes to arrive.
       this.idleSeconds =
         head.keepAlive === undefined ? IDLE_SECONDS : Math.min(head.keepAlive - 1, MOST_IDLE_SECONDS);
-      this.#onIdle(this);
+      kept = this.#onIdle(this);
     } else this.#socket.destroy();
-    asker?.onWhole();
+    asker?.onWhole(kept);
   }
 
   #onEnd(): void {

@@ -5,29 +5,49 @@ export interface UpstreamSockets {
   readonly address: Address;
   /** One that is idle, or a new one; `fresh`: one that nobody has used. */
   take(fresh: boolean): UpstreamSocket;
-  /** No socket is kept any more; those in use go on until they are done. */
-  retire(): void;
-  /** At once. */
+  /** At once; none is kept from now on. */
   close(): void;
 }
 
 const LOOK_MS = 1_000;
 
-export function openSockets(target: string): UpstreamSockets {
+/**
+ * `onFree` is told when a connection that has carried an answer is fit for the next request: not before the event loop
+ * has looked at it once more. An upstream that sends more than was asked for is found out by then.
+ */
+export function openSockets(target: string, onFree: () => void): UpstreamSockets {
   const address = addressOf(target);
   const idle: UpstreamSocket[] = [];
   const all = new Set<UpstreamSocket>();
-  let retired = false;
+  let justDone: UpstreamSocket[] = [];
+  let rested: UpstreamSocket[] = [];
+  let resting = false;
+  let closed = false;
   let timer: NodeJS.Timeout | undefined;
 
-  const onIdle = (socket: UpstreamSocket): void => {
-    if (retired || socket.idleSeconds <= 0) {
+  const onIdle = (socket: UpstreamSocket): boolean => {
+    if (closed || socket.idleSeconds <= 0) {
       socket.drop();
-      return;
+      return false;
     }
     socket.idleSince = performance.now();
-    idle.push(socket);
-    timer ??= setInterval(endIdle, LOOK_MS).unref();
+    justDone.push(socket);
+    if (!resting) setImmediate(rest);
+    resting = true;
+    return true;
+  };
+  /** Runs after each look at the sockets; those that were done before that look have been looked at. */
+  const rest = (): void => {
+    const [fit, next] = [rested, justDone];
+    rested = next;
+    justDone = [];
+    resting = next.length > 0;
+    if (resting) setImmediate(rest);
+    for (const socket of fit) {
+      if (!socket.isGone) idle.push(socket);
+      onFree();
+    }
+    if (idle.length > 0) timer ??= setInterval(endIdle, LOOK_MS).unref();
   };
   const onGone = (socket: UpstreamSocket): void => {
     all.delete(socket);
@@ -36,35 +56,29 @@ export function openSockets(target: string): UpstreamSockets {
   };
   const endIdle = (): void => {
     const now = performance.now();
-    for (const socket of idle.filter((one) => isOver(one, now))) leave(socket);
+    for (const socket of idle.filter((one) => isOver(one, now))) {
+      onGone(socket);
+      socket.drop();
+    }
     if (idle.length > 0) return;
     clearInterval(timer);
     timer = undefined;
-  };
-  const leave = (socket: UpstreamSocket): void => {
-    const place = idle.indexOf(socket);
-    if (place >= 0) idle.splice(place, 1);
-    socket.drop();
   };
 
   return {
     address,
     take(fresh) {
       for (let socket = fresh ? undefined : idle.pop(); socket !== undefined; socket = idle.pop()) {
-        if (!isOver(socket, performance.now())) return socket;
+        if (!socket.isGone && !isOver(socket, performance.now())) return socket;
         socket.drop();
       }
       const made = new UpstreamSocket(address, onIdle, onGone);
       all.add(made);
       return made;
     },
-    retire() {
-      retired = true;
-      clearInterval(timer);
-      for (const socket of idle.splice(0)) socket.drop();
-    },
     close() {
-      this.retire();
+      closed = true;
+      clearInterval(timer);
       for (const socket of all) socket.cut();
     },
   };

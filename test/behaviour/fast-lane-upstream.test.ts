@@ -1,0 +1,421 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { connect, createServer, type Socket } from 'node:net';
+import { afterEach, describe, expect, test } from 'vitest';
+import { readAnswerHead } from '../../src/proxy/fast/answer-head.ts';
+import { ChunkReader } from '../../src/proxy/fast/chunks.ts';
+import { randomBelow } from '../support/mutations.ts';
+import { type HarnessOptions, type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
+import { rawClient, rawRequest, readAnswer, wholeAnswer } from '../support/raw-client.ts';
+import { ok, type RecordingUpstream, type Reply, recordingUpstream } from '../support/recording-upstream.ts';
+import { until } from '../support/serve-process.ts';
+
+/** The other end of the fast lane: answers are framed beyond doubt, or they are none; and each reaches who asked for it. */
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  while (cleanups.length > 0) await cleanups.pop()?.();
+});
+
+async function setUp(
+  options: Partial<HarnessOptions> = {},
+): Promise<{ upstream: RecordingUpstream; gate: ProxyHarness }> {
+  const upstream = await recordingUpstream();
+  const gate = await proxyHarness({ upstream: upstream.url, firstLane: 'fast', ...options });
+  cleanups.push(
+    () => upstream.close(),
+    () => gate.close(),
+  );
+  return { upstream, gate };
+}
+
+const AUTH = 'Host: gate.test\r\nAuthorization: Bearer A\r\n';
+const get = (path = '/files/1'): string => `GET ${path} HTTP/1.1\r\n${AUTH}\r\n`;
+
+describe('the head of an answer', () => {
+  const read = (fields: string, toHead = false) => {
+    const head = readAnswerHead(`HTTP/1.1 200 OK${fields && `\r\n${fields}`}`, toHead);
+    return typeof head === 'string' ? head : head.framing;
+  };
+  test.each([
+    ['', 'close'],
+    ['Content-Length: 0', 'length'],
+    ['content-length:5', 'length'],
+    ['Transfer-Encoding: Chunked', 'chunked'],
+    ['X-A:\tb\xe4 ', 'close'],
+  ])('%j is framed by %s', (fields, framing) => expect(read(fields)).toBe(framing));
+
+  test.each([
+    'Content-Length: 5\r\nContent-Length: 5',
+    'Content-Length: 5, 5',
+    'Content-Length: +5',
+    'Content-Length: 0x5',
+    'Content-Length: ',
+    'Content-Length: 1234567890123456',
+    'Content-Length: 5\r\nTransfer-Encoding: chunked',
+    'Transfer-Encoding: gzip, chunked',
+    'Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked',
+    'Transfer-Encoding: identity',
+    'Transfer-Encoding : chunked',
+    'X-A: b\r\n c',
+    'X-A: b\x00',
+    'X-A: b\x7f',
+    'X-A b',
+    ': b',
+    'X-A: b\nX-B: c',
+    'X-A: b\rX-B: c',
+  ])('%j is no answer', (fields) => expect(read(fields)).toMatch(/ /));
+
+  test.each([
+    'HTTP/1.2 200 OK',
+    'HTTP/2 200',
+    'http/1.1 200 OK',
+    'HTTP/1.1  200 OK',
+    'HTTP/1.1 20 OK',
+    'HTTP/1.1 2000',
+    'HTTP/1.1 099',
+    ' HTTP/1.1 200 OK',
+    '',
+  ])('%j is no status line', (line) => expect(readAnswerHead(line, false)).toBe('no clear status line'));
+
+  test('HEAD, 204 and 304 have no body, whatever they say', () => {
+    expect(read('Content-Length: 5', true)).toBe('none');
+    for (const status of [204, 304]) {
+      const head = readAnswerHead(`HTTP/1.1 ${status} X\r\nContent-Length: 5`, false);
+      expect(typeof head === 'string' ? head : [head.framing, head.length]).toEqual(['none', 0]);
+    }
+  });
+});
+
+describe('a chunked answer', () => {
+  const BODY = '5;a=b\r\nhello\r\n01\r\n \r\n5\r\nworld\r\n0\r\nX-Trailer: 1\r\n\r\n';
+  const readIn = (text: string, size: number): string => {
+    const reader = new ChunkReader();
+    const bytes = Buffer.from(text, 'latin1');
+    let body = '';
+    for (let at = 0; at < bytes.length; at += size) {
+      const progress = reader.read(bytes, at, Math.min(bytes.length, at + size), (part, from, end) => {
+        body += part.toString('latin1', from, end);
+      });
+      if (progress !== 'more') return `${body}|${progress}|${bytes.length - reader.at}`;
+    }
+    return `${body}|more`;
+  };
+  test('is read the same in pieces of every size, and no further than its end', () => {
+    for (let size = 1; size <= BODY.length; size += 1)
+      expect([size, readIn(BODY, size)]).toEqual([size, 'hello world|whole|0']);
+    expect(readIn(`${BODY}HTTP/1.1`, 1_000)).toBe('hello world|whole|8');
+  });
+
+  test.each([
+    '+5\r\nhello\r\n0\r\n\r\n',
+    '0x5\r\nhello\r\n0\r\n\r\n',
+    '5 \r\nhello\r\n0\r\n\r\n',
+    '5\nhello\r\n0\r\n\r\n',
+    '5\r\nhello0\r\n\r\n',
+    '5\r\nhello\n0\r\n\r\n',
+    '5;\x01\r\nhello\r\n0\r\n\r\n',
+    '123456789\r\n',
+    '\r\n',
+    `5;${'a'.repeat(2_000)}\r\nhello\r\n0\r\n\r\n`,
+    '0\r\nno field\r\n\r\n',
+    '0\r\n\n',
+    `0\r\n${'X-A: b\r\n'.repeat(4_000)}\r\n`,
+  ])('%j is broken', (text) => {
+    for (const size of [1, 3, 100_000]) expect(readIn(text, size)).toMatch(/\|broken\|/);
+  });
+});
+
+describe('a connection to an upstream is used again', () => {
+  const used = async (reply: Reply, message = get()): Promise<{ connections: number; status: number }> => {
+    const { upstream, gate } = await setUp();
+    upstream.reply(reply);
+    const { status } = await rawRequest(gate.port, message);
+    upstream.reply(ok);
+    expect((await rawRequest(gate.port, get('/files/2'))).body).toBe('GET /files/2');
+    return { connections: upstream.connections(), status };
+  };
+  test.each<[string, Reply]>([
+    ['a length', ok],
+    [
+      'chunks',
+      (socket) =>
+        void socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n'),
+    ],
+    ['no body', (socket) => void socket.write('HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n')],
+    [
+      'steps before the answer',
+      (socket) =>
+        void socket.write(
+          'HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok',
+        ),
+    ],
+  ])('after %s', async (_, reply) => expect((await used(reply)).connections).toBe(1));
+
+  test.each<[string, Reply]>([
+    [
+      'an answer that says close',
+      (socket) => void socket.write('HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 2\r\n\r\nok'),
+    ],
+    ['HTTP/1.0', (socket) => void socket.write('HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok')],
+    [
+      'one byte more than the answer',
+      (socket) => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok!'),
+    ],
+    [
+      'a second answer',
+      (socket) =>
+        void socket.write(
+          'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil',
+        ),
+    ],
+    [
+      'bytes behind the last chunk',
+      (socket) =>
+        void socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n!'),
+    ],
+    [
+      'the end of the connection as the end of the answer',
+      (socket) => void socket.end('HTTP/1.1 200 OK\r\n\r\nok'),
+    ],
+  ])('never after %s', async (_, reply) =>
+    expect(await used(reply)).toEqual({ connections: 2, status: 200 }),
+  );
+
+  test('never after HEAD, which some answer with a body', async () => {
+    const message = get().replace('GET', 'HEAD');
+    expect(
+      (await used((socket) => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'), message))
+        .connections,
+    ).toBe(2);
+  });
+
+  test('never after bytes that came when nobody had asked', async () => {
+    const { upstream, gate } = await setUp();
+    await rawRequest(gate.port, get());
+    upstream.answer('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil');
+    await until('it is closed', () => upstream.open() === 0);
+    expect((await rawRequest(gate.port, get('/files/2'))).body).toBe('GET /files/2');
+  });
+
+  test('never after an answer that came before the request was whole', async () => {
+    const { gate } = await setUp();
+    const early = createServer((socket) => {
+      socket.on('error', () => {});
+      socket.once('data', () =>
+        socket.write('HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nno'),
+      );
+    });
+    await new Promise<void>((resolve) => early.listen(0, '127.0.0.1', resolve));
+    const { port } = early.address() as { port: number };
+    const own = await proxyHarness({ upstream: `http://127.0.0.1:${port}`, firstLane: 'fast' });
+    cleanups.push(
+      () => own.close(),
+      () => early.close(),
+    );
+    const client = await rawClient(own.port);
+    client.send(`POST /files/1 HTTP/1.1\r\n${AUTH}Content-Length: 100000\r\n\r\nabc`);
+    const text = await client.until((all) => wholeAnswer(all));
+    expect(readAnswer(text)).toMatchObject({ status: 413, body: 'no' });
+    expect(text).toMatch(/\r\nConnection: close\r\n/);
+    client.send('x'.repeat(99_997));
+    await client.closed();
+    expect((await rawRequest(gate.port, get())).status).toBe(200);
+  });
+});
+
+test('trailers and extensions of an answer end here, and chunks are written anew', async () => {
+  const { upstream, gate } = await setUp();
+  upstream.reply(
+    (socket) =>
+      void socket.write(
+        'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=evil\r\nhello\r\n0\r\nX-Forwarded-User: evil\r\n\r\n',
+      ),
+  );
+  const { body } = await rawRequest(gate.port, get());
+  expect(body).toBe('5\r\nhello\r\n0\r\n\r\n');
+});
+
+describe('whoever does not read is not sent more and more', () => {
+  const HUGE = 200 * 1_048_576;
+  /** Until nothing has moved for a while. */
+  const settles = async (count: () => number): Promise<number> => {
+    for (let before = -1; ; ) {
+      await new Promise((resolve) => setTimeout(resolve, 400));
+      if (count() === before) return before;
+      before = count();
+    }
+  };
+  const listening = async (onSocket: (socket: Socket) => void): Promise<ProxyHarness> => {
+    const server = createServer((socket) => onSocket(socket.on('error', () => {})));
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as { port: number };
+    const gate = await proxyHarness({
+      upstream: `http://127.0.0.1:${port}`,
+      firstLane: 'fast',
+      maxBodyBytes: HUGE,
+      upstreamSettings: { timeouts: { connect: 5, headers: 60, idle: 60 } },
+    });
+    cleanups.push(
+      () => server.close(),
+      () => gate.close(),
+    );
+    return gate;
+  };
+  const part = randomBytes(65_536);
+
+  test('an upstream', { timeout: 60_000 }, async () => {
+    let taken: Socket | undefined;
+    const got = createHash('sha256');
+    let bytes = 0;
+    const gate = await listening((socket) => {
+      taken = socket.pause();
+      socket.on('data', (data: Buffer) => {
+        const body = bytes === 0 ? data.subarray(data.indexOf('\r\n\r\n') + 4) : data;
+        bytes += data.length;
+        got.update(body);
+      });
+      // Adding a listener alone would not begin to read: it was paused before.
+    });
+    const client = (await rawClient(gate.port)).socket;
+    cleanups.push(() => client.destroy());
+    const SIZE = 48 * 1_048_576;
+    const sentDigest = createHash('sha256');
+    client.write(`POST /files/1 HTTP/1.1\r\n${AUTH}Content-Length: ${SIZE}\r\n\r\n`);
+    let sent = 0;
+    const pump = (): void => {
+      while (sent < SIZE) {
+        sent += part.length;
+        sentDigest.update(part);
+        if (!client.write(part)) return void client.once('drain', pump);
+      }
+    };
+    pump();
+    expect(await settles(() => sent)).toBeLessThan(SIZE / 2);
+    taken?.resume();
+    await until('all of it is there', () => bytes > SIZE, 30);
+    expect(got.digest('hex')).toBe(sentDigest.digest('hex'));
+    taken?.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok');
+  });
+
+  test.each(['Content-Length: 209715200', 'Transfer-Encoding: chunked', 'X-Until: the end'])(
+    'a client, with %s',
+    { timeout: 60_000 },
+    async (framing) => {
+      let sent = 0;
+      const isChunked = framing.startsWith('Transfer');
+      const gate = await listening((socket) => {
+        socket.once('data', () => {
+          socket.write(`HTTP/1.1 200 OK\r\n${framing}\r\n\r\n`);
+          const pump = (): void => {
+            while (sent < HUGE) {
+              sent += part.length;
+              if (isChunked) socket.write('10000\r\n');
+              const more = socket.write(part);
+              if (isChunked) socket.write('\r\n');
+              if (!more) return void socket.once('drain', pump);
+            }
+          };
+          pump();
+        });
+      });
+      const client = connect(gate.port, '127.0.0.1');
+      cleanups.push(() => client.destroy());
+      client.write(get());
+      await until('it has begun', () => sent > 0);
+      expect(await settles(() => sent)).toBeLessThan(HUGE / 4);
+      const before = sent;
+      let bytes = 0;
+      client.on('data', (data: Buffer) => {
+        bytes += data.length;
+      });
+      await until('it goes on', () => bytes > before + 4 * 1_048_576, 30);
+    },
+  );
+});
+
+/**
+ * H33. `NONCES=10000` for the long form. Faults: the upstream closes before or after its answer, resets, breaks off,
+ * answers twice, or answers nothing that can be read.
+ */
+test('H33 interleaved requests over shared connections, with faults: no answer is ever somebody else’s', {
+  timeout: 300_000,
+}, async () => {
+  const COUNT = Number(process.env['NONCES'] ?? 2_000);
+  const below = randomBelow(33);
+  const { upstream, gate } = await setUp({ upstreamSettings: { connections: 5, maxPending: 10_000 } });
+  let faults = 0;
+  upstream.reply((socket, { target, body }) => {
+    const text = `${target}|${body}|`;
+    const whole = `HTTP/1.1 200 OK\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
+    const kind = below(24);
+    if (kind < 8) faults += 1;
+    switch (kind) {
+      case 0:
+        return void socket.end();
+      case 1:
+        return void socket.resetAndDestroy();
+      case 2:
+        return void socket.end(whole.slice(0, -3));
+      case 3:
+        return void socket.write(`${whole}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil`);
+      case 4:
+        return void socket.write(
+          `HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: ${text.length}\r\n\r\n${text}`,
+        );
+      case 5:
+        return void socket.write(`${whole}x`);
+      case 6:
+        return void socket.write(whole, () => socket.end());
+      case 7:
+        return void socket.end(
+          `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${text.length.toString(16)}\r\n${text}\r\n`,
+        );
+      case 8:
+      case 9:
+        return void socket.write(
+          `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${text.length.toString(16)}\r\n${text}\r\n0\r\n\r\n`,
+        );
+      case 10: {
+        const cut = below(whole.length);
+        socket.write(whole.slice(0, cut));
+        return void setImmediate(() => socket.destroyed || socket.write(whole.slice(cut)));
+      }
+      case 11:
+        return void setTimeout(() => socket.destroyed || socket.write(whole), below(6));
+      default:
+        return void socket.write(whole);
+    }
+  });
+  let next = 0;
+  let good = 0;
+  const swapped: string[] = [];
+  const work = async (): Promise<void> => {
+    let client = await rawClient(gate.port);
+    for (let nonce = next++; nonce < COUNT; nonce = next++) {
+      const seen = client.text().length;
+      const body = nonce % 3 === 0 ? `b${nonce}` : '';
+      client.send(
+        body === ''
+          ? get(`/files/n${nonce}`)
+          : `POST /files/n${nonce} HTTP/1.1\r\n${AUTH}Content-Length: ${body.length}\r\n\r\n${body}`,
+      );
+      // Some leave before they are answered.
+      const leaves = nonce % 17 === 0;
+      const text = leaves
+        ? ''
+        : (await client.until((all) => wholeAnswer(all.slice(seen)), 30_000)).slice(seen);
+      if (text.startsWith('HTTP/1.1 200') && wholeAnswer(text)) {
+        if (text.includes(`/files/n${nonce}|${body}|`) && !text.endsWith('evil')) good += 1;
+        else swapped.push(`${nonce}: ${text.slice(-200)}`);
+      }
+      if (!leaves && client.ending() === undefined) continue;
+      client.destroy();
+      client = await rawClient(gate.port);
+    }
+    client.destroy();
+  };
+  await Promise.all(Array.from({ length: 40 }, work));
+  expect(swapped).toEqual([]);
+  expect(good).toBeGreaterThan(COUNT / 2);
+  expect(faults).toBeGreaterThan(COUNT / 5);
+  expect(gate.lane?.counts.fast).toBe(COUNT);
+});
