@@ -7,16 +7,17 @@ export const OPENAPI_PATH = '/openapi.json';
 
 const WRITTEN_PATH = '/authsvc';
 
-/** The OpenAPI document of both faces, with this house's own address and service path. */
-export function openApiOf(publicUrl: string, servicePath: string): Readonly<Record<string, unknown>> {
+/** The OpenAPI document of both faces, with this house's own address and service path. Written once: it is long, and open to all. */
+export function openApiOf(publicUrl: string, servicePath: string): Buffer {
   const paths = Object.entries(document.paths).map(([path, operations]) => [
     path.replace(new RegExp(`(^|/oauth-authorization-server)${WRITTEN_PATH}(?=/|$)`), `$1${servicePath}`),
     operations,
   ]);
-  return { ...document, servers: [{ url: publicUrl }], paths: Object.fromEntries(paths) };
+  const served = { ...document, servers: [{ url: publicUrl }], paths: Object.fromEntries(paths) };
+  return Buffer.from(JSON.stringify(served));
 }
 
-export function answerOpenApi(served: Readonly<Record<string, unknown>>, call: Call): void {
+export function answerOpenApi(served: Buffer, call: Call): void {
   const { method = '' } = call.request;
   call.note({ rule: 'openapi' });
   const headers = { 'x-request-id': call.id };
@@ -29,5 +30,12 @@ export function answerOpenApi(served: Readonly<Record<string, unknown>>, call: C
     });
   }
   call.note({ decision: 'allowed' });
-  sendJson(call.response, { status: 200, body: served, headers });
+  call.response.writeHead(200, {
+    ...headers,
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': served.length,
+    'cache-control': 'no-store',
+    'x-content-type-options': 'nosniff',
+  });
+  call.response.end(method === 'HEAD' ? undefined : served);
 }

@@ -1,4 +1,12 @@
-import { createCipheriv, createDecipheriv, createHmac, hkdfSync, timingSafeEqual } from 'node:crypto';
+import {
+  createCipheriv,
+  createDecipheriv,
+  createHmac,
+  createSecretKey,
+  hkdfSync,
+  type KeyObject,
+  timingSafeEqual,
+} from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import type { Bearer } from '../domain/bearer.ts';
 import type { Epoch } from '../domain/epoch.ts';
@@ -34,8 +42,8 @@ interface Handle extends AccessHandle {
 }
 
 interface Sealing {
-  readonly mac: Buffer;
-  readonly cipher: Buffer;
+  readonly mac: KeyObject;
+  readonly cipher: KeyObject;
 }
 
 /** Made of a sealing key once, for this purpose alone. */
@@ -45,7 +53,10 @@ function sealingOf(key: SealingKey): Sealing {
   const known = made.get(key);
   if (known !== undefined) return known;
   const bytes = Buffer.from(hkdfSync('sha256', key.secret, '', 'gatehouse opaque access token 1', 64));
-  const sealing = { mac: bytes.subarray(0, 32), cipher: bytes.subarray(32) };
+  const sealing = {
+    mac: createSecretKey(bytes.subarray(0, 32)),
+    cipher: createSecretKey(bytes.subarray(32)),
+  };
   made.set(key, sealing);
   return sealing;
 }
@@ -64,7 +75,7 @@ export function sealAccessToken(key: SealingKey, issuer: string, grant: Grant): 
   );
   const mac = macOf(sealing, issuer, handle);
   const cipher = createCipheriv('aes-256-ctr', sealing.cipher, mac);
-  return Buffer.concat([mac, cipher.update(handle), cipher.final()]).toString('base64');
+  return Buffer.concat([mac, cipher.update(handle)]).toString('base64');
 }
 
 /** Six characters of base64url are 36 bits, so that the handle is one text of 40 characters before it is encrypted. */
@@ -95,7 +106,8 @@ function openHandle(keyring: Keyring, issuer: string, token: string, now: Epoch)
     if (!counts(key, now)) continue;
     const sealing = sealingOf(key);
     const decipher = createDecipheriv('aes-256-ctr', sealing.cipher, mac);
-    const handle = Buffer.concat([decipher.update(bytes.subarray(MAC_BYTES)), decipher.final()]);
+    // A stream cipher has given everything when `update` returns.
+    const handle = decipher.update(bytes.subarray(MAC_BYTES));
     if (handle.length !== HANDLE_BYTES || !timingSafeEqual(mac, macOf(sealing, issuer, handle))) continue;
     const text = handle.toString('base64url');
     return {

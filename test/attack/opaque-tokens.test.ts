@@ -15,7 +15,10 @@ import { under, withIntegration, withoutIntegration, withTokens } from '../suppo
 /** The rows of access tokens, for opaque ones: handles that are not ours, or not as we write them, or not any more. */
 let house: House;
 beforeAll(async () => {
-  house = await openHouse(withTokens({ format: 'opaque' }));
+  house = await openHouse((settings) => ({
+    ...withTokens({ format: 'opaque' })(settings),
+    trustedProxies: ['127.0.0.1'],
+  }));
 });
 afterAll(() => house.close());
 
@@ -71,6 +74,34 @@ describe('what it is', () => {
       expect(new Set(bytes.map((one) => one[at])).size, `byte ${at}`).toBeGreaterThan(32);
   });
 
+  test('its form is fixed: what an earlier version made is read, and made again to the letter', () => {
+    const secret = Buffer.from(Array.from({ length: 32 }, (_, at) => at)).toString('base64url');
+    const keyring = openKeyring({
+      ...keysOf(house),
+      sealing: [{ kid: 'mfixed', activeFrom: 0, secret }],
+    });
+    const key = keyring.sealing('mfixed');
+    if (key === undefined) throw new Error('no such key');
+    const grant = {
+      id: 'AbCdEfGhIjKlMnOpQrStUv',
+      generation: 7,
+      rotatedAt: 1_800_000_000.5,
+      accessExpires: 1_800_003_600,
+    } as Grant;
+    expect(sealAccessToken(key, PUBLIC_URL, grant)).toBe(
+      'yyP40rQrDlRCLDG2BwdFgE0i2goyZVt+6RzC+pvZJZ9VPF2+8kSXSFUXlyXlTg==',
+    );
+    const mint = createMint({ keyring, publicUrl: PUBLIC_URL, remembered: 10 });
+    expect(
+      mint.openAccess('yyP40rQrDlRCLDG2BwdFgE0i2goyZVt+6RzC+pvZJZ9VPF2+8kSXSFUXlyXlTg==', 1_800_000_001),
+    ).toMatchObject({
+      grantId: 'AbCdEfGhIjKlMnOpQrStUv',
+      generation: 7,
+      issuedAt: 1_800_000_000,
+      expires: 1_800_003_600,
+    });
+  });
+
   test('it opens what its grant opens, as whom it was given to, and every operation takes it', async () => {
     const { access_token } = await house.grant();
     const reply = await house.api('/files/1', access_token);
@@ -82,6 +113,11 @@ describe('what it is', () => {
     const headers = { authorization: `Bearer ${access_token}` };
     const verified = await house.ask({ path: '/authsvc/Authorize/Verify', headers });
     expect(verified).toMatchObject({ status: 200, json: { identity: ALICE, valid_for: 3_600 } });
+    const check = async (path: string) => house.ask({ path: `/authsvc/check${path}`, headers });
+    expect(await check('/files/1')).toMatchObject({ status: 200, headers: { 'x-forwarded-user': ALICE } });
+    expect((await check('/reports/1')).status).toBe(403);
+    expect((await house.ask({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
+    expect((await check('/files/1')).status).toBe(401);
   });
 
   test('tokens of the other form go on working when the form is changed, each way', async () => {
