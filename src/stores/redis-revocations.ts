@@ -106,7 +106,8 @@ interface Answer {
 
 /** No beat for this long: cut off. */
 const SILENT_MS = 2_000;
-const WAIT_MS = 1_000;
+/** A replica that beats and has not applied an entry by then is not busy, it is stuck. */
+const WAIT_MS = 5_000;
 const LOOK_AGAIN_MS = { first: 2, most: 20 };
 
 /** Waits until everybody who must know of an announcement has applied it. */
