@@ -77,6 +77,25 @@ const checkUpstreamFiles: Check = async ({ upstreams }) => {
   return { problems, warnings: [] };
 };
 
+/** The files of pages, sign-in and directories. Nobody is asked over the network. */
+const checkPeople: Check = async ({ pages, directories, signIn }) => {
+  const { createLook } = await import('../confirm/look.ts');
+  const { createPeople, textIn } = await import('../identity/people.ts');
+  const problems: string[] = [];
+  const tried = (use: () => unknown): void => {
+    try {
+      use();
+    } catch (error) {
+      problems.push((error as Error).message);
+    }
+  };
+  tried(() => createLook(pages));
+  tried(() => createPeople(directories));
+  for (const [name, { ca }] of Object.entries(signIn.openid))
+    if (ca !== undefined) tried(() => textIn(ca, `signIn.openid.${name}.ca`));
+  return { problems, warnings: [] };
+};
+
 /** Things that work and that somebody would want to know. */
 const checkIntentions: Check = async ({ certificates, integrations, routes, upstreams, tokens }) => {
   const used = new Set(routes.map(({ upstream }) => upstream));
@@ -158,6 +177,7 @@ const CHECKS: readonly Check[] = [
   checkCertificates,
   checkKeys,
   checkUpstreamFiles,
+  checkPeople,
   checkIntentions,
   checkReach,
 ];

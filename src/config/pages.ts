@@ -92,7 +92,7 @@ export const pagesSection = (path: Path) =>
 const HTTPS_OR_LOOPBACK = (text: string): boolean => {
   if (!URL.canParse(text)) return false;
   const { protocol, hostname, username, password, hash, search } = new URL(text);
-  if (`${username}${password}${hash}${search}` !== '') return false;
+  if ([username, password, hash, search].some((part) => part.length > 0)) return false;
   return protocol === 'https:' || (protocol === 'http:' && LOOPBACK.test(hostname));
 };
 

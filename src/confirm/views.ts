@@ -107,11 +107,12 @@ ${view.isStep && html`<p class="hint"><a class="quiet" href="${view.another}">${
 /** After a mistake the name stands there still, and the way leads to the password. */
 function passwordForm({ signIn }: Words, { inFields, userName = '' }: SignInView, form: Form): Markup {
   const described = inFields === true && html` aria-describedby="problem" aria-invalid="true"`;
+  const again = userName !== '' && AUTOFOCUS;
   return html`${openForm(form)}
 <label for="user_name">${signIn.userName}</label>
 <input type="text" id="user_name" name="user_name" value="${userName}" required maxlength="256" autocomplete="username" autocapitalize="none" autocorrect="off" spellcheck="false" enterkeyhint="next"${described}>
 <label for="password">${signIn.password}</label>
-<input type="password" id="password" name="password" required maxlength="1024" autocomplete="current-password" enterkeyhint="go"${described}${userName !== '' && AUTOFOCUS}>
+<input type="password" id="password" name="password" required maxlength="1024" autocomplete="current-password" enterkeyhint="go"${described}${again}>
 <button type="submit">${signIn.next}</button>
 </form>`;
 }
