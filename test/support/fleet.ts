@@ -127,8 +127,14 @@ interface Calling {
 }
 
 async function oneOf({ folder, name, way, words, ended, call }: Place): Promise<Replica> {
-  const launch = (): Promise<ServeProcess> =>
-    startServe(folder, { set: [`store.url=redis://127.0.0.1:${way.port}/0`, ...words] });
+  const launch = (tries = 3): Promise<ServeProcess> =>
+    startServe(folder, { set: [`store.url=redis://127.0.0.1:${way.port}/0`, ...words] }).catch(
+      (error: unknown) => {
+        // 69: something it needs was away just then. Whoever runs it starts it again.
+        if (tries > 1 && /ended with 69/.test(String(error))) return launch(tries - 1);
+        throw error;
+      },
+    );
   let running = await launch();
   let caller = callerOf(folder, running.port, call);
   let life = 1;
