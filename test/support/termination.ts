@@ -1,0 +1,113 @@
+import { once } from 'node:events';
+import { request } from 'node:https';
+import { connect, makeServeFolder, type ServeFolder, startServe, until } from './serve-process.ts';
+
+/** What one end of one process was like for those who called it meanwhile. */
+export interface Ending {
+  readonly exitCode: number | null;
+  readonly asked: number;
+  /** Requests that were not answered as if nothing happened. */
+  readonly failures: readonly string[];
+}
+
+export interface TerminationFolder extends ServeFolder {
+  /** Requests the API has begun and not answered yet. */
+  readonly underWay: () => number;
+}
+
+/** An API that takes its time for `/slow`: longer than the pre-stop time, so that the request still runs when that is over. */
+export async function terminationFolder(preStop: string, slowMs: number): Promise<TerminationFolder> {
+  let underWay = 0;
+  const folder = await makeServeFolder(
+    (settings) => ({
+      ...settings,
+      routes: [{ path: '/**', public: true }],
+      shutdown: { preStop, drain: '30s' },
+    }),
+    (incoming, response) => {
+      underWay += 1;
+      response.on('close', () => {
+        underWay -= 1;
+      });
+      incoming
+        .resume()
+        .on('end', () => setTimeout(() => response.end('ok'), incoming.url === '/slow' ? slowMs : 0));
+    },
+  );
+  return { ...folder, underWay: () => underWay };
+}
+
+/**
+ * What a kubelet and a load balancer do to a pod that is to end: requests are running, SIGTERM comes, and those who have not
+ * heard of it yet go on asking, on connections they have and on new ones, for less than the pre-stop time.
+ */
+export async function endOnce(folder: TerminationFolder, preStopMs: number): Promise<Ending> {
+  const server = await startServe(folder, { set: ['listen.workers=1'] });
+  const failures: string[] = [];
+  let asked = 0;
+  let signalled = Number.POSITIVE_INFINITY;
+  const note = async (what: string, answer: Promise<{ status: number; text: string }>): Promise<void> => {
+    try {
+      const { status, text } = await answer;
+      asked += 1;
+      if (status !== 200 || text !== 'ok') failures.push(`${what}: ${status} ${text}`);
+    } catch (error) {
+      const { code, message } = error as NodeJS.ErrnoException;
+      // This machine was so busy that the connection was tried only after the pre-stop time: that says nothing.
+      if (code === 'ECONNREFUSED' && performance.now() - signalled >= preStopMs) return;
+      failures.push(`${what}: ${message}`);
+    }
+  };
+  const kept = connect(folder, server.port);
+  const other = connect(folder, server.port);
+  await note('before', kept.ask({ path: '/health' }));
+  const running = note('in flight', other.ask({ path: '/slow' }));
+  const upload = slowUpload(folder, server.port);
+  const uploaded = note('upload', upload.answer);
+  await until('both are under way', () => folder.underWay() >= 2);
+  signalled = performance.now();
+  server.signal('SIGTERM');
+  const isLate = (): boolean => performance.now() - signalled < preStopMs * 0.7;
+  const goOn = async (one: () => Promise<void>): Promise<void> => {
+    while (isLate()) await one();
+  };
+  await Promise.all([
+    goOn(() => note('late, kept connection', kept.ask({ path: '/health' }))),
+    goOn(async () => {
+      const fresh = connect(folder, server.port);
+      await note('late, new connection', fresh.ask({ path: '/health' }));
+      fresh.close();
+    }),
+  ]);
+  upload.finish();
+  await Promise.all([running, uploaded]);
+  const { code } = await server.ended;
+  kept.close();
+  other.close();
+  return { exitCode: code, asked, failures };
+}
+
+/** A request whose body is still being sent. */
+function slowUpload(folder: ServeFolder, port: number) {
+  const sent = request({
+    host: '127.0.0.1',
+    servername: 'localhost',
+    port,
+    path: '/upload',
+    method: 'POST',
+    ca: folder.ca.pem,
+    agent: false,
+    headers: { 'content-type': 'text/plain', 'transfer-encoding': 'chunked' },
+  });
+  const answer = (async () => {
+    const [response] = (await once(sent, 'response')) as [import('node:http').IncomingMessage];
+    let text = '';
+    for await (const part of response) text += String(part);
+    return { status: response.statusCode ?? 0, text };
+  })();
+  sent.write('first half, ');
+  return {
+    answer,
+    finish: () => void sent.end('second half'),
+  };
+}
