@@ -4,7 +4,7 @@ import { type Answer, type Fleet, openFleet, type Replica } from '../support/fle
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
 import type { TcpFault } from '../support/tcp-fault.ts';
-import { count, report } from './form.ts';
+import { closer, count, report } from './form.ts';
 
 /** Two cuts of each kind in the short form. */
 const CUTS = count('CUTS', 1, 5);
@@ -12,18 +12,18 @@ const LEASE = 3;
 
 let server: RedisServer;
 let fleet: Fleet;
+const opened = closer();
 beforeAll(async () => {
   server = await redisServer();
+  opened.add(() => server.stop());
   fleet = await openFleet({
     redis: server.port,
     store: { maxStaleness: `${LEASE}s` },
     set: (replica) => [`store.ack=${replica === 0 ? 'everywhere' : 'reachable'}`],
   });
-}, 120_000);
-afterAll(async () => {
-  await fleet.close();
-  await server.stop();
-});
+  opened.add(() => fleet.close());
+}, 180_000);
+afterAll(() => opened.closeAll());
 
 interface Look {
   readonly askedAt: number;

@@ -75,3 +75,14 @@ export async function spread<T>(
     }),
   );
 }
+
+/** What was opened is closed in turn, the last first, also when not everything could be opened. */
+export function closer(): { add(close: () => unknown): void; closeAll(): Promise<void> } {
+  const closes: (() => unknown)[] = [];
+  return {
+    add: (close) => void closes.push(close),
+    async closeAll() {
+      for (const close of closes.toReversed()) await close();
+    },
+  };
+}

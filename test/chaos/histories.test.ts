@@ -6,7 +6,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Fleet, openFleet, type Replica } from '../support/fleet.ts';
 import { type RedisPair, redisPair } from '../support/redis-pair.ts';
 import { until } from '../support/serve-process.ts';
-import { count, pick, randomFrom, report, SEED } from './form.ts';
+import { closer, count, pick, randomFrom, report, SEED } from './form.ts';
 import { type History, runHistory, subjects } from './histories.ts';
 import { checkGrant } from './linearizability.ts';
 
@@ -19,8 +19,10 @@ const OPERATIONS = 200;
 
 let pair: RedisPair;
 let fleet: Fleet;
+const opened = closer();
 beforeAll(async () => {
   pair = await redisPair();
+  opened.add(() => pair.close());
   fleet = await openFleet({
     redis: pair.primary.port,
     store: { maxStaleness: '3s', durability: 'replicated', replicas: 1, ack: 'everywhere' },
@@ -29,11 +31,9 @@ beforeAll(async () => {
     patience: 700,
     connections: 16,
   });
-}, 120_000);
-afterAll(async () => {
-  await fleet.close();
-  await pair.close();
-});
+  opened.add(() => fleet.close());
+}, 180_000);
+afterAll(() => opened.closeAll());
 
 type Trouble = (random: () => number) => Promise<void>;
 

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Fleet, isTemporary, openFleet, persistently, type Replica } from '../support/fleet.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
-import { count, pick, randomFrom, report, SEED } from './form.ts';
+import { closer, count, pick, randomFrom, report, SEED } from './form.ts';
 
 const KILLS = count('REDIS_KILLS', 20, 200);
 const CLIENTS = 18;
@@ -13,17 +13,17 @@ const random = randomFrom(SEED);
 
 let server: RedisServer;
 let fleet: Fleet;
+const opened = closer();
 beforeAll(async () => {
   server = await redisServer();
+  opened.add(() => server.stop());
   fleet = await openFleet({
     redis: server.port,
     change: (settings) => ({ ...settings, tokens: { refresh: { retryWindow: `${WINDOW}s` } } }),
   });
-}, 120_000);
-afterAll(async () => {
-  await fleet.close();
-  await server.stop();
-});
+  opened.add(() => fleet.close());
+}, 180_000);
+afterAll(() => opened.closeAll());
 
 /** One client: what it was told last is what it shows. */
 interface Client {

@@ -2,25 +2,25 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Answer, type Fleet, isTemporary, openFleet } from '../support/fleet.ts';
 import { type RedisPair, redisPair } from '../support/redis-pair.ts';
 import { until } from '../support/serve-process.ts';
-import { count, pick, randomFrom, report, SEED, spread } from './form.ts';
+import { closer, count, pick, randomFrom, report, SEED, spread } from './form.ts';
 
 const ROUNDS = count('PARTITIONS', 3, 20);
 const random = randomFrom(SEED);
 
 let pair: RedisPair;
 let fleet: Fleet;
+const opened = closer();
 beforeAll(async () => {
   pair = await redisPair();
+  opened.add(() => pair.close());
   fleet = await openFleet({
     redis: pair.primary.port,
     size: 2,
     store: { maxStaleness: '60s', durability: 'replicated', replicas: 1 },
   });
-}, 120_000);
-afterAll(async () => {
-  await fleet.close();
-  await pair.close();
-});
+  opened.add(() => fleet.close());
+}, 180_000);
+afterAll(() => opened.closeAll());
 
 /** What a client was told: its newest refresh token, and whether the end of its grant was acknowledged. */
 interface Held {
@@ -132,4 +132,4 @@ test(`S08 V11 partition and promotion, ${ROUNDS} times, \`durability: replicated
     'rolled forward': fleet.audits('refresh_rolled_forward'),
     'acknowledged and lost': lost.length,
   });
-}, 900_000);
+}, 2_700_000);
