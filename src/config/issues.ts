@@ -67,7 +67,9 @@ function findingOf(draft: Draft, issue: Issue, above: SettingPath): readonly Fin
         message: 'is not a known setting here; take it out',
       }));
     case 'invalid_key':
-      return say('has a name that is not allowed; use letters, digits, dot, dash or underscore');
+      return say(
+        `has a name that is not allowed; ${nameRule(issue.issues) ?? 'use letters, digits, dot, dash or underscore'}`,
+      );
     case 'invalid_union':
       return unionFinding(draft, issue, path, but);
     case 'not_multiple_of':
@@ -111,3 +113,9 @@ const expectation = (issue: Issue): readonly string[] => {
   if (issue.code === 'invalid_type') return [EXPECTED[issue.expected] ?? issue.expected];
   return [];
 };
+
+/** What a name of one's own must be like, where its schema says it. */
+function nameRule(issues: readonly { readonly message: string }[]): string | undefined {
+  const words = issues.find(({ message }) => message.startsWith('must'))?.message;
+  return words && `it ${words}`;
+}

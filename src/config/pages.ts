@@ -164,12 +164,11 @@ const filter = z
   .string()
   .max(2_048)
   .regex(/^\(.*\)$/s, 'must be a filter in parentheses, such as (objectClass=person)');
-const ldapUrl = z
-  .string()
-  .refine(
-    (text) => URL.canParse(text) && /^ldaps?:\/\/[^/?#@]+\/?$/.test(text) && new URL(text).hostname !== '',
-    'must be ldap://host[:port] or ldaps://host[:port]',
-  );
+const ldapUrl = z.string().refine(
+  (text) => URL.canParse(text) && /^ldaps?:\/\/[^/?#@]+\/?$/.test(text) && new URL(text).hostname !== '',
+  // Whoever looks at settings as a whole finds a list or nothing.
+  { error: 'must be ldap://host[:port] or ldaps://host[:port]', abort: true },
+);
 
 /** `directories.<name>.ldap`: people of an LDAP server. */
 export const ldapSection = (path: Path) =>
