@@ -1,10 +1,15 @@
 import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { countsOf, exposition, joinSnapshots } from '../../src/observability/exposition.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
+import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { type House, openHouse } from '../support/house.ts';
-import { askAdmin, scrape } from '../support/scrape.ts';
+import { redisServer } from '../support/redis-server.ts';
+import { askAdmin, type Scrape, scrape } from '../support/scrape.ts';
 import { until } from '../support/serve-process.ts';
 
 let house: House;
@@ -109,6 +114,34 @@ test('connections that come to nothing are counted', async () => {
   });
   for (const one of sockets) one.destroy();
   await small.close();
+});
+
+test('a Redis that hangs is seen: the store is away, revocations lag, readiness goes, and all of it comes back', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-keys-'));
+  const file = join(folder, 'keys.json');
+  writeKeyringFile(file, newKeyring('EdDSA'), { replace: false });
+  const server = await redisServer();
+  const shared = await openHouse((settings) => ({
+    ...settings,
+    store: { type: 'redis', url: server.url },
+    keys: { file },
+  }));
+  const shows = (what: string, is: (found: Scrape) => boolean) =>
+    until(what, async () => is(await scrape(shared.adminPort)), 40);
+  const lag = 'gatehouse_revocation_lag_seconds';
+  try {
+    await shows('it is well', (found) => found.value('gatehouse_store_up') === 1 && found.value(lag) < 2);
+    server.pause();
+    await shows('the store is away', (found) => found.value('gatehouse_store_up') === 0);
+    await shows('it lags', (found) => found.value(lag) > 2 && found.value('gatehouse_ready') === 0);
+    server.resume();
+    await shows('it is well again', (found) => found.value('gatehouse_ready') === 1 && found.value(lag) < 2);
+  } finally {
+    server.resume();
+    await shared.close();
+    await server.stop();
+    rmSync(folder, { recursive: true, force: true });
+  }
 });
 
 test('promtool finds nothing wrong with what is exposed', async () => {
