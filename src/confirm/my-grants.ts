@@ -23,8 +23,8 @@ export async function showGrants(room: Room, visit: Visit): Promise<Reply> {
   const who = await whoLooks(room, visit);
   if ('instead' in who) return who.instead;
   const { revoked, ...session } = visit.session;
-  const after = queryOf(visit).get('after') ?? undefined;
-  const held = await grantsHeldBy(room.desk, who.person.identity, after?.slice(0, 600));
+  const after = cursorIn(queryOf(visit).get('after'));
+  const held = await grantsHeldBy(room.desk, who.person.identity, after);
   const page = grantsPage(room, {
     grants: held.grants,
     person: session.shownAs ?? who.person.displayName,
@@ -64,6 +64,10 @@ const notThere = (room: Room) =>
 
 const idIn = (text: string | null | undefined): string =>
   text !== null && text !== undefined && /^[\w-]{1,128}$/.test(text) ? text : '-';
+
+/** Where a page of the list begins, as a store may have said it. */
+const cursorIn = (text: string | null): string | undefined =>
+  text !== null && /^[\w .+-]{1,200}$/.test(text) ? text : undefined;
 
 function queryOf({ call }: Visit): URLSearchParams {
   const url = call.request.url ?? '';

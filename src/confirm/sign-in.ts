@@ -41,7 +41,7 @@ export function signInForm(
   { call, session }: Visit,
   said: { readonly problem?: string; readonly inFields?: boolean; readonly userName?: string } = {},
 ): Page {
-  const { look, words, desk } = room;
+  const { words, desk } = room;
   const language = words.language as Language;
   return signInPage(words, {
     lead: session.goal === undefined ? words.signIn.lead : words.signIn.leadGrants,
@@ -55,7 +55,6 @@ export function signInForm(
       title: plain(inLanguage(provider.title, language), 60),
     })),
     ...said,
-    brand: look.name,
   });
 }
 
@@ -165,8 +164,10 @@ export async function enter(
   shownAs?: string,
 ): Promise<Session> {
   const { identity } = person;
+  // Nothing of whoever was signed in before goes on to the next.
+  const { shownAs: _shownAs, ended: _ended, revoked: _revoked, ...rest } = session;
   const entered: Session = {
-    ...room.sessions.renew(session),
+    ...room.sessions.renew(rest),
     identity,
     since: Math.floor(room.desk.now()),
     ...(shownAs !== undefined && { shownAs: plain(shownAs) }),

@@ -58,6 +58,7 @@ a{color:var(--main);text-underline-offset:.2em}
 a.quiet{display:inline-block;padding:.6rem 0}
 :focus-visible{outline:3px solid var(--focus);outline-offset:2px}
 .note{margin:1rem 0 0;padding:.7rem .9rem;border-left:4px solid var(--warn-line);border-radius:.35rem;background:var(--warn)}
+.note+p{margin-top:1rem}
 .note.bad{border-color:var(--bad-line);background:var(--bad)}
 .compare{margin:1rem 0 0;padding:.8rem;border-radius:.6rem;background:var(--tint);text-align:center}
 .compare h2{margin:0;font-size:.9rem;color:var(--soft)}
@@ -69,7 +70,7 @@ details{margin:.5rem 0 0;font-size:.9rem;color:var(--soft)}
 summary{cursor:pointer;padding:.6rem 0;min-height:2.75rem}
 dl{margin:1rem 0 0;border-top:1px solid var(--line)}
 dl div{display:flex;flex-wrap:wrap;gap:0 1rem;padding:.5rem 0;border-bottom:1px solid var(--line)}
-dt{color:var(--soft);flex:0 0 6rem}
+dt{color:var(--soft);flex:0 0 auto;min-width:6rem}
 dd{margin:0;flex:1 1 9rem}
 time{white-space:nowrap}
 .choice{display:flex;flex-direction:column;gap:.75rem;margin:1.25rem 0 0}

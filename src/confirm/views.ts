@@ -73,7 +73,6 @@ export interface SignInView {
   readonly problem?: string;
   readonly inFields?: boolean;
   readonly userName?: string;
-  readonly brand: string;
 }
 
 export function signInPage(words: Words, view: SignInView): Page {

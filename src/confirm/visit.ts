@@ -65,18 +65,21 @@ export interface Room {
   readonly form: (session: Session, place: Place, about?: string) => Form;
 }
 
-/** Forms that lead to or decide about a device request are good for that request only. */
-const ABOUT_REQUEST: ReadonlySet<Place> = new Set<Place>([
-  '/sign-in',
-  '/certificate',
-  '/openid',
-  '/approve',
-  '/deny',
-]);
-
 /** What a form is about: its token is good for nothing else. */
 export function aboutOf(session: Session, place: Place, fields?: Fields): string | undefined {
-  if (place === '/revoke') return fields?.get('grant');
-  if (!ABOUT_REQUEST.has(place)) return undefined;
-  return session.goal ?? session.request?.id;
+  switch (place) {
+    // Forms that lead to a decision, or to the list of grants.
+    case '/sign-in':
+    case '/certificate':
+    case '/openid':
+      return session.goal ?? session.request?.id;
+    // Forms that decide about one device request.
+    case '/approve':
+    case '/deny':
+      return session.request?.id;
+    case '/revoke':
+      return fields?.get('grant');
+    default:
+      return undefined;
+  }
 }

@@ -71,6 +71,8 @@ export function redisGrantIndex({ client, prefix, grants }: RedisGrantIndexOptio
 
   const ofIdentity = async (identity: string, query: GrantQuery): Promise<GrantPage> => {
     const [score = '', after = ''] = splitOnce(query.after ?? '');
+    // A cursor may have gone through strange hands; the server would take it for a failure of ours.
+    if (query.after !== undefined && !/^(?:\d{1,16}|inf)$/.test(score)) return { grants: [] };
     const args = [score, after, query.limit, client.timeArgument()];
     const rows = (await client.run(PAGE, [setOf(identity)], args)) as readonly string[];
     const ids = rows.filter((_, index) => index % 2 === 0);
@@ -83,6 +85,7 @@ export function redisGrantIndex({ client, prefix, grants }: RedisGrantIndexOptio
   /** Looks through all keys, server after server. */
   const ofAll = async (query: GrantQuery): Promise<GrantPage> => {
     const [server = '0', cursor = '0'] = splitOnce(query.after ?? '');
+    if (!/^\d{1,4}$/.test(server) || !/^\d{1,20}$/.test(cursor)) return { grants: [] };
     const at = Number(server);
     const { keys, next, servers } = await client.ask(async (redis) => {
       const all = serversOf(redis);

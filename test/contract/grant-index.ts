@@ -109,6 +109,18 @@ export function describeGrantIndex(name: string, open: (now: () => number) => Pr
       expect([...seen].filter((id) => id !== 'b').toSorted()).toEqual(['a', 'c', 'd']);
     });
 
+    test.each(['', ' ', 'x', '-1 a', '1e5 a', 'nan a', 'a b c', '0 x', '99 0', '\0', '9'.repeat(400)])(
+      'a cursor that nobody gave (%j) is no failure of the store',
+      async (after) => {
+        await make('a', { identity: 'corp:01' });
+        for (const query of [{ identity: 'corp:01' }, {}])
+          expect(Array.isArray((await store.grantIndex.list({ ...query, limit: 5, after })).grants)).toBe(
+            true,
+          );
+        expect(await ids({ identity: 'corp:01', limit: 5 })).toEqual(['a']);
+      },
+    );
+
     test('one that was tried twice is one', async () => {
       await make('a', { identity: 'corp:01' });
       await store.grants.create('a', aGrant({ id: 'a', identity: 'corp:02' }), LATER);
