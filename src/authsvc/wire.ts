@@ -5,20 +5,22 @@ import { z } from 'zod';
  * types when it is compiled, and the OpenAPI document is made of them.
  */
 const text = (description: string) => z.string().meta({ description });
+/** What is empty counts as not sent. */
+const sent = (description: string) => z.string().min(1).meta({ description });
 const whole = (description: string) => z.int().min(0).meta({ description });
 
-const clientId = text('The API integration.');
-const scope = text('`resource:permission,permission` joined by `;`.').meta({
+const clientId = sent('The API integration.').meta({ examples: ['report-runner'] });
+const scope = sent('`resource:permission,permission` joined by `;`.').meta({
   examples: ['files:read;reports:read,write'],
 });
 
 export const TokenRequest = z.looseObject({
   client_id: clientId,
-  grant_type: text(
+  grant_type: sent(
     '`urn:ietf:params:oauth:grant-type:device_code` with a device_code; with a refresh_token `refresh_token`, or left out.',
   ).exactOptional(),
-  device_code: text('Of Authorize/Device. Either this or a refresh_token.').exactOptional(),
-  refresh_token: text('Of the latest answer; in JSON only.').exactOptional(),
+  device_code: sent('Of Authorize/Device. Either this or a refresh_token.').exactOptional(),
+  refresh_token: sent('Of the latest answer; in JSON only.').exactOptional(),
 });
 
 export const CertificateRequest = z.looseObject({ client_id: clientId, scope });

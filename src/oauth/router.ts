@@ -12,6 +12,7 @@ import { metadataOf } from './metadata.ts';
 import { revoke } from './revoke.ts';
 import type { OAuthService, Operation } from './service.ts';
 import { token } from './token.ts';
+import { SECRETS } from './wire.ts';
 
 export const OPERATIONS: readonly Operation[] = [token, deviceAuthorization, revoke, introspect];
 
@@ -57,7 +58,7 @@ async function perform(operation: Operation, service: OAuthService, call: Call):
   const wait = await service.rates[operation.name].take(limitName(call.clientAddress));
   if (wait > 0) return refuse({ reason: 'too_many_requests', retryAfter: wait });
 
-  const read = await readParameters(call, operation.known, ['form'], service.bodyTimeout);
+  const read = await readParameters(call, [...operation.known, ...SECRETS], ['form'], service.bodyTimeout);
   if ('status' in read) return problem(read.status, 'invalid_request', read.detail, { connection: 'close' });
   if (!read.ok) return refuse(read.refusal);
   const parameters = read.value;
@@ -72,9 +73,7 @@ async function perform(operation: Operation, service: OAuthService, call: Call):
 
 /** RFC 6749 §5.2: an authentication method that is not supported is told, and not taken for no authentication. */
 const triesSecret = (call: Call, parameters: Parameters): boolean =>
-  parameters.get('client_secret') !== undefined ||
-  parameters.get('client_assertion') !== undefined ||
-  triesBasic(call);
+  SECRETS.some((name) => parameters.get(name) !== undefined) || triesBasic(call);
 
 const triesBasic = ({ request }: Call): boolean =>
   (request.headersDistinct['authorization'] ?? []).some((credentials) => /^basic(?:\s|$)/i.test(credentials));

@@ -5,19 +5,18 @@ import { z } from 'zod';
  * types when it is compiled, and the OpenAPI document is made of them.
  */
 const text = (description: string) => z.string().meta({ description });
+/** What is empty counts as not sent. */
+const sent = (description: string) => z.string().min(1).meta({ description });
 const whole = (description: string) => z.int().min(0).meta({ description });
 const address = (description: string) => text(description);
 
-const clientId = text('The API integration.');
-const scope = text('`resource:permission,permission`, with spaces (or `;`) between items.').meta({
+const clientId = sent('The API integration.').meta({ examples: ['report-runner'] });
+const scope = sent('`resource:permission,permission`, with spaces (or `;`) between items.').meta({
   examples: ['files:read reports:read,write'],
 });
 
 /** Read only to be refused: clients have no secrets here, and must not think that theirs was checked. */
-const secrets = {
-  client_secret: text('Not supported: 401.').exactOptional(),
-  client_assertion: text('Not supported: 401.').exactOptional(),
-};
+export const SECRETS = ['client_secret', 'client_assertion'] as const;
 
 export const GRANT_TYPES = [
   'urn:ietf:params:oauth:grant-type:device_code',
@@ -28,13 +27,12 @@ export const GRANT_TYPES = [
 export const TokenRequest = z.looseObject({
   grant_type: z.enum(GRANT_TYPES).meta({ description: 'RFC 8628 §3.4, RFC 6749 §6, RFC 6749 §4.4.' }),
   client_id: clientId,
-  device_code: text('With the device grant.').exactOptional(),
-  refresh_token: text('With refresh_token: of the latest answer.').exactOptional(),
+  device_code: sent('With the device grant.').exactOptional(),
+  refresh_token: sent('With refresh_token: of the latest answer.').exactOptional(),
   scope: scope.exactOptional().meta({
     description:
       'With client_credentials; left out: all that integration and identity allow. With refresh_token: within the grant.',
   }),
-  ...secrets,
 });
 
 export const TokenAnswer = z.object({
@@ -45,7 +43,7 @@ export const TokenAnswer = z.object({
   scope: text('What was given.'),
 });
 
-export const DeviceAuthorizationRequest = z.looseObject({ client_id: clientId, scope, ...secrets });
+export const DeviceAuthorizationRequest = z.looseObject({ client_id: clientId, scope });
 
 export const DeviceAuthorizationAnswer = z.object({
   device_code: text('To ask with.'),
@@ -57,21 +55,19 @@ export const DeviceAuthorizationAnswer = z.object({
 });
 
 export const RevocationRequest = z.looseObject({
-  token: text('An access or a refresh token.'),
-  token_type_hint: text('Not needed.').exactOptional(),
+  token: sent('An access or a refresh token.'),
+  token_type_hint: sent('Not needed.').exactOptional(),
   client_id: clientId
     .exactOptional()
     .meta({ description: 'When sent, only a token of this integration is revoked.' }),
-  ...secrets,
 });
 
 export const RevocationAnswer = z.object({});
 
 export const IntrospectionRequest = z.looseObject({
-  token: text('An access token.'),
-  token_type_hint: text('Not needed.').exactOptional(),
+  token: sent('An access token.'),
+  token_type_hint: sent('Not needed.').exactOptional(),
   client_id: clientId.exactOptional().meta({ description: 'Not needed.' }),
-  ...secrets,
 });
 
 export const IntrospectionAnswer = z.union([

@@ -24,7 +24,7 @@ beforeAll(async () => {
 afterAll(() => house.close());
 
 /** Of each operation, and kind of data; `npm run fuzz:api` takes more. */
-const EXAMPLES = Number(process.env['FUZZ_EXAMPLES'] ?? 10);
+const EXAMPLES = Number(process.env['FUZZ_EXAMPLES'] ?? 6);
 const LIMIT_MS = 120_000 + EXAMPLES * 10_000;
 const CHECKS = [
   'not_a_server_error',
