@@ -13,7 +13,7 @@ import {
   readManifests,
   valuesFile,
 } from '../support/manifests.ts';
-import { run, template, templateWith } from './helm.ts';
+import { RELEASE, run, template, templateWith } from './helm.ts';
 
 /** `UPDATE_GOLDEN=1 npm run test:chart` writes the renderings anew; read the difference before it is committed. */
 const UPDATE = process.env['UPDATE_GOLDEN'] === '1';
@@ -145,4 +145,15 @@ test('A6 the notes hold the very container that the ConfigMap holds', () => {
     ] ?? '';
   const indented = text.trimEnd().replace(/^(?=.)/gm, '    ');
   expect(notes.stdout).toContain(indented);
+});
+
+test('the values in docs/kubernetes.md render, and are what Kubernetes knows', () => {
+  const page = readFileSync(join(CHART, '../../docs/kubernetes.md'), 'utf8');
+  const blocks = [...page.matchAll(/^```yaml values\n([\s\S]*?)^```$/gm)].map(([, text = '']) => text);
+  expect(blocks.length).toBeGreaterThan(1);
+  for (const block of blocks) {
+    const { status, stdout, stderr } = run('helm', ['template', ...RELEASE, '-f', '-'], block);
+    expect([status, stderr]).toEqual([0, '']);
+    expect(conform(stdout).status).toBe(0);
+  }
 });

@@ -61,6 +61,13 @@ describe('A2 values.schema.json', () => {
     expect(problemsOf(valuesOf(name))).toEqual([]);
   });
 
+  test('accepts the values in docs/kubernetes.md', () => {
+    const page = readFileSync(join(ROOT, 'docs/kubernetes.md'), 'utf8');
+    const blocks = [...page.matchAll(/^```yaml values\n([\s\S]*?)^```$/gm)].map(([, text = '']) => text);
+    expect(blocks.length).toBeGreaterThan(1);
+    for (const block of blocks) expect(problemsOf(parse(block))).toEqual([]);
+  });
+
   test('accepts what a parent chart adds', () => {
     expect(problemsOf({ enabled: true, global: { imageRegistry: 'mirror', theirs: { any: true } } })).toEqual(
       [],
