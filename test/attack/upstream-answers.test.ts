@@ -86,6 +86,12 @@ describe('U01-U04 truncated answers', () => {
   });
 });
 
+test('H11 a request without a single field is refused, and the next one on another connection is served', async () => {
+  expect((await rawRequest(gate.port, 'GET /files/1 HTTP/1.1\r\n\r\n')).status).toBe(400);
+  expect(upstream.requests).toEqual([]);
+  expect((await ask('/files/next')).status).toBe(200);
+});
+
 describe('answers that are none', () => {
   test.each([
     [

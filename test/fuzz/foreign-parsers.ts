@@ -1,5 +1,18 @@
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { hash } from 'node:crypto';
+import {
+  closeSync,
+  existsSync,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  readSync,
+  renameSync,
+  writeFileSync,
+} from 'node:fs';
 import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { freePort, nginxArguments, startGateway } from '../support/gateway-process.ts';
 
 /**
@@ -124,3 +137,79 @@ export const python = (): Promise<ForeignParser> =>
     });
     return { file, close: () => server.close() };
   });
+
+/** All of it is read by Go's own server, bodies too. */
+const GO = `package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+)
+
+func main() {
+	told, err := os.OpenFile(os.Args[2], os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		panic(err)
+	}
+	var one sync.Mutex
+	server := &http.Server{
+		Addr:                         "127.0.0.1:" + os.Args[1],
+		MaxHeaderBytes:               1 << 20,
+		DisableGeneralOptionsHandler: true,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := io.Copy(io.Discard, r.Body); err != nil {
+				return
+			}
+			one.Lock()
+			defer one.Unlock()
+			fmt.Fprintf(told, "%s %s %s\\n", r.Method, r.RequestURI, r.Header.Get("X-Request-Id"))
+		}),
+	}
+	panic(server.ListenAndServe())
+}
+`;
+
+const BUILD_MS = 120_000;
+
+/** Built once for each text of the program, below the folder for temporary files; undefined where Go is not there. */
+function goProgram(): string | undefined {
+  const go = ['go', '/usr/local/go/bin/go'].find((name) => spawnSync(name, ['version']).status === 0);
+  if (go === undefined) return undefined;
+  const folder = join(tmpdir(), `gatehouse-go-parser-${hash('sha256', GO).slice(0, 16)}`);
+  const built = join(folder, 'parser');
+  if (existsSync(built)) return built;
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(join(folder, 'go.mod'), 'module parser\n\ngo 1.21\n');
+  writeFileSync(join(folder, 'main.go'), GO);
+  const fresh = `parser-${process.pid}`;
+  execFileSync(go, ['build', '-o', fresh, '.'], { cwd: folder, stdio: 'ignore', timeout: BUILD_MS });
+  // Moved into place when it is whole: a build that was broken off is not taken for one.
+  renameSync(join(folder, fresh), built);
+  return built;
+}
+
+export async function goNetHttp(): Promise<ForeignParser | undefined> {
+  const program = goProgram();
+  if (program === undefined) return undefined;
+  return parserWith('go', async (port) => {
+    let file = '';
+    const server = await startGateway({
+      program,
+      port,
+      arguments: (_folder, write) => {
+        file = write('requests.log', '');
+        return [String(port), file];
+      },
+    });
+    return { file, close: () => server.close() };
+  });
+}
+
+/** All that can be had here. */
+export async function foreignParsers(): Promise<readonly ForeignParser[]> {
+  const all = await Promise.all([nginx(), python(), goNetHttp()]);
+  return all.filter((parser) => parser !== undefined);
+}

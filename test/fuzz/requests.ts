@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { nginx, python } from './foreign-parsers.ts';
+import { foreignParsers } from './foreign-parsers.ts';
 import { type Batch, makeBatch, seedIn } from './grammar.ts';
 import { openTarget, type Target } from './rounds.ts';
 
@@ -29,7 +29,7 @@ const SHRINK_MS = 60_000;
 
 /** Throws at the first round in which something went wrong. */
 export async function fuzz({ count, seed, tls, tell = () => {} }: FuzzOptions): Promise<FuzzResult> {
-  const parsers = await Promise.all([nginx(), python()]);
+  const parsers = await foreignParsers();
   const target = await openTarget({ tls, parsers });
   const total = { sent: 0, read: 0, forwarded: 0 };
   const begun = performance.now();

@@ -230,9 +230,11 @@ async function compare(parsers: readonly ForeignParser[], upstream: RecordingUps
   const ours = upstream.requests
     .map((request) => `${request.method} ${request.target} ${idOf(request)}`)
     .sort();
+  // Of the same moment: on a busy machine a request may still come while parsers read.
+  const streams = upstream.streams().map(({ bytes, unfinished }) => ({ bytes, unfinished }));
   for (const parser of parsers) {
     const theirs: string[] = [];
-    for (const { bytes, unfinished } of upstream.streams()) {
+    for (const { bytes, unfinished } of streams) {
       const whole = bytes.slice(0, bytes.length - unfinished.length);
       if (whole !== '') theirs.push(...(await parser.read(whole)));
     }
