@@ -143,6 +143,7 @@ const HANDED_OVER: readonly (readonly [HandOver, string, string])[] = [
   ['head', 'a strange Host', get().replace('gate.test', 'a/b@c')],
   ['head', 'two tokens', get('/files/1', 'Authorization: Bearer A\r\n')],
   ['head', 'lines that end in LF', get().replaceAll('\r\n', '\n')],
+  ['head', 'no fields at all', 'GET /files/1 HTTP/1.1\r\n\r\n'],
   ['head', 'an empty line before the request', `\r\n${get()}`],
   ['size', 'a long target', get(`/files/${'a'.repeat(8_300)}`)],
   ['size', 'more than a hundred fields', get('/files/1', 'X-A: b\r\n'.repeat(101))],

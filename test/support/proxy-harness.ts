@@ -11,6 +11,7 @@ import { createFastLane, type FastLane } from '../../src/proxy/fast/lane.ts';
 import { createProxy, type ProxyDeps } from '../../src/proxy/proxy.ts';
 import type { UpstreamSettings } from '../../src/proxy/upstream-settings.ts';
 import { answerFor, isHandshake } from '../../src/tls/handshake-call.ts';
+import { openPublicListener } from '../../src/tls/listener.ts';
 
 export function scope(text: string): Scope {
   const parsed = parseScope(text);
@@ -88,7 +89,11 @@ export interface HarnessOptions extends Partial<Omit<ProxyDeps, 'upstreams'>> {
   readonly certificate?: () => Buffer | undefined;
   /** What reads connections first; as `GATEHOUSE_TEST_LANE` says when left out. */
   readonly firstLane?: 'fast' | 'full';
+  /** Behind the gateway's own listener, without TLS. */
+  readonly listener?: boolean;
 }
+
+const NOBODY = { some: false, includes: () => false };
 
 export const RULES: readonly AccessRule[] = [
   rule('/public/**', 'public'),
@@ -99,7 +104,11 @@ export const RULES: readonly AccessRule[] = [
 /** The proxy behind a real server, as the listener would call it; token reading and revocations from a table. */
 export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarness> {
   const { upstream, upstreamSettings, more, tokens = { A: bearer() }, certificate, ...rest } = options;
-  const { firstLane = process.env['GATEHOUSE_TEST_LANE'] === 'off' ? 'full' : 'fast', ...deps } = rest;
+  const {
+    firstLane = process.env['GATEHOUSE_TEST_LANE'] === 'off' ? 'full' : 'fast',
+    listener = false,
+    ...deps
+  } = rest;
   const notes: CallNote[] = [];
   const log: string[] = [];
   const server = createServer({
@@ -177,6 +186,20 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
           log: logger,
           now: deps.now ?? (() => NOW),
         });
+  const limits = { headers: 16_384, headerTimeout: 60, connections: 10_000 };
+  const opened =
+    listener &&
+    (await openPublicListener({
+      host: '127.0.0.1',
+      port: 0,
+      limits,
+      proxyProtocol: NOBODY,
+      trustedProxies: NOBODY,
+      onCall: (call) => void proxy.handle(call),
+      firstReader: lane,
+      log: logger,
+      now: deps.now ?? (() => NOW),
+    }));
   let count = 0;
   const serve = (request: IncomingMessage, response: ServerResponse, upgrade?: Call['upgrade']): void => {
     count += 1;
@@ -204,11 +227,12 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
     serve(request, answerFor(request, request.socket), { socket, head });
   });
   return {
-    port,
+    port: opened ? opened.port : port,
     notes,
     log,
     lane,
     async close() {
+      if (opened) await opened.close();
       for (const socket of sockets) socket.destroy();
       const closed = new Promise((resolve) => door.close(resolve));
       lane?.stop();

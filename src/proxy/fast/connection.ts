@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import type { CallNote, DoneCall } from '../../http/call.ts';
+import { errorFields } from '../../observability/logger.ts';
 import { clientAddress, requestId } from '../../tls/caller.ts';
 import { endWith } from '../../tls/client-error.ts';
 import type { Session, TakenConnection } from '../../tls/first-reader.ts';
@@ -71,7 +72,7 @@ export class FastConnection implements Session, DoneCall {
   #draining: 'no' | 'soon' | 'now' = 'no';
   #discarded = 0;
   /** The fields of the last request: most requests of a connection have the same, to the letter. */
-  #block = '';
+  #block: string | undefined;
 
   constructor(office: LaneOffice, taken: TakenConnection) {
     this.office = office;
@@ -138,7 +139,21 @@ export class FastConnection implements Session, DoneCall {
     else this.#end(() => endWith(this.socket, 408), now);
   }
 
+  /** A mistake of ours ends this connection, and no other. */
+  stumble(error: unknown): void {
+    this.office.log.error('unexpected_error', { request_id: this.id, ...errorFields(error) });
+    this.socket.destroy();
+  }
+
   readonly #onData = (part: Buffer): void => {
+    try {
+      this.#read(part);
+    } catch (error) {
+      this.stumble(error);
+    }
+  };
+
+  #read(part: Buffer): void {
     if (this.#state === 'busy' && this.#exchange.wantsBody) {
       const rest = this.#exchange.takeBody(part);
       if (rest !== undefined) this.#hold(rest);
@@ -153,7 +168,7 @@ export class FastConnection implements Session, DoneCall {
     if (this.#state !== 'idle') return this.pause();
     this.#reads += 1;
     this.#serve();
-  };
+  }
 
   /** What came behind the request: one read of it, and then its turn is waited for. */
   #hold(rest: Buffer): void {
@@ -162,8 +177,12 @@ export class FastConnection implements Session, DoneCall {
   }
 
   readonly #onDrain = (): void => {
-    if (this.#state === 'flushing') this.#finish(false);
-    else if (this.#state === 'busy') this.#exchange.clientReads();
+    try {
+      if (this.#state === 'flushing') this.#finish(false);
+      else if (this.#state === 'busy') this.#exchange.clientReads();
+    } catch (error) {
+      this.stumble(error);
+    }
   };
 
   readonly #onClose = (): void => {
@@ -250,9 +269,13 @@ export class FastConnection implements Session, DoneCall {
     // The client may have left while its token was being read.
     if (this.#state !== 'judging') return;
     this.#state = 'idle';
-    if (admission === undefined) return this.#handOver('refused');
-    this.#proceed(admission);
-    this.#serve();
+    try {
+      if (admission === undefined) return this.#handOver('refused');
+      this.#proceed(admission);
+      this.#serve();
+    } catch (error) {
+      this.stumble(error);
+    }
   }
 
   #proceed(admission: Admission): void {

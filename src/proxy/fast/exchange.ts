@@ -117,6 +117,18 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
   /** After all that had come before was read: a connection that is not in step any more is gone by now. */
   ask(): void {
     this.#queued = false;
+    try {
+      this.#ask();
+    } catch (error) {
+      this.#connection.stumble(error);
+    }
+  }
+
+  onFault(error: unknown): void {
+    this.#connection.stumble(error);
+  }
+
+  #ask(): void {
     // It has left, or will be told in a moment that it has.
     if (!this.#hasTurn || this.#connection.socket.destroyed) return;
     this.#hasTurn = false;

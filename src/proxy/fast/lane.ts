@@ -77,7 +77,13 @@ export function createFastLane(options: FastLaneOptions): FastLane {
   };
   const timer = setInterval(() => {
     const now = performance.now();
-    for (const connection of connections) if (connection.deadline <= now) connection.late(now);
+    for (const connection of connections)
+      if (connection.deadline <= now)
+        try {
+          connection.late(now);
+        } catch (error) {
+          connection.stumble(error);
+        }
   }, TICK_MS).unref();
   return {
     take: (taken) => new FastConnection(office, taken),

@@ -16,6 +16,8 @@ export interface Asker {
   onWhole(kept: boolean): void;
   /** There is no answer, or no end of it. The socket is gone. */
   onLost(cause: LostAnswer): void;
+  /** A mistake of ours. */
+  onFault(error: unknown): void;
 }
 
 /** How a socket was lost on the way to an answer. */
@@ -156,9 +158,15 @@ export class UpstreamSocket {
     }
     this.#heard = true;
     this.#wantsMore = true;
-    const fault = this.#head === undefined ? this.#readHead(bytes, count) : this.#readBody(bytes, 0, count);
-    if (fault !== undefined) this.#lose(new LostAnswer(fault, 'UPSTREAM_ANSWER'));
-    else this.#asker?.onRead();
+    const asker = this.#asker;
+    try {
+      const fault = this.#head === undefined ? this.#readHead(bytes, count) : this.#readBody(bytes, 0, count);
+      if (fault !== undefined) this.#lose(new LostAnswer(fault, 'UPSTREAM_ANSWER'));
+      else this.#asker?.onRead();
+    } catch (error) {
+      this.drop();
+      asker.onFault(error);
+    }
     return this.#wantsMore;
   }
 
