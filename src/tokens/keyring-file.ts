@@ -1,8 +1,6 @@
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import {
-  accessSync,
   closeSync,
-  constants,
   existsSync,
   fchmodSync,
   fchownSync,
@@ -10,8 +8,8 @@ import {
   mkdirSync,
   openSync,
   readFileSync,
+  realpathSync,
   renameSync,
-  statfsSync,
   statSync,
   unlinkSync,
   writeSync,
@@ -91,17 +89,36 @@ export function isReadByOthers(path: string): boolean {
   return !byGroup && !isMountedSecret(path);
 }
 
-const TMPFS = 0x0102_1994;
-
+/** The last mount in the way to it counts: a file system in memory, and one that this process cannot write, whoever it is. */
 function isMountedSecret(path: string): boolean {
-  if (statfsSync(path).type !== TMPFS) return false;
+  const file = realpathSync(path);
+  const mounts = mountsOf().filter(({ point }) => `${file}/`.startsWith(point === '/' ? point : `${point}/`));
+  const [nearest] = mounts.reverse().sort((one, other) => other.point.length - one.point.length);
+  return nearest !== undefined && nearest.kind === 'tmpfs' && nearest.isReadOnly;
+}
+
+/** From proc_pid_mountinfo(5): `id parent device root point options … - kind source …`. */
+function mountsOf(): { readonly point: string; readonly kind: string; readonly isReadOnly: boolean }[] {
+  let text: string;
   try {
-    accessSync(path, constants.W_OK);
-    return false;
-  } catch (error) {
-    // Not EACCES: that would only say that this user may not, on a file system where others might.
-    return (error as NodeJS.ErrnoException).code === 'EROFS';
+    text = readFileSync('/proc/self/mountinfo', 'utf8');
+  } catch {
+    return [];
   }
+  return text
+    .trim()
+    .split('\n')
+    .map((line) => {
+      const words = line.split(' ');
+      const [point = '', options = ''] = words.slice(4, 6);
+      return {
+        point: point.replace(/\\([0-7]{3})/g, (_, octal: string) =>
+          String.fromCharCode(Number.parseInt(octal, 8)),
+        ),
+        kind: words[words.indexOf('-') + 1] ?? '',
+        isReadOnly: options.split(',').includes('ro'),
+      };
+    });
 }
 
 /** Writes beside and renames, so that a crash leaves the old file or the new one. */

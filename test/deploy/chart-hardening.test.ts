@@ -94,7 +94,7 @@ describe.each(MATRIX)('%s', (name) => {
       (service) => !service.metadata.name.endsWith('valkey'),
     );
     for (const { spec } of services)
-      for (const { targetPort } of spec?.['ports'] as { targetPort: string }[])
+      for (const { targetPort } of (spec?.['ports'] ?? []) as { targetPort: string }[])
         expect(ports.map((port) => port.name)).toContain(targetPort);
     const policies = ofKind(objects, 'NetworkPolicy').filter(
       ({ metadata }) => !metadata.name.endsWith('valkey'),

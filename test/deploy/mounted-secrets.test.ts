@@ -20,7 +20,8 @@ interface Handed {
   readonly mode: string;
   readonly owner: string;
   readonly groups?: readonly number[];
-  readonly mount?: 'read-only' | 'writable';
+  /** `read-only` is what a kubelet does: a file system in memory that it can write, bound into the container read-only. */
+  readonly mount?: 'read-only' | 'writable' | 'covered';
   readonly readByOthers: boolean;
 }
 
@@ -51,6 +52,13 @@ const CASES: readonly Handed[] = [
     mount: 'writable',
     readByOthers: true,
   },
+  {
+    name: 'by everybody, in a writable place over a read-only one',
+    mode: '0444',
+    owner: '0:0',
+    mount: 'covered',
+    readByOthers: true,
+  },
   { name: 'by everybody, on a disk', mode: '0444', owner: '0:0', readByOthers: true },
   {
     name: 'by everybody, mounted read-only but writable by mode',
@@ -72,7 +80,13 @@ describe.skipIf(!canMount)('a key file that was handed over', () => {
       'set -e; chmod 0755 "$1"',
       ...(mount === undefined ? [] : ['mount -t tmpfs -o mode=0755 secret "$1"']),
       `echo x > "$2"; chown ${owner} "$2"; chmod ${mode} "$2"`,
-      ...(mount === 'read-only' ? ['mount -o remount,ro "$1"'] : []),
+      // Another mount over it, which is writable: the nearest counts.
+      ...(mount === 'covered'
+        ? [
+            'mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"; mount -t tmpfs -o mode=0755 over "$1"; echo x > "$2"; chmod 0444 "$2"',
+          ]
+        : []),
+      ...(mount === 'read-only' ? ['mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"'] : []),
       'exec "$3" --input-type=module -e "$4" "$5" "$2" "$6"',
     ].join('\n');
     try {
@@ -93,7 +107,6 @@ describe.skipIf(!canMount)('a key file that was handed over', () => {
         ],
         { encoding: 'utf8', timeout: 30_000 },
       );
-      // On a disk in memory "by everybody, on a disk" would not be one.
       expect([stdout.trim(), stderr]).toEqual([JSON.stringify(readByOthers), '']);
     } finally {
       rmSync(folder, { recursive: true, force: true });
