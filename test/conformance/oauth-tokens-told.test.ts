@@ -205,6 +205,17 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
   });
 });
 
+test('a configuration that names nobody, or somebody no directory can know, is refused', async () => {
+  for (const [entry, problem] of [
+    [{}, /introspection\.access\[0\].*names nobody/],
+    [{ directory: 'nowhere' }, /introspection\.access\[0\]\.directory.*no such directory/],
+    [{ identities: ['else:0123456789abcdef'] }, /no directory has the label/],
+  ] satisfies [object, RegExp][])
+    await expect(
+      house.reload((settings) => ({ ...settings, introspection: { access: [entry] } })),
+    ).rejects.toThrow(problem);
+});
+
 describe('metadata', () => {
   const METADATA = '/.well-known/oauth-authorization-server';
 
