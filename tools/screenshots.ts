@@ -8,9 +8,9 @@ import { STATES, stateHouse } from '../test/support/page-states.ts';
 const folder = process.argv[2] ?? join(tmpdir(), 'gatehouse-screenshots');
 const wanted = process.argv.slice(3);
 const SHAPES = [
-  { name: 'phone-light', options: { ...PHONE, colorScheme: 'light' } },
-  { name: 'phone-dark', options: { ...PHONE, colorScheme: 'dark' } },
-  { name: 'desktop-light', options: { ...DESKTOP, colorScheme: 'light' } },
+  { shape: 'phone-light', options: { ...PHONE, colorScheme: 'light' } },
+  { shape: 'phone-dark', options: { ...PHONE, colorScheme: 'dark' } },
+  { shape: 'desktop-light', options: { ...DESKTOP, colorScheme: 'light' } },
 ] as const;
 const GERMAN = new Set(['code', 'sign-in', 'review', 'approved', 'grants', 'revoke']);
 
@@ -18,21 +18,22 @@ mkdirSync(folder, { recursive: true });
 const browser = await openChromium();
 let taken = 0;
 try {
-  for (const [state, { reach }] of Object.entries(STATES)) {
-    if (wanted.length > 0 && !wanted.includes(state)) continue;
-    for (const { name, options } of SHAPES) {
+  for (const [name, state] of Object.entries(STATES)) {
+    if (wanted.length > 0 && !wanted.includes(name)) continue;
+    for (const { shape, options } of SHAPES) {
       const house = await stateHouse();
-      const { page, close } = await openWindow(browser, options);
-      await reach({ house, page });
-      await page.screenshot({ path: join(folder, `${state}.${name}.png`), fullPage: true });
+      const window = await openWindow(browser, options);
+      const { page } = window;
+      await state.reach({ house, page });
+      await page.screenshot({ path: join(folder, `${name}.${shape}.png`), fullPage: true });
       taken += 1;
       const other = page.getByRole('link', { name: 'Deutsch' });
-      if (name === 'phone-light' && GERMAN.has(state)) {
+      if (shape === 'phone-light' && GERMAN.has(name)) {
         await other.click();
-        await page.screenshot({ path: join(folder, `${state}.${name}.de.png`), fullPage: true });
+        await page.screenshot({ path: join(folder, `${name}.${shape}.de.png`), fullPage: true });
         taken += 1;
       }
-      await close();
+      await window.close();
       await house.close();
     }
   }

@@ -79,7 +79,12 @@ export function aboutOf(session: Session, place: Place, fields?: Fields): string
       return session.request?.id;
     case '/revoke':
       return fields?.get('grant');
-    default:
+    case '':
+    case '/review':
+    case '/sign-out':
+    case '/done':
+    case '/grants':
+    case '/grant':
       return undefined;
   }
 }

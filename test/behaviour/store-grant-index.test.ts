@@ -39,24 +39,26 @@ const entriesIn = async (path: string): Promise<number> => {
 };
 
 test('a store of an earlier gatehouse answers at once, and has its entries a moment later', async () => {
-  const { path, remove } = aFolder();
+  const made = aFolder();
+  const { path } = made;
   const before = await openOwner(path);
-  const made = Array.from({ length: 700 }, (_, at) => `g${String(at).padStart(3, '0')}`);
-  await Promise.all(made.map((id) => before.grants.create(id, aGrant({ id, identity }), LATER)));
+  const ids = Array.from({ length: 700 }, (_, at) => `g${String(at).padStart(3, '0')}`);
+  await Promise.all(ids.map((id) => before.grants.create(id, aGrant({ id, identity }), LATER)));
   await before.close();
   await withoutEntries(path, [['nobody', 'g-gone']]);
 
   const store = await openOwner(path);
-  expect((await everyGrant(store.grantIndex, query)).map(({ id }) => id)).toEqual(made);
+  expect((await everyGrant(store.grantIndex, query)).map(({ id }) => id)).toEqual(ids);
   for (let tries = 0; tries < 200 && (await entriesIn(path)) !== 700; tries += 1) await pause(50);
   expect(await entriesIn(path)).toBe(700);
-  expect((await everyGrant(store.grantIndex, query)).map(({ id }) => id)).toEqual(made);
+  expect((await everyGrant(store.grantIndex, query)).map(({ id }) => id)).toEqual(ids);
   await store.close();
-  remove();
+  made.remove();
 });
 
 test('the entry of a grant goes with its record when that is swept', async () => {
-  const { path, remove } = aFolder();
+  const made = aFolder();
+  const { path } = made;
   let now = NOW;
   const store = await openOwner(path, () => now);
   await store.grants.create('a', aGrant({ id: 'a', identity }), LATER);
@@ -65,7 +67,7 @@ test('the entry of a grant goes with its record when that is swept', async () =>
   expect(await store.sweep()).toBe(1);
   await store.close();
   expect(await entriesIn(path)).toBe(1);
-  remove();
+  made.remove();
 });
 
 let server: RedisServer;

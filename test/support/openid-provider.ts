@@ -1,6 +1,6 @@
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import Provider, { type Configuration } from 'oidc-provider';
+import { type Configuration, Provider } from 'oidc-provider';
 import type { Certified } from './pki.ts';
 
 export const CLIENT = { id: 'gatehouse', secret: 'a secret between the two of them' } as const;
