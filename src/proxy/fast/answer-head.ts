@@ -15,6 +15,12 @@ export interface AnswerHead {
   readonly reusable: boolean;
   /** A stream of events: it may outlive the token it was asked for with. */
   readonly events: boolean;
+  /** It says when it was made; it leads to another place. */
+  readonly dated: boolean;
+  readonly leads: boolean;
+  /** What was made of its fields, and by which rules: an upstream says the same again and again. */
+  written: string;
+  writtenBy: object | undefined;
   /** Seconds it says an idle connection stays open. */
   readonly keepAlive: number | undefined;
 }
@@ -41,6 +47,8 @@ export function readAnswerHead(text: string, toHead: boolean): AnswerHead | Answ
   let coding: string | undefined;
   let close = line[1] === '0';
   let keepAlive: number | undefined;
+  let dated = false;
+  let leads = false;
   for (let at = 0; at < block.length; ) {
     const colon = block.indexOf(':', at);
     const end = block.indexOf('\r', colon);
@@ -49,6 +57,12 @@ export function readAnswerHead(text: string, toHead: boolean): AnswerHead | Answ
     at = end + 2;
     rawHeaders.push(name, value);
     switch (name.length) {
+      case 4:
+        dated ||= isNamed(name, 'date');
+        break;
+      case 8:
+        leads ||= isNamed(name, 'location');
+        break;
       case 10:
         if (isNamed(name, 'connection')) close ||= /(?:^|,)\s*(?:close|upgrade)\s*(?:,|$)/i.test(value);
         else if (isNamed(name, 'keep-alive')) keepAlive = secondsIn(value);
@@ -90,6 +104,10 @@ export function readAnswerHead(text: string, toHead: boolean): AnswerHead | Answ
     reusable: !close && !toHead && framing !== 'close',
     events: isEventStream(rawHeaders),
     keepAlive,
+    dated,
+    leads,
+    written: '',
+    writtenBy: undefined,
   };
 }
 

@@ -39,12 +39,6 @@ export function fieldText(list: readonly string[]): string {
   return text;
 }
 
-export function namesDate(list: readonly string[]): boolean {
-  for (let at = 0; at < list.length; at += 2)
-    if (list[at]?.length === 4 && list[at]?.toLowerCase() === 'date') return true;
-  return false;
-}
-
 /** A whole answer of our own. */
 export function earlyText({ status, text, headers }: EarlyAnswer, toHead: boolean, close: boolean): string {
   const fields = Object.entries(headers)

@@ -73,6 +73,8 @@ export class FastConnection implements Session, DoneCall {
   #discarded = 0;
   /** The fields of the last request: most requests of a connection have the same, to the letter. */
   #block: string | undefined;
+  #trustedBy: FastGeneration | undefined;
+  #trusted = false;
 
   constructor(office: LaneOffice, taken: TakenConnection) {
     this.office = office;
@@ -107,6 +109,15 @@ export class FastConnection implements Session, DoneCall {
   isLast(): boolean {
     this.#close ||= this.#draining !== 'no';
     return this.#close;
+  }
+
+  /** Is the other end a proxy that is listed in the configuration of this request? */
+  isTrusted(): boolean {
+    if (this.#trustedBy !== this.generation) {
+      this.#trustedBy = this.generation;
+      this.#trusted = this.generation.trusts(this.peer);
+    }
+    return this.#trusted;
   }
 
   closeAfterThis(): void {

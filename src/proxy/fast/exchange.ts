@@ -2,15 +2,15 @@ import type { Bearer } from '../../domain/bearer.ts';
 import type { Tally } from '../../http/call.ts';
 import { errorFields } from '../../observability/logger.ts';
 import { GrantEnded, REPEATABLE, refusalFor } from '../exchange.ts';
-import type { ForwardFacts } from '../headers.ts';
 import { enterLine, isFull, type Line, leaveLine, type Turn } from '../line.ts';
 import type { LiveStream, StreamEnd } from '../live-streams.ts';
 import type { ProxyRefusal } from '../refuse.ts';
 import { type Admitted, bearerOf, wirePath } from '../way-out.ts';
 import type { AnswerHead } from './answer-head.ts';
-import { dateField, fieldText, namesDate, statusLine, tail } from './answer-text.ts';
+import { dateField, fieldText, statusLine, tail } from './answer-text.ts';
 import type { FastConnection } from './connection.ts';
 import type { BareUpstream } from './generation.ts';
+import { RepeatedFields } from './repeated-fields.ts';
 import { type Asker, LostAnswer, type UpstreamSocket } from './upstream-socket.ts';
 
 /**
@@ -43,6 +43,7 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
   bytesOut = 0;
   upstreamSeconds: number | undefined;
   readonly #connection: FastConnection;
+  readonly #written = new RepeatedFields();
   #stage: Stage = 'none';
   #admitted!: Admitted;
   #upstream!: BareUpstream;
@@ -75,7 +76,7 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
   }
 
   start(admitted: Admitted, upstream: BareUpstream, body: Buffer | undefined, left: number): void {
-    const { generation, fields, request, id, peer, encrypted, notes } = this.#connection;
+    const { generation, fields, id, peer, encrypted, notes } = this.#connection;
     const { rule, target, caller } = admitted;
     this.#admitted = admitted;
     this.#upstream = upstream;
@@ -87,19 +88,18 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
     this.upstreamSeconds = undefined;
     this.#startedAt = performance.now();
     this.#path = wirePath(rule, target);
-    const facts: ForwardFacts = {
+    const { text, trace } = this.#written.write(generation.headers, fields, {
       requestId: id,
       peer,
       encrypted,
-      trustedPeer: generation.trusts(peer),
+      trustedPeer: this.#connection.isTrusted(),
       host: fields.host,
       forwardAuthorization: rule.forwardAuthorization,
       caller,
       trace: undefined,
-    };
-    const list = generation.headers.forUpstream(request.rawHeaders, fields, facts);
-    if (facts.trace !== undefined) notes.trace = facts.trace;
-    this.#fields = fieldText(list) + fieldText(generation.out.assertion(admitted));
+    });
+    notes.trace = trace;
+    this.#fields = text + fieldText(generation.out.assertion(admitted));
     this.#line = upstream.lineOf(upstream.targets.choose());
     if (isFull(this.#line, upstream.terms)) return this.#refuse({ reason: 'overloaded', retryAfter: 1 });
     this.bearer = generation.endStreams === 'none' ? undefined : bearerOf(admitted);
@@ -178,24 +178,37 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
   }
 
   onHead(head: AnswerHead): void {
-    const { generation, fields, id, request } = this.#connection;
-    const { status, rawHeaders, framing } = head;
+    const { generation, id, request } = this.#connection;
+    const { status, framing } = head;
     this.#stage = 'answering';
     this.upstreamSeconds = (performance.now() - this.#startedAt) / 1_000;
     this.#upstream.targets.answered(this.#line.target);
     if (this.bearer !== undefined && generation.endStreams !== 'all' && head.events) this.#watch();
     // It answered without hearing the client out: nobody knows whether the rest will come.
     if (this.#left > 0) this.#connection.closeAfterThis();
-    const location = generation.out.locationFor(this.#admitted, fields.host);
-    const list = generation.headers.forClient(rawHeaders, status, id, location);
     this.#chunked = (framing === 'chunked' || framing === 'close') && request.method !== 'HEAD';
     this.#connection.begin(status);
     this.#answerHead =
-      statusLine(status) +
-      fieldText(list) +
-      (namesDate(list) ? '' : dateField()) +
+      `${statusLine(status)}X-Request-Id: ${id}\r\n${this.#fieldsFor(head)}` +
+      (head.dated ? '' : dateField()) +
       (this.#chunked ? 'Transfer-Encoding: chunked\r\n' : '') +
       tail(this.#connection.isLast());
+  }
+
+  /** What the header rules leave of an answer's fields, but for the id; the same for the same head, unless it leads elsewhere. */
+  #fieldsFor(head: AnswerHead): string {
+    const { generation, fields, id } = this.#connection;
+    const { headers } = generation;
+    if (head.writtenBy === headers) return head.written;
+    const location = head.leads ? generation.out.locationFor(this.#admitted, fields.host) : undefined;
+    const [, given, ...list] = headers.forClient(head.rawHeaders, head.status, id, location);
+    if (given !== id) throw new Error('the header rules begin with the id');
+    const text = fieldText(list);
+    if (!head.leads) {
+      head.writtenBy = headers;
+      head.written = text;
+    }
+    return text;
   }
 
   onData(bytes: Buffer, from: number, end: number): boolean {
