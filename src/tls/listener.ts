@@ -234,6 +234,8 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
   door.on('error', (error) => log.error('listener_failed', { error: error.message }));
 
   const finish = async (seconds: number): Promise<boolean> => {
+    // Whoever has connected and was not accepted yet would be reset with the door: one look at it before it closes.
+    await new Promise((resolve) => setImmediate(resolve));
     door.close();
     const gentle = await open.drain(seconds);
     // Only now: it would close idle connections under requests that are on their way.

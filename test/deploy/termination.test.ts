@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { endOnce, type TerminationFolder, terminationFolder } from '../support/termination.ts';
+import { startServe, until } from '../support/serve-process.ts';
+import { endOnce, send, type TerminationFolder, terminationFolder } from '../support/termination.ts';
 
 /** `npm run test:terminate` does it 200 times, and three times with the default pre-stop time. */
 const LOOPS = Number(process.env['TERMINATIONS'] ?? 10);
@@ -30,4 +31,23 @@ describe.each([
     },
     (loops + 1) * 30_000,
   );
+});
+
+test('A8 who has connected before the door closes is let in, however busy gatehouse was then', async () => {
+  const folder = await terminationFolder('1s', 0);
+  try {
+    const busy =
+      "process.on('SIGWINCH',()=>{const end=performance.now()+2500;while(performance.now()<end);})";
+    const server = await startServe(folder, { nodeOptions: ['--import', `data:text/javascript,${busy}`] });
+    server.signal('SIGTERM');
+    await until('it drains', () => server.log.some(({ event }) => event === 'draining'));
+    // From here on it looks at nothing, and the pre-stop time runs out meanwhile.
+    server.signal('SIGWINCH');
+    const late = send(folder, server.port, '/late');
+    late.finish('');
+    expect(await late.answer).toEqual({ status: 200, text: 'ok' });
+    expect((await server.ended).code).toBe(0);
+  } finally {
+    await folder.remove();
+  }
 });

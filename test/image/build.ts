@@ -35,6 +35,9 @@ export interface Image {
 
 /** Builds deploy/docker/Dockerfile without a registry: both bases are made of what this machine has. */
 export function buildImage(): Image {
+  for (const needed of ['/usr/bin/buildah', '/bin/busybox'])
+    if (!existsSync(needed) || process.geteuid?.() !== 0)
+      throw new Error(`${needed} is needed, and root: apt-get install buildah busybox-static`);
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-image-'));
   const store = [
     '--root',

@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
 import { connect, makeServeFolder, type ServeFolder, startServe, until } from './serve-process.ts';
 
@@ -46,24 +47,24 @@ export async function endOnce(folder: TerminationFolder, preStopMs: number): Pro
   const failures: string[] = [];
   let asked = 0;
   let signalled = Number.POSITIVE_INFINITY;
-  const note = async (what: string, answer: Promise<{ status: number; text: string }>): Promise<void> => {
+  const note = async (what: string, asking: Asking): Promise<void> => {
     try {
-      const { status, text } = await answer;
+      const { status, text } = await asking.answer;
       asked += 1;
       if (status !== 200 || text !== 'ok') failures.push(`${what}: ${status} ${text}`);
     } catch (error) {
-      const { code, message } = error as NodeJS.ErrnoException;
-      // This machine was so busy that the connection was tried only after the pre-stop time: that says nothing.
-      if (code === 'ECONNREFUSED' && performance.now() - signalled >= preStopMs) return;
-      failures.push(`${what}: ${message}`);
+      // This machine was so busy that the connection stood only after the pre-stop time, if at all: that says nothing.
+      if ((asking.connected?.() ?? 0) - signalled >= preStopMs) return;
+      failures.push(`${what}: ${(error as Error).message}`);
     }
   };
   const kept = connect(folder, server.port);
   const other = connect(folder, server.port);
-  await note('before', kept.ask({ path: '/health' }));
-  const running = note('in flight', other.ask({ path: '/slow' }));
-  const upload = slowUpload(folder, server.port);
-  const uploaded = note('upload', upload.answer);
+  await note('before', { answer: kept.ask({ path: '/health' }) });
+  const running = note('in flight', { answer: other.ask({ path: '/slow' }) });
+  const upload = send(folder, server.port, '/upload');
+  upload.begin('first half, ');
+  const uploaded = note('upload', upload);
   await until('both are under way', () => folder.underWay() >= 2);
   signalled = performance.now();
   server.signal('SIGTERM');
@@ -72,14 +73,14 @@ export async function endOnce(folder: TerminationFolder, preStopMs: number): Pro
     while (isLate()) await one();
   };
   await Promise.all([
-    goOn(() => note('late, kept connection', kept.ask({ path: '/health' }))),
-    goOn(async () => {
-      const fresh = connect(folder, server.port);
-      await note('late, new connection', fresh.ask({ path: '/health' }));
-      fresh.close();
+    goOn(() => note('late, kept connection', { answer: kept.ask({ path: '/health' }) })),
+    goOn(() => {
+      const fresh = send(folder, server.port, '/health');
+      fresh.finish('');
+      return note('late, new connection', fresh);
     }),
   ]);
-  upload.finish();
+  upload.finish('second half');
   await Promise.all([running, uploaded]);
   const { code } = await server.ended;
   kept.close();
@@ -87,27 +88,40 @@ export async function endOnce(folder: TerminationFolder, preStopMs: number): Pro
   return { exitCode: code, asked, failures };
 }
 
-/** A request whose body is still being sent. */
-function slowUpload(folder: ServeFolder, port: number) {
+interface Asking {
+  readonly answer: Promise<{ readonly status: number; readonly text: string }>;
+  /** When its connection stood; for ever later when it never did. */
+  readonly connected?: () => number;
+}
+
+/** A request on a connection of its own, whose body is sent piece by piece. */
+export function send(folder: ServeFolder, port: number, path: string) {
   const sent = request({
     host: '127.0.0.1',
     servername: 'localhost',
     port,
-    path: '/upload',
+    path,
     method: 'POST',
     ca: folder.ca.pem,
     agent: false,
     headers: { 'content-type': 'text/plain', 'transfer-encoding': 'chunked' },
   });
+  let connected = Number.POSITIVE_INFINITY;
+  sent.once('socket', (socket) =>
+    socket.once('connect', () => {
+      connected = performance.now();
+    }),
+  );
   const answer = (async () => {
-    const [response] = (await once(sent, 'response')) as [import('node:http').IncomingMessage];
+    const [response] = (await once(sent, 'response')) as [IncomingMessage];
     let text = '';
     for await (const part of response) text += String(part);
     return { status: response.statusCode ?? 0, text };
   })();
-  sent.write('first half, ');
   return {
     answer,
-    finish: () => void sent.end('second half'),
+    connected: () => connected,
+    begin: (text: string) => void sent.write(text),
+    finish: (text: string) => void sent.end(text),
   };
 }
