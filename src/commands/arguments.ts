@@ -31,10 +31,14 @@ export function readArguments(command: Command, args: readonly string[]): Argume
   };
 }
 
+/** Put before what is a word: nobody can type it. */
+const WORD = '\0';
+
 function parse(command: Command, options: Readonly<Record<string, Option>>, args: readonly string[]) {
   try {
-    return parseArgs({
-      args: [...args],
+    const { wordForm } = command;
+    const parsed = parseArgs({
+      args: wordForm === undefined ? [...args] : args.map((arg) => (wordForm.test(arg) ? WORD + arg : arg)),
       options: Object.fromEntries(
         Object.entries(options).map(([name, { type, short, multiple }]) => [
           name,
@@ -43,6 +47,10 @@ function parse(command: Command, options: Readonly<Record<string, Option>>, args
       ),
       allowPositionals: true,
     });
+    return {
+      ...parsed,
+      positionals: parsed.positionals.map((word) => (word.startsWith(WORD) ? word.slice(WORD.length) : word)),
+    };
   } catch (error) {
     throw new UsageError(`gatehouse ${command.name}: ${whyWrong(error, Object.keys(options))}`);
   }

@@ -8,6 +8,8 @@ export interface Command {
   readonly options: Readonly<Record<string, Option>>;
   /** How many words it takes beside options; none unless told. */
   readonly words?: { readonly least: number; readonly most: number };
+  /** What looks like this is a word, even when it begins with a dash as options do. */
+  readonly wordForm?: RegExp;
   /** More to know, below the options in its help. */
   readonly notes?: readonly string[];
   /** Does it, and tells the exit code. */

@@ -49,6 +49,7 @@ export const command: Command = {
     yes: { type: 'boolean', help: 'revoke: needed to end everything of a client or an identity' },
   },
   words: { least: 1, most: 101 },
+  wordForm: /^-[A-Za-z0-9_-]{21}$/,
   notes: [
     'Ending everything of a client or an identity counts for every token issued until now, on every replica; new grants work.',
     'Each act stands in the audit log.',

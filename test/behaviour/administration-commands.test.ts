@@ -91,6 +91,10 @@ describe('gatehouse grants, with two workers', () => {
       code: 64,
       stderr: 'gatehouse: There is no grant of this id (any more).\n',
     });
+    // An id may begin with a dash, as options do.
+    expect(await grants('show', '-bcdefghijklmnopqrstuv')).toMatchObject({
+      stderr: 'gatehouse: There is no grant of this id (any more).\n',
+    });
     expect((await grants('revoke')).code).toBe(64);
     expect((await grants('delete')).code).toBe(64);
     writeFileSync(folder.file('wrong-token'), 'not the token at all\n');
