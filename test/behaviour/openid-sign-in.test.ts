@@ -197,6 +197,8 @@ describe('what an attacker may try', () => {
     await leave(victim, 'corp');
     const answer = await victim.open(back);
     expect(answer.status).toBe(403);
+    // Refused before the provider’s library looks at it.
+    expect(answer.text).toContain('<h1>This could not be accepted</h1>');
     expect(answer.headers.getSetCookie().some((line) => line.startsWith('__Host-gatehouse='))).toBe(false);
     expect(corp?.tokenRequests()).toBe(before);
   });
@@ -218,7 +220,9 @@ describe('what an attacker may try', () => {
     const one = visitor(trusted);
     const back = await atProvider(one, await leave(one, 'corp'), 'alice');
     const before = other?.tokenRequests();
-    expect((await one.open(back.replace('/openid/corp', '/openid/other'))).status).toBe(403);
+    const elsewhere = await one.open(back.replace('/openid/corp', '/openid/other'));
+    expect(elsewhere.status).toBe(403);
+    expect(elsewhere.text).toContain('<h1>This could not be accepted</h1>');
     expect(other?.tokenRequests()).toBe(before);
     const two = visitor(trusted);
     const mixed = new URL(await atProvider(two, await leave(two, 'corp'), 'alice'));
