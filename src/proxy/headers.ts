@@ -161,6 +161,8 @@ export function headerRules(policy: HeaderPolicy): HeaderRules {
           for (const option of (rawHeaders[at + 1] ?? '').split(','))
             (named ??= new Set()).add(option.trim().toLowerCase());
       }
+      // RFC 9110 §7.6.1: no option can end what is meant for everybody, and the length says where the answer ends.
+      named?.delete('content-length');
       for (let at = 0; at < rawHeaders.length; at += 2) {
         const name = rawHeaders[at] ?? '';
         const value = rawHeaders[at + 1] ?? '';

@@ -11,16 +11,9 @@ import type { Admitted } from '../way-out.ts';
 import { earlyText } from './answer-text.ts';
 import { FastExchange } from './exchange.ts';
 import type { BareUpstream, FastGeneration } from './generation.ts';
-import {
-  type FieldBlock,
-  type HandOver,
-  HEAD_END,
-  isFramedAsUsual,
-  isHopeless,
-  readFields,
-  readRequestLine,
-} from './grammar.ts';
+import { type HandOver, HEAD_END, isFramedAsUsual, isHopeless, readRequestLine } from './grammar.ts';
 import type { LaneOffice } from './lane.ts';
+import type { ReadFields } from './repeated-fields.ts';
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
@@ -53,7 +46,7 @@ export class FastConnection implements Session, DoneCall {
   clientAddress = '';
   notes: Mutable<CallNote> = {};
   readonly request = { method: '', url: '', rawHeaders: [] as string[] };
-  fields!: FieldBlock;
+  fields!: ReadFields;
   generation!: FastGeneration;
   readonly #taken: TakenConnection;
   readonly #exchange: FastExchange;
@@ -71,8 +64,6 @@ export class FastConnection implements Session, DoneCall {
   #close = false;
   #draining: 'no' | 'soon' | 'now' = 'no';
   #discarded = 0;
-  /** The fields of the last request: most requests of a connection have the same, to the letter. */
-  #block: string | undefined;
   #trustedBy: FastGeneration | undefined;
   #trusted = false;
 
@@ -224,13 +215,9 @@ export class FastConnection implements Session, DoneCall {
     if (line === undefined) return this.#pass('head');
     if (line.target.length > maxUrl) return this.#pass('size');
     const block = text.slice(lineEnd + 2);
-    if (block !== this.#block) {
-      const fields = readFields(block);
-      if (typeof fields === 'string') return this.#pass(fields);
-      this.fields = fields;
-      this.#block = block;
-    }
-    const { fields } = this;
+    const fields = this.office.memory.read(block);
+    if (typeof fields === 'string') return this.#pass(fields);
+    this.fields = fields;
     if (!isFramedAsUsual(line.method, fields)) return this.#pass('framing');
     const generation = this.office.current();
     if (generation === undefined) return this.#pass('off');
@@ -293,6 +280,8 @@ export class FastConnection implements Session, DoneCall {
     const held = this.#held as Buffer;
     const bodyEnd = this.#headEnd + (this.fields.contentLength ?? 0);
     if (admission.kind !== 'admitted') {
+      // Pages of other origins must be able to read why.
+      if (admission.kind === 'refused' && admission.rule?.cors !== undefined) return this.#handOver('rule');
       if (admission.kind === 'refused' && isAnsweredHere(admission.refusal) && held.length >= bodyEnd)
         this.#turnAway(admission, bodyEnd);
       else this.#handOver('refused');

@@ -10,7 +10,6 @@ import type { AnswerHead } from './answer-head.ts';
 import { dateField, fieldText, statusLine, tail } from './answer-text.ts';
 import type { FastConnection } from './connection.ts';
 import type { BareUpstream } from './generation.ts';
-import { RepeatedFields } from './repeated-fields.ts';
 import { type Asker, LostAnswer, type UpstreamSocket } from './upstream-socket.ts';
 
 /**
@@ -43,7 +42,6 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
   bytesOut = 0;
   upstreamSeconds: number | undefined;
   readonly #connection: FastConnection;
-  readonly #written = new RepeatedFields();
   #stage: Stage = 'none';
   #admitted!: Admitted;
   #upstream!: BareUpstream;
@@ -88,7 +86,7 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
     this.upstreamSeconds = undefined;
     this.#startedAt = performance.now();
     this.#path = wirePath(rule, target);
-    const { text, trace } = this.#written.write(generation.headers, fields, {
+    const { text, trace } = fields.written.write(generation.headers, fields, {
       requestId: id,
       peer,
       encrypted,
@@ -279,11 +277,7 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
   end(why: StreamEnd): void {
     const ended = new GrantEnded(why);
     const { notes, generation, id } = this.#connection;
-    if (this.#stage !== 'answering') {
-      this.#letGo();
-      this.#connection.refuse(refusalFor(ended));
-      return;
-    }
+    if (this.#stage !== 'answering') return this.#refuse(refusalFor(ended));
     const { rule, caller } = this.#admitted;
     notes.reason = `ended: ${why === 'going_away' ? why : `token_${why}`}`;
     generation.log.info('stream_ended', {

@@ -2,7 +2,7 @@ import { newTraceparent } from '../../observability/trace.ts';
 import type { Caller } from '../admission.ts';
 import type { ForwardFacts, HeaderRules } from '../headers.ts';
 import { fieldText } from './answer-text.ts';
-import type { FieldBlock } from './grammar.ts';
+import { type FieldBlock, type HandOver, readFields } from './grammar.ts';
 
 /** What is written to the upstream for a request's fields. */
 export interface WrittenFields {
@@ -11,28 +11,31 @@ export interface WrittenFields {
 }
 
 /**
- * Most requests of a connection have the same fields, to the letter, and the same caller. What the header rules make of
- * them is then the same too, but for the id and the trace: it is kept, with a gap for each.
+ * What the header rules make of the same fields of the same caller from the same place is the same each time, but for
+ * the id and the trace: it is kept, with a gap for each.
  */
 export class RepeatedFields {
   #rules: HeaderRules | undefined;
-  #fields: FieldBlock | undefined;
   #caller: Caller | undefined;
   #forwardAuthorization = false;
+  #peer = '';
+  #encrypted = false;
+  #trustedPeer = false;
   /** As the client gave it; undefined: a new one for each request. */
   #trace: string | undefined;
   #parts: readonly [string, string, string] | undefined;
   readonly #written = { text: '', trace: '' };
 
-  /** Whom the facts name may not change between two calls with the same rules, but for the id, the caller and the rule. */
-  write(rules: HeaderRules, fields: FieldBlock, facts: ForwardFacts): WrittenFields {
-    const { caller, forwardAuthorization, requestId } = facts;
+  write(rules: HeaderRules, fields: ReadFields, facts: ForwardFacts): WrittenFields {
+    const { requestId } = facts;
     const known =
       this.#parts !== undefined &&
       this.#rules === rules &&
-      this.#fields === fields &&
-      this.#caller === caller &&
-      this.#forwardAuthorization === forwardAuthorization;
+      this.#caller === facts.caller &&
+      this.#forwardAuthorization === facts.forwardAuthorization &&
+      this.#peer === facts.peer &&
+      this.#encrypted === facts.encrypted &&
+      this.#trustedPeer === facts.trustedPeer;
     if (!known) this.#remember(rules, fields, facts);
     const [before, between, after] = this.#parts ?? NO_PARTS;
     const trace = this.#trace ?? newTraceparent();
@@ -41,11 +44,11 @@ export class RepeatedFields {
     return this.#written;
   }
 
-  #remember(rules: HeaderRules, fields: FieldBlock, facts: ForwardFacts): void {
+  #remember(rules: HeaderRules, fields: ReadFields, facts: ForwardFacts): void {
     const { rawHeaders } = fields;
     const list = rules.forUpstream(rawHeaders, fields, facts);
     const { trace = '' } = facts;
-    const [traceAt, idAt] = [list.lastIndexOf('traceparent') + 1, list.lastIndexOf('X-Request-Id') + 1];
+    const [traceAt, idAt] = [valueAt(list, 'traceparent'), valueAt(list, 'X-Request-Id')];
     if (list[traceAt] !== trace || list[idAt] !== facts.requestId || traceAt > idAt)
       throw new Error('the header rules write one trace and then one id');
     const name = (at: number): string => `${list[at - 1]}: `;
@@ -56,10 +59,56 @@ export class RepeatedFields {
     ];
     this.#trace = rawHeaders.includes(trace) ? trace : undefined;
     this.#rules = rules;
-    this.#fields = fields;
     this.#caller = facts.caller;
     this.#forwardAuthorization = facts.forwardAuthorization;
+    this.#peer = facts.peer;
+    this.#encrypted = facts.encrypted;
+    this.#trustedPeer = facts.trustedPeer;
   }
 }
 
 const NO_PARTS = ['', '', ''] as const;
+
+/** The fields of a request, with what was made of them. */
+export interface ReadFields extends FieldBlock {
+  readonly written: RepeatedFields;
+}
+
+/** Requests mostly repeat the fields of earlier ones, to the letter: those of the last few hundred are known by heart. */
+export interface FieldMemory {
+  read(block: string): ReadFields | HandOver;
+}
+
+const SHELF = 512;
+const LONGEST = 4_096;
+
+export function fieldMemory(): FieldMemory {
+  let recent = new Map<string, ReadFields>();
+  let older = new Map<string, ReadFields>();
+  return {
+    read(block) {
+      const known = recent.get(block);
+      if (known !== undefined) return known;
+      let fields = older.get(block);
+      if (fields === undefined) {
+        const read = readFields(block);
+        if (typeof read === 'string') return read;
+        fields = { ...read, written: new RepeatedFields() };
+        if (block.length > LONGEST) return fields;
+      }
+      if (recent.size >= SHELF) {
+        older = recent;
+        recent = new Map();
+      }
+      recent.set(block, fields);
+      return fields;
+    },
+  };
+}
+
+/** Where the value of a field stands. Names only: a client may write one of them as a value. */
+function valueAt(list: readonly string[], name: string): number {
+  let at = list.length - 2;
+  while (at >= 0 && list[at] !== name) at -= 2;
+  return at + 1;
+}

@@ -1,0 +1,104 @@
+import { describe, expect, test } from 'vitest';
+import { attackHouse } from '../support/attack-house.ts';
+import { readAnswer, wholeAnswer } from '../support/raw-client.ts';
+
+/** Faults that were found in one of the two lanes: what is now true of both. */
+const attack = attackHouse((settings) => ({
+  ...settings,
+  tokens: { ...settings.tokens, endStreams: 'all' },
+  routes: [
+    { path: '/pages/**', requires: 'files:read', cors: { origins: ['https://app.test'] } },
+    ...(settings.routes ?? []),
+  ],
+}));
+
+const times = (text: string, part: string): number => text.split(part).length - 1;
+
+describe('what stands behind a request that was not heard out', () => {
+  test('is not read as a request when its token is revoked meanwhile', async () => {
+    const { access_token: token } = await attack.house.grant();
+    attack.upstream.reset();
+    const client = await attack.client();
+    const rest = attack.write({ line: 'GET /public/smuggled HTTP/1.1', token: null });
+    client.send(
+      attack.write({
+        line: 'POST /files/slow HTTP/1.1',
+        headers: [`Content-Length: ${4 + rest.length}`],
+        body: 'body',
+        token,
+      }),
+    );
+    await expect.poll(() => attack.upstream.bytes(), { timeout: 10_000 }).toContain('body');
+    const revoked = await attack.house.api('/authsvc/Revoke/Token', token);
+    expect(revoked.status).toBe(200);
+    await client.until((text) => wholeAnswer(text), 15_000);
+    client.send(rest);
+    client.send(attack.write({ line: 'GET /public/after HTTP/1.1', token: null }));
+    const text = await client.until((all) => /public\/(?:after|smuggled)$/.test(all), 15_000);
+    expect(readAnswer(text).status).toBe(401);
+    expect(text).not.toContain('smuggled');
+    expect(attack.upstream.bytes()).not.toContain('smuggled');
+    client.destroy();
+  });
+});
+
+describe('an answer whose upstream disowns its length', () => {
+  test('still ends where it ends, and the next answer is another one', async () => {
+    attack.upstream.reset();
+    attack.upstream.reply((socket, { target }) =>
+      socket.write(
+        `HTTP/1.1 200 OK\r\nConnection: keep-alive, Content-Length\r\nContent-Length: ${target.length}\r\n\r\n${target}`,
+      ),
+    );
+    const client = await attack.client();
+    for (const target of ['/public/one', '/public/two'])
+      client.send(attack.write({ line: `GET ${target} HTTP/1.1`, token: null }));
+    const text = await client.until((all) => times(all, 'HTTP/1.1 200') === 2 && all.includes('/public/two'));
+    client.destroy();
+    const [, first = '', second = ''] = text.split('HTTP/1.1 200 OK\r\n');
+    for (const [answer, body] of [
+      [first, '/public/one'],
+      [second, '/public/two'],
+    ] as const) {
+      expect(answer).toContain(body);
+      expect(answer).toMatch(/^(?:content-length: 11|transfer-encoding: chunked)\r$/im);
+    }
+    await attack.stands();
+  });
+});
+
+describe('a refusal for a page of another origin', () => {
+  test.each([
+    ['without a token', null, 401],
+    ['with one that is none', 'nonsense', 401],
+  ])('can be read by it, %s', async (_, token, status) => {
+    const answer = await attack.ask({
+      line: 'GET /pages/1 HTTP/1.1',
+      headers: ['Origin: https://app.test'],
+      token,
+    });
+    expect(answer.status).toBe(status);
+    expect(answer.head).toMatch(/^access-control-allow-origin: https:\/\/app\.test\r$/im);
+    await attack.stands();
+  });
+});
+
+describe('names of our own fields where values stand', () => {
+  const TRACE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+  test.each([
+    ['a host', ['Host: traceparent']],
+    ['another host', ['Host: X-Request-Id']],
+    ['a state', [`traceparent: ${TRACE}`, 'tracestate: traceparent']],
+    ['another state', [`traceparent: ${TRACE}`, 'tracestate: X-Request-Id']],
+    ['a plain field', ['X-Any: traceparent', 'X-Other: X-Request-Id']],
+  ])('are values: as %s', async (_, headers) => {
+    attack.upstream.reset();
+    const answer = await attack.ask({ line: 'GET /public/1 HTTP/1.1', headers, token: null });
+    expect(answer.status).toBe(200);
+    expect(attack.upstream.requests).toHaveLength(1);
+    const names = attack.upstream.requests[0]?.headers.map(([name]) => name) ?? [];
+    for (const name of ['traceparent', 'x-request-id', 'x-forwarded-host'])
+      expect([name, names.filter((one) => one === name).length]).toEqual([name, 1]);
+    await attack.stands();
+  });
+});
