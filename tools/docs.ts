@@ -5,6 +5,7 @@ import { renderJsonSchema, renderReference } from '../src/config/reference.ts';
 import { renderErrors } from './errors-page.ts';
 import { renderObservability } from './observability-page.ts';
 import { renderOpenApi } from './openapi.ts';
+import { renderSizing } from './sizing-page.ts';
 
 export interface GeneratedFile {
   /** From the root of the repository. */
@@ -19,6 +20,7 @@ export const GENERATED: readonly GeneratedFile[] = [
   { file: 'docs/errors.md', render: renderErrors },
   { file: 'docs/observability.md', render: renderObservability },
   { file: 'docs/openapi.json', render: renderOpenApi },
+  { file: 'docs/sizing.md', render: renderSizing },
   // The one that is served: it must be part of the program.
   { file: 'src/oauth/openapi.json', render: renderOpenApi },
 ];

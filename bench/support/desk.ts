@@ -8,7 +8,9 @@ import { pollPace } from '../../src/grants/poll-pace.ts';
 import { waitingRoom } from '../../src/grants/waiting-room.ts';
 import { createPeople } from '../../src/identity/people.ts';
 import type { Logger } from '../../src/observability/logger.ts';
-import { type EmbeddedStore, openEmbedded } from '../../src/stores/embedded.ts';
+import type { Store } from '../../src/ports/store.ts';
+import { openEmbedded } from '../../src/stores/embedded.ts';
+import { openRedis } from '../../src/stores/redis.ts';
 import { loadCertificateFiles } from '../../src/tls/certificate-files.ts';
 import { createCertificateJudge } from '../../src/tls/certificate-judge.ts';
 import { createMint } from '../../src/tokens/mint.ts';
@@ -26,10 +28,9 @@ export function settingsOf(folder: string): Settings {
 export async function openDesk(
   folder: string,
   log: Logger,
-): Promise<{ readonly desk: GrantDesk; readonly store: EmbeddedStore }> {
+): Promise<{ readonly desk: GrantDesk; readonly store: Store }> {
   const settings = settingsOf(folder);
-  const { path, mapSize } = settings.store;
-  const store = await openEmbedded({ path, mapSize, role: 'owner', now });
+  const store = await storeOf(settings);
   const keyring = await openKeys(settings, store, now());
   const { issuers, crls } = loadCertificateFiles(certificateFilesOf(settings), now());
   const { requireCrl, requireClientAuth, asciiNames } = settings.certificates;
@@ -50,4 +51,19 @@ export async function openDesk(
       log,
     },
   };
+}
+
+/** A command may take long here: thousands are sent at once, and the machine has little to spare. */
+const PATIENCE_MS = 30_000;
+
+async function storeOf({ store: { type, path, mapSize, url = '', prefix } }: Settings): Promise<Store> {
+  if (type === 'embedded') return openEmbedded({ path, mapSize, role: 'owner', now });
+  return openRedis({
+    url,
+    prefix,
+    maxStaleness: 60,
+    ack: 'reachable',
+    wallTime: now,
+    commandTimeout: PATIENCE_MS,
+  });
 }

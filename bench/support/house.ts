@@ -1,4 +1,5 @@
 import { truncateSync } from 'node:fs';
+import type { SettingsInput } from '../../src/config/schema.ts';
 import { type BenchFolder, makeBenchFolder } from './folder.ts';
 import type { Front } from './fronts.ts';
 import { treeOf } from './linux.ts';
@@ -17,6 +18,8 @@ export interface HouseOptions extends Partial<Stock> {
   /** It is asked by nginx about the requests of others. */
   readonly asked?: boolean;
   readonly nodeOptions?: readonly string[];
+  /** Left out: the embedded one. */
+  readonly store?: SettingsInput['store'];
 }
 
 export interface House extends Front {
@@ -47,6 +50,7 @@ export async function openHouse(options: HouseOptions): Promise<House> {
       { path: '/reports/**', requires: 'reports:write' },
     ],
     limits: {},
+    ...(options.store && { store: options.store }),
     ...(asked && { trustedProxies: ['127.0.0.1'] }),
   }));
   const { grants = LIVE_GRANTS, revocations = 0, tokens = TOKENS, cold } = options;

@@ -35,6 +35,10 @@ export async function takeCode(room: Room, visit: Visit, fields: Fields): Promis
   const typed = fields.get('user_code') ?? '';
   if (typed.trim() === '') return codeAgain(room, visit.session, '', room.words.code.missing);
 
+  // Who has nothing left stands in nobody's way: the line below is for those who may be right.
+  const known = knownWait(room, visit);
+  if (known > 0) return { page: tooManyPage(room, known) };
+
   return room.memory.codeTurns.take('codes', async () => {
     const guess = await reserveGuess(room, visit);
     if ('wait' in guess) {
@@ -86,6 +90,13 @@ export const wrongCodesOf = async (room: Room, session: Session): Promise<number
 
 const lockedFor = async (room: Room, session: Session): Promise<number> =>
   (await wrongCodesOf(room, session)) < MAX_WRONG_CODES ? 0 : Math.max(1, session.expires - room.desk.now());
+
+function knownWait(room: Room, { session, from }: Visit): number {
+  const own = room.rates.codeGuesses.peek(from);
+  const all = room.rates.allCodeGuesses.peek('all');
+  if (own > 0 || all === 0) return own;
+  return session.wrongCodes > 0 ? all : room.memory.newcomers.peek('all');
+}
 
 type Reserved = { readonly wait: number } | { readonly giveBack: () => Promise<void> };
 

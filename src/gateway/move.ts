@@ -17,6 +17,9 @@ export interface MoveOptions {
   readonly onProgress?: (records: number) => void;
 }
 
+/** Nobody waits for a single answer, and many are under way. */
+const COMMAND_MS = 10_000;
+
 const now = (): number => Date.now() / 1_000;
 
 /**
@@ -36,6 +39,7 @@ export async function move({ settings, from, onProgress = () => {} }: MoveOption
       settings,
       log: createLogger({ level: 'error', format: 'json', write: () => {} }),
       now,
+      commandTimeout: COMMAND_MS,
       onWaiting: async (fault) => {
         throw fault;
       },

@@ -21,6 +21,8 @@ export interface OpenStoreOptions {
   readonly log: Logger;
   readonly now: () => number;
   readonly role: 'owner' | 'worker';
+  /** Milliseconds a command to the server has; for somebody who is in no haste. */
+  readonly commandTimeout?: number;
   /** The server is not there yet; called once, and we go on waiting for it. */
   readonly onWaiting?: (why: Fault) => Promise<void>;
 }
@@ -66,6 +68,7 @@ export async function openSharedAsItIs({
   settings,
   log,
   now,
+  commandTimeout,
   onWaiting,
 }: Omit<OpenStoreOptions, 'role'>): Promise<RedisStore> {
   // Loaded with the first use: whoever keeps to the embedded store does not pay for it.
@@ -85,6 +88,7 @@ export async function openSharedAsItIs({
         ack,
         replicas: durability === 'replicated' ? replicas : 0,
         wallTime: now,
+        ...(commandTimeout !== undefined && { commandTimeout }),
         onFault: (fault) => log.error('store_fault', errorFields(fault)),
         onAlarm: (what) => log.error('store_alarm', { what }),
       });

@@ -67,6 +67,7 @@ export function sharedRateLimit(options: SharedLimitOptions): RateLimit {
         () => waitFor(part.draw(who, partRate(), 1), partRate()),
       );
     },
+    peek: (who) => (away ? 0 : waitFor(heard.level(who, rate) ?? rate.burst, rate)),
     async giveBack(who) {
       part.draw(who, partRate(), -1);
       await draw(who, -1).catch(() => {});

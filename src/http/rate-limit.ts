@@ -12,6 +12,8 @@ export type Soon<T> = T | Promise<T>;
 export interface RateLimit {
   /** 0 when allowed; otherwise after how many seconds to try again. */
   take(who: string): Soon<number>;
+  /** As `take`, but only by what is known here, and only a look: 0 may mean that somebody else must be asked. */
+  peek(who: string): number;
   /** What was taken did not count after all. */
   giveBack(who: string): Soon<void>;
   /** Nothing has been taken of late: the whole allowance is there. */
@@ -24,7 +26,7 @@ export interface LocalRateLimit extends RateLimit {
   isFresh(who: string): boolean;
 }
 
-const NO_LIMIT: LocalRateLimit = { take: () => 0, giveBack: () => {}, isFresh: () => true };
+const NO_LIMIT: LocalRateLimit = { take: () => 0, peek: () => 0, giveBack: () => {}, isFresh: () => true };
 
 /** A token bucket for each name, with a bound on the names: strangers cannot make it grow. */
 export function rateLimit(rate: Rate | undefined, now: () => number, names = 10_000): LocalRateLimit {
@@ -32,6 +34,7 @@ export function rateLimit(rate: Rate | undefined, now: () => number, names = 10_
   const buckets = localBuckets(now, names);
   return {
     take: (who) => waitFor(buckets.draw(who, rate, 1), rate),
+    peek: (who) => waitFor(buckets.draw(who, rate, 0), rate),
     giveBack: (who) => void buckets.draw(who, rate, -1),
     isFresh: (who) => buckets.draw(who, rate, 0) >= rate.burst,
   };

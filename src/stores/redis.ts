@@ -83,7 +83,7 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
   };
   try {
     const client = await connect('records', commandTimeout);
-    const control = await connect('control', CONTROL_TIMEOUT_MS);
+    const control = await connect('control', Math.max(CONTROL_TIMEOUT_MS, commandTimeout));
     const reader = await connect('reader', READER_TIMEOUT_MS, {
       enableAutoPipelining: false,
       maxRetriesPerRequest: 0,

@@ -340,6 +340,18 @@ describe('S11 with exactly the rights that are documented', () => {
     await house.close();
     closing.splice(closing.length - 1, 1);
   };
+  /** As docs/storage.md lists them: every key that is there must be one of these. */
+  const documented = [...PAGE.matchAll(/^\| `(\{?gh[^`]*)` \|/gm)].map(
+    ([, key = '']) =>
+      new RegExp(
+        `^${key
+          .split(/<[^>]*>/)
+          .map((part) => part.replace(/[{}]/g, String.raw`\$&`))
+          .join('.+')}$`,
+      ),
+  );
+  const undocumented = async (port: number): Promise<readonly string[]> =>
+    (await at(port).keys('*')).filter((key) => !documented.some((form) => form.test(key)));
   const rated = (settings: SettingsInput): SettingsInput => ({ ...settings, limits: {} });
   const denied = async (port: number): Promise<readonly unknown[]> =>
     (await at(port).call('ACL', 'LOG')) as readonly unknown[];
@@ -348,6 +360,9 @@ describe('S11 with exactly the rights that are documented', () => {
     const own = await serve();
     await at(own.port).call('ACL', 'SETUSER', 'gatehouse', ...rulesOf());
     await everything(await openOn(`redis://gatehouse:PASSWORD@127.0.0.1:${own.port}`, {}, rated));
+    expect(documented).toHaveLength(12);
+    expect(await undocumented(own.port)).toEqual([]);
+    expect(await at(own.port).dbsize()).toBeGreaterThan(8);
     expect(await denied(own.port)).toEqual([]);
   });
 

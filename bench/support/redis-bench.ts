@@ -1,0 +1,110 @@
+import { randomUUID } from 'node:crypto';
+import { Redis } from 'ioredis';
+import { keepGrantUntil } from '../../src/domain/grant.ts';
+import { firstGeneration, randomGrantId } from '../../src/grants/issue.ts';
+import { createLogger } from '../../src/observability/logger.ts';
+import { openRedis, type RedisStore } from '../../src/stores/redis.ts';
+import { freePort } from '../../test/support/gateway-process.ts';
+import { openDesk } from './desk.ts';
+import { end, launch } from './programs.ts';
+
+/** A Redis of the benchmark, on a core of its own. */
+export interface BenchRedis {
+  readonly url: string;
+  readonly admin: Redis;
+  /** A number of `INFO`, or the sum of several. */
+  fact(...names: readonly string[]): Promise<number>;
+  stop(): Promise<void>;
+}
+
+const START_MS = 20_000;
+
+export async function startRedis(core: number | string, output: string): Promise<BenchRedis> {
+  const port = await freePort();
+  const child = launch(
+    core,
+    ['redis-server', '--port', String(port), '--bind', '127.0.0.1', '--save', ''],
+    output,
+  );
+  const admin = new Redis(port, '127.0.0.1', { lazyConnect: true, retryStrategy: () => 100 });
+  admin.on('error', () => {});
+  const until = performance.now() + START_MS;
+  for (;;) {
+    try {
+      await admin.connect().catch(() => {});
+      await admin.ping();
+      break;
+    } catch (error) {
+      if (performance.now() > until) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+  return {
+    url: `redis://127.0.0.1:${port}`,
+    admin,
+    async fact(...names) {
+      const info = await admin.info();
+      const one = (name: string): number =>
+        Number(new RegExp(`^${name}:([\\d.]+)`, 'm').exec(info)?.[1] ?? 0);
+      return names.reduce((sum, name) => sum + one(name), 0);
+    },
+    async stop() {
+      admin.disconnect();
+      await end(child);
+    },
+  };
+}
+
+export const openStore = (url: string): Promise<RedisStore> =>
+  openRedis({ url, maxStaleness: 60, ack: 'reachable', commandTimeout: 30_000 });
+
+const AT_ONCE = 1_000;
+
+/** So many live grants, two for each identity; returns refresh tokens of the first of them. */
+export async function fillRedis(folder: string, grants: number, tokensWanted: number): Promise<string[]> {
+  const quiet = createLogger({ level: 'error', format: 'json', write: () => {} });
+  const { desk, store } = await openDesk(folder, quiet);
+  const integration = desk.integrations.get('report-runner');
+  if (integration === undefined) throw new Error('report-runner is in the settings');
+  const tokens: string[] = [];
+  let identity = '';
+  const create = async (index: number, who: string): Promise<void> => {
+    const now = desk.now();
+    const grant = firstGeneration(desk, {
+      id: randomGrantId(),
+      integration,
+      // The one who is known can refresh; the others take up room.
+      identity: who,
+      grantType: 'certificate',
+      scope: 'files:read',
+      now,
+    });
+    await store.grants.create(grant.id, grant, keepGrantUntil(grant));
+    if (index < tokensWanted) tokens[index] = (await desk.mint.pair(grant, now)).refreshToken;
+  };
+  for (let done = 0; done < grants; done += AT_ONCE)
+    await Promise.all(
+      Array.from({ length: Math.min(AT_ONCE, grants - done) }, (_, more) => {
+        if (more % 2 === 0) identity = `local:{${randomUUID()}}`;
+        return create(done + more, done + more < tokensWanted ? KNOWN : identity);
+      }),
+    );
+  await store.close();
+  return tokens;
+}
+
+const KNOWN = 'local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}';
+
+/** So many revocations, as another gatehouse would have announced them. */
+export async function revokeMany(store: RedisStore, count: number): Promise<void> {
+  const keepUntil = Math.floor(Date.now() / 1_000) + 30 * 86_400;
+  for (let done = 0; done < count; done += 100)
+    await store.revocations.bring(
+      Array.from({ length: Math.min(100, count - done) }, () => ({
+        of: 'grant' as const,
+        grantId: randomGrantId(),
+        belowGeneration: Number.POSITIVE_INFINITY,
+        keepUntil,
+      })),
+    );
+}

@@ -1,0 +1,207 @@
+/**
+ * What an installation on Redis takes, from what was measured: `npm run sizing -- --grants 100000000 --replicas 100`.
+ *
+ * The constants are those of `npm run bench:redis`, with the machine and the date they were measured on.
+ */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+
+export interface Measured {
+  readonly date: string;
+  readonly machine: Readonly<Record<string, unknown>>;
+  readonly constants: Constants;
+}
+
+export interface Constants {
+  /** Memory of Redis for a grant and its place in the index. */
+  readonly grantBytes: number;
+  readonly revocationBytes: number;
+  /** The log, which has a bound. */
+  readonly revocationLogBytes: number;
+  /** Memory of each process for a revocation. */
+  readonly viewBytes: number;
+  readonly refreshCpuMicros: number;
+  readonly refreshRedisCpuMicros: number;
+  readonly refreshBytesToRedis: number;
+  readonly refreshBytesFromRedis: number;
+  /** A process that only beats, each second. */
+  readonly idleBytesToRedis: number;
+  readonly idleBytesFromRedis: number;
+  readonly idleRedisCpuMicrosPerSecond: number;
+  /** For one revocation: what Redis sends to each process, and each process to Redis. */
+  readonly revocationBytesToFollower: number;
+  readonly revocationBytesFromFollower: number;
+  readonly revocationRedisCpuMicrosPerFollower: number;
+}
+
+/** What is asked for. */
+export interface Load {
+  readonly grants: number;
+  /** Seconds an access token lives: each grant in use is refreshed about once in that time. */
+  readonly accessLifetime: number;
+  /** Part of the grants whose clients run at the same time. */
+  readonly active: number;
+  readonly replicas: number;
+  /** Processes of each replica. */
+  readonly workers: number;
+  readonly revocationsPerSecond: number;
+  /** Seconds a revocation is remembered: what was left of its grant, and a day. */
+  readonly revocationLifetime: number;
+}
+
+export interface Sizes {
+  readonly refreshesPerSecond: number;
+  readonly revocationsKept: number;
+  readonly redisMemoryBytes: number;
+  readonly viewBytesPerProcess: number;
+  readonly redisCores: number;
+  /** Of these, in the one slot that holds revocations and beats: a cluster does not divide them. */
+  readonly revocationCores: number;
+  readonly refreshCoresPerReplica: number;
+  readonly bytesToRedisPerReplica: number;
+  readonly bytesFromRedisPerReplica: number;
+  readonly redisBytesPerSecond: number;
+}
+
+export function sizesOf(load: Load, c: Constants): Sizes {
+  const processes = load.replicas * load.workers;
+  const refreshes = (load.grants * load.active) / load.accessLifetime;
+  const kept = load.revocationsPerSecond * load.revocationLifetime;
+  const followers = load.revocationsPerSecond * processes;
+  const revocationCores =
+    (followers * c.revocationRedisCpuMicrosPerFollower + processes * c.idleRedisCpuMicrosPerSecond) / 1e6;
+  const each = refreshes / load.replicas;
+  const to =
+    each * c.refreshBytesToRedis +
+    load.workers * (c.idleBytesToRedis + load.revocationsPerSecond * c.revocationBytesFromFollower);
+  const from =
+    each * c.refreshBytesFromRedis +
+    load.workers * (c.idleBytesFromRedis + load.revocationsPerSecond * c.revocationBytesToFollower);
+  return {
+    refreshesPerSecond: refreshes,
+    revocationsKept: kept,
+    redisMemoryBytes: load.grants * c.grantBytes + kept * c.revocationBytes + c.revocationLogBytes,
+    viewBytesPerProcess: kept * c.viewBytes,
+    redisCores: (refreshes * c.refreshRedisCpuMicros) / 1e6 + revocationCores,
+    revocationCores,
+    refreshCoresPerReplica: (each * c.refreshCpuMicros) / 1e6,
+    bytesToRedisPerReplica: to,
+    bytesFromRedisPerReplica: from,
+    redisBytesPerSecond: (to + from) * load.replicas,
+  };
+}
+
+/** Redis does its work on one core; above this part of it answers begin to wait. */
+export const REDIS_CORE = 0.6;
+
+/** What comes to its end first, and what moves it. */
+export function wallOf(sizes: Sizes): string {
+  if (sizes.revocationCores > REDIS_CORE)
+    return 'the one slot of revocations: more processes or revocations than one Redis core can tell; fewer workers, or fewer `supersede` refreshes';
+  if (sizes.redisCores > REDIS_CORE)
+    return `one Redis core: a cluster of ${Math.ceil(sizes.redisCores / REDIS_CORE)} primaries`;
+  if (sizes.redisMemoryBytes > 64e9) return 'memory of one server: a cluster divides it evenly';
+  if (sizes.viewBytesPerProcess > 256e6) return 'memory of each process for revocations: shorter grants';
+  return 'none within one server';
+}
+
+/** The rows of the page. */
+export const EXAMPLES: readonly (readonly [name: string, load: Load])[] = [
+  ['a team', { ...base(), grants: 10_000, replicas: 2 }],
+  ['a company', { ...base(), grants: 1_000_000, replicas: 6, workers: 2, revocationsPerSecond: 1 }],
+  ['a large one', { ...base(), grants: 10_000_000, replicas: 20, workers: 4, revocationsPerSecond: 5 }],
+  ['the next wall', { ...base(), grants: 100_000_000, replicas: 100, workers: 4, revocationsPerSecond: 20 }],
+];
+
+function base(): Load {
+  return {
+    grants: 1_000_000,
+    accessLifetime: 3_600,
+    active: 0.3,
+    replicas: 3,
+    workers: 1,
+    revocationsPerSecond: 0.1,
+    revocationLifetime: 30 * 86_400,
+  };
+}
+
+const MEASURED = join(import.meta.dirname, 'sizing-constants.json');
+export const readMeasured = (): Measured => JSON.parse(readFileSync(MEASURED, 'utf8')) as Measured;
+
+const UNITS = ['B', 'kB', 'MB', 'GB', 'TB'] as const;
+function bytes(value: number): string {
+  let [rest, unit] = [value, 0];
+  for (; rest >= 1_000 && unit < UNITS.length - 1; unit += 1) rest /= 1_000;
+  return `${round(rest)} ${UNITS[unit] ?? ''}`;
+}
+const round = (value: number): string =>
+  value >= 100 ? Math.round(value).toLocaleString('en') : String(Number(value.toPrecision(2)));
+
+const ROWS: readonly (readonly [string, (load: Load, sizes: Sizes) => string])[] = [
+  ['grants', ({ grants }) => grants.toLocaleString('en')],
+  ['replicas × processes', ({ replicas, workers }) => `${replicas} × ${workers}`],
+  ['refreshes', (_, { refreshesPerSecond }) => `${round(refreshesPerSecond)}/s`],
+  ['revocations', ({ revocationsPerSecond }) => `${round(revocationsPerSecond)}/s`],
+  ['revocations remembered', (_, { revocationsKept }) => round(revocationsKept)],
+  ['memory of Redis', (_, { redisMemoryBytes }) => bytes(redisMemoryBytes)],
+  ['memory of each process for revocations', (_, { viewBytesPerProcess }) => bytes(viewBytesPerProcess)],
+  ['Redis, cores', (_, { redisCores }) => round(redisCores)],
+  ['of these for revocations and beats', (_, { revocationCores }) => round(revocationCores)],
+  ['each replica for refreshes, cores', (_, sizes) => round(sizes.refreshCoresPerReplica)],
+  ['each replica to Redis', (_, sizes) => `${bytes(sizes.bytesToRedisPerReplica)}/s`],
+  ['each replica from Redis', (_, sizes) => `${bytes(sizes.bytesFromRedisPerReplica)}/s`],
+  ['Redis, both ways', (_, { redisBytesPerSecond }) => `${bytes(redisBytesPerSecond)}/s`],
+  ['what ends first', (_, sizes) => wallOf(sizes)],
+];
+
+export function sizingTable(
+  loads: readonly (readonly [name: string, load: Load])[],
+  constants: Constants,
+): string {
+  const columns = loads.map(([name, load]) => {
+    const sizes = sizesOf(load, constants);
+    return [name, ...ROWS.map(([, write]) => write(load, sizes))];
+  });
+  const names = ['', ...ROWS.map(([name]) => name)];
+  const lines = names.map(
+    (name, row) => `| ${[name, ...columns.map((cells) => cells[row] ?? '')].join(' | ')} |`,
+  );
+  return lines.toSpliced(1, 0, `|${'---|'.repeat(columns.length + 1)}`).join('\n');
+}
+
+/** The part of docs/sizing.md that is made here. */
+export function sizingPart({ date, machine, constants }: Measured): string {
+  const where = `Measured ${date} on ${String(machine['cores'])} cores of ${String(machine['cpu'])}, Node ${String(machine['node'])}.`;
+  return `${where}\n\n${sizingTable(EXAMPLES, constants)}`;
+}
+
+if (import.meta.main) {
+  const { values } = parseArgs({
+    options: {
+      grants: { type: 'string' },
+      replicas: { type: 'string' },
+      workers: { type: 'string' },
+      active: { type: 'string' },
+      'access-lifetime': { type: 'string' },
+      revocations: { type: 'string' },
+      'revocation-lifetime': { type: 'string' },
+    },
+  });
+  const number = (text: string | undefined, otherwise: number): number => {
+    const value = text === undefined ? otherwise : Number(text);
+    if (!Number.isFinite(value) || value <= 0) throw new Error(`not a number above zero: ${text}`);
+    return value;
+  };
+  const usual = base();
+  const load: Load = {
+    grants: number(values.grants, usual.grants),
+    replicas: number(values.replicas, usual.replicas),
+    workers: number(values.workers, usual.workers),
+    active: number(values.active, usual.active),
+    accessLifetime: number(values['access-lifetime'], usual.accessLifetime),
+    revocationsPerSecond: number(values.revocations, usual.revocationsPerSecond),
+    revocationLifetime: number(values['revocation-lifetime'], usual.revocationLifetime),
+  };
+  process.stdout.write(`${sizingTable([['', load]], readMeasured().constants)}\n`);
+}
