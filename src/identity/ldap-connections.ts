@@ -1,14 +1,16 @@
-import { connect as connectPlain, isIP } from 'node:net';
-import { type ConnectionOptions, checkServerIdentity, connect as connectTls } from 'node:tls';
+import { once } from 'node:events';
+import { connect as connectPlain, isIP, type Socket } from 'node:net';
+import { type ConnectionOptions, checkServerIdentity, connect as connectTls, type TLSSocket } from 'node:tls';
 import type { Client, Entry, Filter } from 'ldapts';
 import { Fault } from '../ports/fault.ts';
+import { startTls } from './start-tls.ts';
 
 /**
  * Connections to LDAP servers. A few, bound as the service account, are kept for searches; a password is tried on a
  * connection of its own that is closed afterwards, so that a kept one is never bound as somebody else.
  *
- * ldapts connects again by itself, without TLS and without a name: so nothing is asked of a connection that has
- * closed. Every wait has an end, and what goes wrong is a `Fault`: never "there is no such person".
+ * ldapts connects again by itself, without a name: here it cannot. Every wait has an end, and what goes wrong is a
+ * `Fault`: never "there is no such person".
  */
 export interface LdapConnections {
   search(search: LdapSearch): Promise<readonly Entry[]>;
@@ -68,7 +70,7 @@ export function ldapConnections(server: LdapServer): LdapConnections {
       try {
         const connection = await openOne(server, server.urls[at] ?? '', limitMs);
         try {
-          await bind(connection, dn, password);
+          await connection.client.bind(dn, password);
         } catch (error) {
           connection.end();
           // This server has answered: the next one would say the same.
@@ -180,7 +182,7 @@ async function filterOf({ filter, equals }: LdapSearch): Promise<string | Filter
 async function openOne(server: LdapServer, url: string, limitMs: number): Promise<Connection> {
   // Loaded with the first use: whoever has no LDAP does not pay for it.
   const { Client: LdapClient } = await import('ldapts');
-  const { hostname } = new URL(url.replace(/^ldap/, 'http'));
+  const { hostname, port } = new URL(url);
   const host = hostname.replace(/^\[|\]$/g, '');
   const name = server.serverName ?? host;
   const tls: ConnectionOptions = {
@@ -188,6 +190,8 @@ async function openOne(server: LdapServer, url: string, limitMs: number): Promis
     checkServerIdentity: (_host, certificate) => checkServerIdentity(name, certificate),
     ...(server.ca !== undefined && { ca: server.ca }),
     minVersion: 'TLSv1.2',
+    // Named, so that no environment variable can turn it off.
+    rejectUnauthorized: true,
   };
   let alive = true;
   let end = (): void => {};
@@ -202,17 +206,28 @@ async function openOne(server: LdapServer, url: string, limitMs: number): Promis
     });
     return socket;
   };
+  const upgraded = server.startTls
+    ? watch(await upgrade(watch(connectPlain(Number(port || 389), host)), tls, limitMs))
+    : undefined;
+  let used = false;
+  /** One connection and no other: ldapts would replace one that is gone, without a bind and perhaps without TLS. */
+  const only = <S>(connect: () => S): S => {
+    if (used) throw new Error('Connection closed');
+    used = true;
+    return connect();
+  };
   const client = new LdapClient({
     url,
     timeout: limitMs,
     connectTimeout: limitMs,
     // Where these are given, ldapts speaks TLS whatever the URL says.
-    ...(url.startsWith('ldaps:') && { tlsOptions: tls }),
-    createConnection: ((port: number, to: string) => watch(connectPlain(port, to))) as typeof connectPlain,
+    ...((url.startsWith('ldaps:') || upgraded !== undefined) && { tlsOptions: tls }),
+    createConnection: ((to: number, at: string) =>
+      only(() => watch(connectPlain(to, at)))) as typeof connectPlain,
     createSecureConnection: ((...given: Parameters<typeof connectTls>) =>
-      watch(connectTls(...given))) as typeof connectTls,
+      only(() => upgraded ?? watch(connectTls(...given)))) as typeof connectTls,
   });
-  const connection: Connection = {
+  return {
     client,
     isAlive: () => alive && client.isConnected,
     end() {
@@ -221,25 +236,21 @@ async function openOne(server: LdapServer, url: string, limitMs: number): Promis
       end();
     },
   };
-  if (!server.startTls) return connection;
-  const late = setTimeout(() => end(), limitMs);
+}
+
+async function upgrade(plain: Socket, tls: ConnectionOptions, limitMs: number): Promise<TLSSocket> {
+  const late = setTimeout(() => plain.destroy(new Error('StartTLS timed out')), limitMs);
   try {
-    await client.startTLS(tls);
+    await once(plain, 'connect');
+    const secure = await startTls(plain, tls);
+    // Until the client listens: an error nobody hears would end the process.
+    return secure.on('error', () => secure.destroy());
   } catch (error) {
-    connection.end();
+    plain.on('error', () => {}).destroy();
     throw error;
   } finally {
     clearTimeout(late);
   }
-  if (!connection.isAlive()) throw new Error('Connection closed');
-  return connection;
-}
-
-async function bind(connection: Connection, dn: string, password: string): Promise<void> {
-  // Without StartTLS the bind is what connects; with it, a connection that is gone must not be replaced by a plain one.
-  const { client } = connection;
-  if (client.isConnected && !connection.isAlive()) throw new Error('Connection closed');
-  await client.bind(dn, password);
 }
 
 /** RFC 4511 §4.1.9: what a server says to a wrong password, and to an account that may not sign in. */
