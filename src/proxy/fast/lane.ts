@@ -7,6 +7,7 @@ import { type CallEnd, URL_LENGTH } from '../../tls/listener-options.ts';
 import { FastConnection } from './connection.ts';
 import type { FastGeneration } from './generation.ts';
 import type { HandOver } from './grammar.ts';
+import { type FieldMemory, fieldMemory } from './repeated-fields.ts';
 
 export interface FastLaneOptions {
   readonly limits: {
@@ -30,6 +31,7 @@ export interface FastLaneOptions {
 export interface LaneOffice extends FastLaneOptions {
   readonly maxUrl: number;
   readonly connections: Set<FastConnection>;
+  readonly memory: FieldMemory;
   handedOver(socket: Socket, reason: HandOver): void;
 }
 
@@ -70,6 +72,7 @@ export function createFastLane(options: FastLaneOptions): FastLane {
     },
     maxUrl: options.limits.url ?? URL_LENGTH,
     connections,
+    memory: fieldMemory(),
     handedOver(socket, reason) {
       counts.handedOver[reason] += 1;
       reasons.set(socket, reason);
