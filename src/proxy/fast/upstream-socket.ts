@@ -261,9 +261,9 @@ export class UpstreamSocket {
     const { destroyed, writableLength } = this.#socket;
     const inStep = exactly && this.#sentWhole && writableLength === 0;
     if (inStep && !destroyed && head?.reusable === true) {
-      // As long as it says, less the time a request takes to arrive.
+      // As long as it says, less the time between two looks, and that a request takes to arrive.
       this.idleSeconds =
-        head.keepAlive === undefined ? IDLE_SECONDS : Math.min(head.keepAlive - 1, MOST_IDLE_SECONDS);
+        head.keepAlive === undefined ? IDLE_SECONDS : Math.min(head.keepAlive - 2, MOST_IDLE_SECONDS);
       kept = this.#onIdle(this);
     } else this.#socket.destroy();
     asker?.onWhole(kept);

@@ -69,8 +69,7 @@ export function openSockets(target: string, onFree: () => void): UpstreamSockets
     address,
     take(fresh) {
       for (let socket = fresh ? undefined : idle.pop(); socket !== undefined; socket = idle.pop()) {
-        if (!socket.isGone && !isOver(socket, performance.now())) return socket;
-        socket.drop();
+        if (!socket.isGone) return socket;
       }
       const made = new UpstreamSocket(address, onIdle, onGone);
       all.add(made);
