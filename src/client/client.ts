@@ -4,7 +4,7 @@ import { type DevicePrompt, deviceGrant } from './device.ts';
 import { ServiceRefusal, SignInNeeded, TemporaryTrouble } from './errors.ts';
 import { grantFrom, isFresh, type KeptGrant } from './grant.ts';
 import { memoryKeep, type TokenKeep } from './keep.ts';
-import { type Answer, type ServiceOptions, type TokenService, tokenService } from './service.ts';
+import { type Answer, baseOf, type ServiceOptions, type TokenService, tokenService } from './service.ts';
 
 export interface ClientOptions extends ServiceOptions {
   readonly clientId: string;
@@ -54,7 +54,7 @@ export function createClient(options: ClientOptions): Client {
   const { clientId, scope, now = systemClock } = options;
   const service = tokenService(options);
   const keep = ofThis(options.keep ?? memoryKeep(), { service: service.base, clientId, scope });
-  const own = new Set([service.url, ...(options.origins ?? [])].map((given) => new URL(given).origin));
+  const own = new Set([service.url, ...(options.origins ?? [])].map((given) => baseOf(given).origin));
   const terms = { service, clientId, scope, now };
 
   /** A grant without asking anybody; undefined where a person is needed. */

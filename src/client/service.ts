@@ -33,6 +33,7 @@ const MAX_BYTES = 64 * 1_024;
 export function tokenService(options: ServiceOptions): TokenService {
   const url = baseOf(options.url);
   const base = new URL(`${url.pathname.replace(/\/$/, '')}${options.servicePath ?? '/authsvc'}/`, url);
+  if (base.origin !== url.origin) throw new TypeError(`${url.origin}: the service path leads elsewhere`);
   const timeout = options.timeout ?? TIMEOUT_MS;
   // Loaded with the first call: whoever has a good token at hand does not wait for it.
   const open = async (): Promise<Agent> => {
@@ -99,11 +100,12 @@ export function tokenService(options: ServiceOptions): TokenService {
   };
 }
 
-function baseOf(given: string | URL): URL {
+/** An address that tokens may be sent to. */
+export function baseOf(given: string | URL): URL {
   const url = new URL(given);
   if (url.protocol !== 'https:' && !isLoopback(url))
     throw new TypeError(`${url.origin}: tokens are sent over https only (http is for loopback addresses)`);
-  if (url.username !== '' || url.search !== '' || url.hash !== '')
+  if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '')
     throw new TypeError(`${url.origin}: an address without user, query and fragment is needed`);
   return url;
 }

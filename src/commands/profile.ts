@@ -31,6 +31,8 @@ const NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/;
 export function profileName(context: Context): string {
   const name = context.option('profile') ?? context.env['GATEHOUSE_PROFILE'] ?? 'default';
   if (!NAME.test(name)) throw new UsageError('gatehouse: a profile is named by letters, digits, _ . and -');
+  // The profile's file would be another one's tokens.
+  if (/\.token$/i.test(name)) throw new UsageError('gatehouse: the name of a profile does not end in .token');
   return name;
 }
 

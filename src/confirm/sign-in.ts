@@ -3,6 +3,7 @@ import type { Person } from '../domain/person.ts';
 import { identify } from '../grants/certificate-grant.ts';
 import { failSignIn, questionOf } from '../grants/device-decision.ts';
 import { errorFields } from '../observability/logger.ts';
+import { PartlyAway } from '../ports/directory.ts';
 import { Fault } from '../ports/fault.ts';
 import { wrongCodesOf } from './enter-code.ts';
 import type { Fields } from './form.ts';
@@ -84,7 +85,9 @@ export async function takePassword(room: Room, visit: Visit, fields: Fields): Pr
     try {
       person = await signedIn(room, userName, password);
     } catch (error) {
-      await memory.failuresAs.giveBack(named);
+      // Where it was compared with nothing, nobody has guessed. Otherwise passwords could be tried for as long as some
+      // other directory is away, or kept busy.
+      if (!(error instanceof PartlyAway)) await memory.failuresAs.giveBack(named);
       throw error;
     }
     if (person !== undefined && !person.disabled) {

@@ -206,9 +206,10 @@ async function openOne(server: LdapServer, url: string, limitMs: number): Promis
     });
     return socket;
   };
-  const upgraded = server.startTls
-    ? watch(await upgrade(watch(connectPlain(Number(port || 389), host)), tls, limitMs))
-    : undefined;
+  const upgraded =
+    server.startTls && url.startsWith('ldap:')
+      ? watch(await upgrade(watch(connectPlain(Number(port || 389), host)), tls, limitMs))
+      : undefined;
   let used = false;
   /** One connection and no other: ldapts would replace one that is gone, without a bind and perhaps without TLS. */
   const only = <S>(connect: () => S): S => {

@@ -186,7 +186,7 @@ function metadata(settings: OpenIdSettings): {
       maxResponseSize: MAX_RESPONSE,
       connections: 8,
     });
-    void agent?.close();
+    void agent?.close().catch(() => {});
     agent = dispatcher;
     const fetchThere = ((url: string, options: object) =>
       undici.fetch(url, { ...options, dispatcher })) as unknown as CustomFetch;
@@ -224,7 +224,8 @@ function metadata(settings: OpenIdSettings): {
       return last.configuration;
     },
     async close() {
-      await agent?.close();
+      // One that is closed already says so by an error.
+      await agent?.close().catch(() => {});
     },
   };
 }

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import type { Directory, People } from '../ports/directory.ts';
+import { type Directory, PartlyAway, type People } from '../ports/directory.ts';
 import { Fault } from '../ports/fault.ts';
 import { type ConfiguredUser, configuredDirectory } from './configured-directory.ts';
 import { derivedDirectory } from './derived-directory.ts';
@@ -49,16 +49,18 @@ export function createPeople(
     },
     async signIn(userName, password) {
       let away: Fault | undefined;
+      let compared = false;
       for (const directory of directories) {
         try {
           const person = await directory.signIn(userName, password);
           if (person !== undefined) return person;
+          compared ||= directory.takesPasswords;
         } catch (error) {
           if (!(error instanceof Fault)) throw error;
           away ??= error;
         }
       }
-      if (away !== undefined) throw away;
+      if (away !== undefined) throw compared ? new PartlyAway(away) : away;
       return undefined;
     },
   };

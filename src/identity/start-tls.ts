@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
 import { Fault } from '../ports/fault.ts';
@@ -18,7 +17,12 @@ export async function startTls(plain: Socket, tls: ConnectionOptions): Promise<T
   const code = resultIn(await oneMessage(plain));
   if (code !== 0) throw away(`StartTLS was refused (result ${code})`);
   const secure = connect({ ...tls, socket: plain });
-  await once(secure, 'secureConnect');
+  await new Promise<void>((resolve, reject) => {
+    secure.once('secureConnect', resolve).once('error', reject);
+    // An end without an error, as when our own patience is over.
+    secure.once('close', () => reject(new Error('Connection closed')));
+    plain.once('close', () => reject(new Error('Connection closed')));
+  });
   return secure;
 }
 

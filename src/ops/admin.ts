@@ -3,6 +3,7 @@ import { createServer as createSecureServer, Server as SecureServer } from 'node
 import type { AddressInfo } from 'node:net';
 import { type Answer, sendJson } from '../http/answer.ts';
 import { EXPOSITION_TYPE } from '../observability/exposition.ts';
+import { Fault } from '../ports/fault.ts';
 import { adminCaller } from './admin-caller.ts';
 import type { AdminRequest } from './administration.ts';
 
@@ -114,6 +115,13 @@ const contextOf = ({ certificate, key, clientCa }: AdminTls) => ({
   ...(clientCa !== undefined && { ca: clientCa }),
 });
 
+/**
+ * Did a web page send this? A browser may hold an operator's certificate and shows it for every page that asks; there
+ * are no pages of ours here, so none of them has any business.
+ */
+const isFromPage = ({ headers: { origin, 'sec-fetch-site': site } }: IncomingMessage): boolean =>
+  origin !== undefined || (site !== undefined && site !== 'none');
+
 /** The caller is judged before anything else is said: to strangers every address looks the same. */
 async function administration(
   { tokenFile, administer }: AdminOptions,
@@ -121,6 +129,11 @@ async function administration(
   path: string,
   query: string,
 ): Promise<Answer> {
+  if (isFromPage(request))
+    return {
+      status: 403,
+      body: { error: 'access_denied', error_description: 'Web pages do not administer.' },
+    };
   const by = adminCaller(request, tokenFile);
   if (by === undefined)
     return {
@@ -141,7 +154,8 @@ async function administration(
       request,
       by,
     });
-  } catch {
+  } catch (error) {
+    if (error instanceof Fault) return NOT_YET;
     return { status: 500, body: { error: 'server_error', error_description: 'An error of ours.' } };
   }
 }

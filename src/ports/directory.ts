@@ -1,4 +1,5 @@
 import type { Person } from '../domain/person.ts';
+import { Fault } from './fault.ts';
 
 export const NAME_SOURCES = ['commonName', 'email', 'userPrincipalName'] as const;
 export type NameSource = (typeof NAME_SOURCES)[number];
@@ -26,6 +27,16 @@ export interface Directory {
   close(): Promise<void>;
 }
 
+/**
+ * A directory was away, and another has looked at the password and said no: whoever typed it hears that we failed, and
+ * has guessed all the same.
+ */
+export class PartlyAway extends Fault {
+  constructor({ code, message, retryAfter }: Fault) {
+    super(code, message, { retryAfter });
+  }
+}
+
 /** All directories together. */
 export interface People {
   /** Can anybody sign in by a password? */
@@ -36,7 +47,8 @@ export interface People {
   byIdentity(identity: string): Promise<Person | undefined>;
   /**
    * Asks the directories in their order; the first that knows the name and password wins. One that is away keeps
-   * nobody of another from signing in; whoever is in none of the others hears that it is away.
+   * nobody of another from signing in; whoever is in none of the others hears that it is away (`PartlyAway`, when
+   * there were others that take passwords).
    */
   signIn(userName: string, password: string): Promise<Person | undefined>;
   close(): Promise<void>;

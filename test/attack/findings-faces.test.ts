@@ -1,8 +1,21 @@
+import { request } from 'node:https';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createClient } from '../../src/client/client.ts';
+import { rateLimit } from '../../src/http/rate-limit.ts';
 import { type LdapSettings, ldapDirectory } from '../../src/identity/ldap-directory.ts';
+import { openIdProvider } from '../../src/identity/openid.ts';
+import { hashPassword } from '../../src/identity/passwords.ts';
+import { createPeople } from '../../src/identity/people.ts';
+import { openAdmin } from '../../src/ops/admin.ts';
 import type { Directory } from '../../src/ports/directory.ts';
+import { Fault } from '../../src/ports/fault.ts';
+import { gatehouse } from '../support/command-line.ts';
+import { BASE, confirmHouse } from '../support/confirm-house.ts';
+import { freePort } from '../support/gateway-process.ts';
 import { BASE_DN, type LdapServer, ldapServer, SERVICE } from '../support/ldap-server.ts';
+import { CLIENT, openIdServer } from '../support/openid-provider.ts';
+import { issue, issueServer, makeCa } from '../support/pki.ts';
 
 let server: LdapServer;
 const opened: { close(): unknown }[] = [];
@@ -74,4 +87,170 @@ test('words put behind the answer to StartTLS by somebody in the middle end the 
     code: 'directory_unavailable',
   });
   expect(injected).toBeGreaterThan(0);
+});
+
+test('a server that takes StartTLS and then says nothing is away after the patience of the settings', async () => {
+  const middle = await middleman((client, upstream) => {
+    client.pipe(upstream);
+    upstream.once('data', (answer: Buffer) => {
+      upstream.pause();
+      client.write(answer);
+    });
+  });
+  const corp = directory({ urls: [middle.url], startTls: true, ca: server.ca.pem, timeout: 1 });
+  await expect(corp.signIn('alice', 'alice password')).rejects.toMatchObject({
+    code: 'directory_unavailable',
+  });
+});
+
+test('while one directory is away, guesses at people of another still use up the budget of their name', async () => {
+  const house = await confirmHouse();
+  const away = `ldap://127.0.0.1:${await freePort()}`;
+  const people = createPeople({
+    staff: {
+      label: 'staff',
+      derive: false,
+      users: [
+        {
+          id: '{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}',
+          name: 'alice',
+          groups: ['operators'],
+          disabled: false,
+          passwordHash: await hashPassword('right password'),
+        },
+      ],
+    },
+    corp: {
+      label: 'corp',
+      derive: false,
+      users: [],
+      ldap: {
+        url: [away],
+        startTls: false,
+        ...SERVICE,
+        timeout: 2,
+        connections: 2,
+        base: BASE_DN,
+        filter: '(objectClass=person)',
+        id: 'entryUUID',
+        attributes: {
+          userName: 'uid',
+          displayName: 'displayName',
+          commonName: 'cn',
+          email: 'mail',
+          userPrincipalName: 'userPrincipalName',
+        },
+        remember: 0,
+      },
+    },
+  });
+  const now = (): number => house.world.now;
+  Object.assign(house.desk, { people });
+  Object.assign(house.memory, { failuresAs: rateLimit({ burst: 3, perSecond: 0.001 }, now) });
+  try {
+    const tried: number[] = [];
+    for (const password of ['one', 'two', 'three', 'right password']) {
+      const browser = house.browser({ address: `198.51.100.${tried.length}` });
+      await browser.get(`${BASE}/grants`);
+      await browser.get(`${BASE}/sign-in`);
+      const answer = await browser.submit(`${BASE}/sign-in`, { user_name: 'alice', password });
+      tried.push(answer.status);
+    }
+    // Told as our failure, since it may be one; and paid for.
+    expect(tried).toEqual([503, 503, 503, 429]);
+  } finally {
+    await people.close();
+    await house.close();
+  }
+});
+
+test('a provider that is closed twice, as by a reload under load, is closed and throws nothing', async () => {
+  const ca = await makeCa();
+  const running = await openIdServer(await issueServer(ca), [
+    'https://localhost/authsvc/device/openid/there',
+  ]);
+  const provider = openIdProvider('there', {
+    title: { en: 'There' },
+    issuer: running.issuer,
+    clientId: CLIENT.id,
+    clientSecret: CLIENT.secret,
+    sendSecret: 'basic',
+    scope: 'openid',
+    ca: ca.pem,
+    directory: 'staff',
+    claim: 'sub',
+    means: 'subject',
+    timeout: 5,
+  });
+  try {
+    await provider.begin('https://localhost/authsvc/device/openid/there');
+    await provider.close();
+    await expect(provider.close()).resolves.toBeUndefined();
+  } finally {
+    await running.stop();
+  }
+});
+
+test('a web page does not administer, even in the browser of an operator with a certificate', async () => {
+  const ca = await makeCa();
+  const serverCertificate = await issueServer(ca);
+  const operator = await issue(ca, { commonName: 'operator' });
+  const acts: string[] = [];
+  let isAway = false;
+  const admin = await openAdmin({
+    host: '127.0.0.1',
+    port: 0,
+    checks: [],
+    tokenFile: '/nowhere',
+    tls: { certificate: serverCertificate.pem, key: serverCertificate.keyPem, clientCa: ca.pem },
+    administer: async ({ path }) => {
+      if (isAway) throw new Fault('store_unavailable', 'away');
+      acts.push(path);
+      return { status: 200, body: {} };
+    },
+  });
+  const post = (headers: Record<string, string>): Promise<number> =>
+    new Promise((resolve, reject) => {
+      const sent = request(
+        {
+          host: 'localhost',
+          port: admin.port,
+          path: '/admin/v1/grants/abc/revoke',
+          method: 'POST',
+          agent: false,
+          ca: ca.pem,
+          cert: operator.pem,
+          key: operator.keyPem,
+          headers,
+        },
+        (answer) => answer.resume().on('end', () => resolve(answer.statusCode ?? 0)),
+      );
+      sent.on('error', reject).end();
+    });
+  try {
+    expect(await post({ origin: 'https://elsewhere.example', 'sec-fetch-site': 'cross-site' })).toBe(403);
+    expect(await post({ origin: 'null' })).toBe(403);
+    expect(await post({ 'sec-fetch-site': 'same-site' })).toBe(403);
+    expect(acts).toEqual([]);
+    expect(await post({})).toBe(200);
+    isAway = true;
+    expect(await post({})).toBe(503);
+  } finally {
+    await admin.close();
+  }
+});
+
+test('a client sends its token over plain http to no origin but those of the machine itself', () => {
+  const terms = { url: 'https://api.example.test', clientId: 'report-runner', scope: 'files:read' };
+  expect(() => createClient({ ...terms, origins: ['http://files.example.test'] })).toThrow(/https only/);
+  expect(() => createClient({ ...terms, servicePath: '//elsewhere.example/authsvc' })).toThrow(/elsewhere/);
+  expect(createClient({ ...terms, origins: ['http://127.0.0.1:8080'] }).isOwn('http://127.0.0.1:8080')).toBe(
+    true,
+  );
+});
+
+test('no profile is named like the token file of another', async () => {
+  const { code, stderr } = await gatehouse(['logout', '--profile', 'default.token']);
+  expect(code).toBe(64);
+  expect(stderr).toContain('.token');
 });
