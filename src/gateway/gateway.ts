@@ -6,12 +6,13 @@ import { createMetrics, type Metrics } from '../observability/metrics.ts';
 import { headerValue } from '../observability/trace.ts';
 import type { AdminListener } from '../ops/admin.ts';
 import type { AdministrationDeps } from '../ops/administration.ts';
+import { Fault } from '../ports/fault.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import { createFastLane } from '../proxy/fast/lane.ts';
 import type { CallEnd } from '../tls/listener.ts';
 import { ensureAdminToken } from './admin-token.ts';
 import { keepsUp, materialOf, openAdminFor, openPublic, renewAdminTls } from './doors.ts';
-import { gatewayMetrics, turnedAway } from './gateway-metrics.ts';
+import { gatewayMetrics, laneCounts, turnedAway } from './gateway-metrics.ts';
 import { buildGeneration, type Generation } from './generation.ts';
 import { ensureKeyFile, keyWarnings } from './keys.ts';
 import type { LoopGuard } from './loop-guard.ts';
@@ -118,7 +119,14 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       isPressed: () => loop?.isPressed() === true,
     });
     closing.push(() => permanent.stop());
-    let current = await buildGeneration(settings, permanent);
+    let current = await onceThere(
+      () => buildGeneration(settings, permanent),
+      settings,
+      async (fault) => {
+        log.error('store_away_at_start', errorFields(fault));
+        await answerProbes();
+      },
+    );
     const judgeStreams = (): void => {
       const clients = new Set(current.settings.integrations.map(({ clientId }) => clientId));
       permanent.streams.knowClients((clientId) => clients.has(clientId));
@@ -143,8 +151,10 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
           generation.settings.trustedProxies.includes(call.peer),
         );
       if (span) call.note(span);
+      lanes.full(lane.reasonOf(call.request.socket));
       serve(generation, call, log);
     };
+    const lanes = laneCounts(metrics);
     const watchers = { log, metrics, tracer };
     let ended = requestEnded(current.settings, watchers);
     const hooks = {
@@ -154,7 +164,11 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     const lane = createFastLane({
       limits: settings.limits,
       current: () => current.fast,
-      ...hooks,
+      onBegin() {
+        lanes.fast();
+        hooks.onBegin();
+      },
+      onDone: hooks.onDone,
       log,
       now,
     });
@@ -173,6 +187,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       // A request that is to be recorded needs its span before it is sent on.
       firstReader: tracer === undefined ? lane : undefined,
     });
+    permanent.nowServing();
     const takenAt = gatewayMetrics(metrics, {
       files: () => current.files,
       upstreams: permanent.upstreams,
@@ -256,6 +271,26 @@ function changedSections(before: Settings, next: Settings): string[] {
     ) ?? '';
   const old = new Map(Object.entries(before).map(([name, value]) => [name, text(value)]));
   return Object.entries(next).flatMap(([name, value]) => (old.get(name) === text(value) ? [] : [name]));
+}
+
+const AGAIN_MS = 500;
+
+/** At start the keys are held against the store. One that goes away just then is waited for, as it was before. */
+async function onceThere<T>(
+  build: () => Promise<T>,
+  { store }: Settings,
+  onWaiting: (fault: Fault) => Promise<void>,
+): Promise<T> {
+  for (let tries = 0; ; tries += 1) {
+    try {
+      return await build();
+    } catch (error) {
+      if (!(error instanceof Fault) || error.code !== 'store_unavailable' || store.type !== 'redis')
+        throw error;
+      if (tries === 0) await onWaiting(error);
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    }
+  }
 }
 
 /** What works today and will not for ever. */

@@ -80,7 +80,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     policy: policyOf(settings),
     pace: permanent.pace,
     waiting: permanent.waiting,
-    startedAt: permanent.startedAt,
+    servingSince: permanent.servingSince,
     mayRecord: permanent.mayRecord,
     now,
     log,
@@ -170,8 +170,11 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   permanent.hideBy((text) => sealer.digest('limit', text));
   let running = 0;
   let retired = false;
+  let closing: Promise<unknown> | undefined;
+  /** Once, however often it is said: what has been closed cannot be closed again. */
   const close = async (): Promise<void> => {
-    await Promise.all([proxy.close(0), desk.people.close(), ...providers.map((one) => one.close())]);
+    closing ??= Promise.all([proxy.close(0), desk.people.close(), ...providers.map((one) => one.close())]);
+    await closing;
   };
   const begun = (): void => {
     running += 1;

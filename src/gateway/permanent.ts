@@ -22,7 +22,9 @@ export interface Permanent {
   /** Can what happens to grants be recorded, as far as the settings ask for it? */
   readonly mayRecord: () => boolean;
   readonly now: () => Epoch;
-  readonly startedAt: Epoch;
+  /** When the doors were opened. */
+  readonly servingSince: () => Epoch;
+  nowServing(): void;
   readonly pace: PollPace;
   readonly waiting: WaitingRoom;
   readonly confirm: ConfirmMemory;
@@ -79,6 +81,7 @@ export function createPermanent({
   const revocations = denyAtOnce({ log: store.revocations, now });
   const streams = liveStreams({ revocations, now, log });
   const upstreams = createUpstreams(log);
+  let servingSince = now();
   let digest: ((text: string) => string) | undefined;
   const hide = (text: string): string => {
     if (digest === undefined) throw new Error('nothing is counted before there are keys');
@@ -103,7 +106,10 @@ export function createPermanent({
     metrics,
     mayRecord,
     now,
-    startedAt: now(),
+    servingSince: () => servingSince,
+    nowServing() {
+      servingSince = now();
+    },
     isPressed,
     pace: pollPace(),
     confirm: confirmMemory({

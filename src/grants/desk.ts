@@ -23,7 +23,8 @@ export interface GrantDesk {
   readonly policy: GrantPolicy;
   readonly pace: PollPace;
   readonly waiting: WaitingRoom;
-  readonly startedAt: Epoch;
+  /** When this process opened its doors: our being away does not use up the time a client has to ask again. */
+  readonly servingSince: () => Epoch;
   /** Can what happens be recorded, as far as it has to be? Left out: it need not be. */
   readonly mayRecord?: () => boolean;
   readonly now: () => Epoch;

@@ -173,6 +173,7 @@ export async function confirmHouse(options: HouseOptions = {}): Promise<ConfirmH
     ]),
   };
   const now = (): number => world.now;
+  const openedAt = world.now;
   const lines: string[] = [];
   const log = createLogger({ level: 'debug', format: 'json', write: (line) => void lines.push(line) });
   const keyring = openKeyring(newKeyring('EdDSA'));
@@ -201,7 +202,7 @@ export async function confirmHouse(options: HouseOptions = {}): Promise<ConfirmH
     },
     pace: pollPace(),
     waiting: waitingRoom({ all: 10_000, perClient: 10_000 }),
-    startedAt: world.now,
+    servingSince: () => openedAt,
     now,
     log,
   };
