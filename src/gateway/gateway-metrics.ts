@@ -1,5 +1,6 @@
 import type { Metrics } from '../observability/metrics.ts';
 import type { Store } from '../ports/store.ts';
+import type { HandOver } from '../proxy/fast/grammar.ts';
 import type { Upstreams } from '../proxy/upstreams.ts';
 import type { CertificateFiles } from '../tls/certificate-files.ts';
 import type { PublicListener } from '../tls/listener.ts';
@@ -53,5 +54,27 @@ export function turnedAway(metrics: Metrics): (by: 'handshake' | 'connection') =
   const connections = metrics.counter('gatehouse_connections_refused_total');
   return (by) => {
     (by === 'handshake' ? handshakes : connections).value += 1;
+  };
+}
+
+export interface LaneCounts {
+  fast(): void;
+  full(reason: HandOver | 'other' | undefined): void;
+}
+
+/** Counts requests by the lane they took; `other`: the fast lane never had the connection, as with HTTP/2. */
+export function laneCounts(metrics: Metrics): LaneCounts {
+  const fast = metrics.counter('gatehouse_lane_requests_total', 'fast', 'ordinary');
+  const full = new Map<string, { value: number }>();
+  return {
+    fast() {
+      fast.value += 1;
+    },
+    full(reason = 'other') {
+      let counter = full.get(reason);
+      if (counter === undefined)
+        full.set(reason, (counter = metrics.counter('gatehouse_lane_requests_total', 'full', reason)));
+      counter.value += 1;
+    },
   };
 }

@@ -61,6 +61,11 @@ export const METRICS = {
   ),
   gatehouse_http_requests_in_flight: gauge('sum', 'Requests being worked on, WebSockets included.'),
   gatehouse_auth_decisions_total: counter('What was decided about requests, and why.', 'decision', 'reason'),
+  gatehouse_lane_requests_total: counter(
+    'Requests by the lane they took, and why a connection was given to the full one.',
+    'lane',
+    'reason',
+  ),
   gatehouse_connections: gauge('sum', 'Open connections of clients.'),
   gatehouse_connections_refused_total: counter('Connections closed for being beyond limits.connections.'),
   gatehouse_tls_handshake_failures_total: counter('TLS handshakes that came to nothing.'),

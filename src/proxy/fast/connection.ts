@@ -257,10 +257,15 @@ export class FastConnection implements Session, DoneCall {
     if (!(admission instanceof Promise)) return this.#proceed(admission);
     this.#state = 'judging';
     this.deadline = Number.POSITIVE_INFINITY;
-    admission.then(
-      (settled) => this.#settled(settled),
-      () => this.#settled(undefined),
-    );
+    // Its configuration must not be closed meanwhile.
+    const { generation } = this;
+    generation.enter();
+    void admission
+      .then(
+        (settled) => this.#settled(settled),
+        () => this.#settled(undefined),
+      )
+      .finally(() => generation.leave());
   }
 
   #settled(admission: Admission | undefined): void {
@@ -327,7 +332,8 @@ export class FastConnection implements Session, DoneCall {
     this.#requests += 1;
     this.#state = 'busy';
     this.#close = this.fields.close;
-    this.#status = 0;
+    // As node has it for a client that leaves before it was answered.
+    this.#status = 200;
     this.#arrivedAt = this.#question.now;
     this.id = requestId(this.peer, rawHeaders, trustedProxies);
     this.clientAddress = clientAddress(this.peer, rawHeaders, trustedProxies);

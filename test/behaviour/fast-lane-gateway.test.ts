@@ -1,0 +1,115 @@
+import { afterEach, expect, test } from 'vitest';
+import { type Change, type House, openHouse } from '../support/house.ts';
+import { rawTlsClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
+
+/** The fast lane in the whole gateway. */
+const opened: House[] = [];
+afterEach(async () => {
+  while (opened.length > 0) await opened.pop()?.close();
+});
+
+async function house(change: Change = (settings) => settings): Promise<House> {
+  const made = await openHouse((settings) =>
+    change({ ...settings, listen: { ...settings.listen, fastLane: true } }),
+  );
+  opened.push(made);
+  return made;
+}
+
+/** Requests by lane and reason, as `/metrics` has them. */
+async function lanes({ gateway }: House): Promise<Record<string, number>> {
+  const { gatehouse_lane_requests_total: rows = [] } = await gateway.metrics.snapshot();
+  return Object.fromEntries(rows.map(([labels, value]) => [labels, value] as [string, number]));
+}
+const FAST = 'lane="fast",reason="ordinary"';
+const full = (reason: string): string => `lane="full",reason="${reason}"`;
+
+test('which lane a request took is counted, with the reason', async () => {
+  const gate = await house();
+  const { access_token: token } = await gate.grant();
+  const client = await rawTlsClient(gate.port, gate.ca.pem);
+  const get = (path: string, more = ''): string =>
+    `GET ${path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n${more}\r\n`;
+  client.send(get('/files/1') + get('/files/2'));
+  await client.until((text) => text.includes('/files/2'));
+  const before = await lanes(gate);
+  expect(before[FAST]).toBe(2);
+  client.send(get('/authsvc/Verify/Token'));
+  await client.until((text) => /HTTP\/1\.1 \d+[^]*HTTP\/1\.1 \d+[^]*HTTP\/1\.1 \d+/.test(text));
+  client.send(get('/files/3'));
+  await client.until((text) => text.includes('/files/3'));
+  client.destroy();
+  const after = await lanes(gate);
+  expect(after[full('service')]).toBe((before[full('service')] ?? 0) + 2);
+  expect(after[FAST]).toBe(2);
+  const lines = gate.log.filter(
+    ({ event, path }) => event === 'request' && String(path).startsWith('/files/'),
+  );
+  expect(lines.map(({ path, status, decision, upstream }) => [path, status, decision, upstream])).toEqual(
+    ['/files/1', '/files/2', '/files/3'].map((path) => [path, 200, 'forwarded', 'default']),
+  );
+});
+
+test('a reload switches it off and on', async () => {
+  const gate = await house();
+  const { access_token: token } = await gate.grant();
+  const ask = async (): Promise<string> => {
+    const client = await rawTlsClient(gate.port, gate.ca.pem);
+    client.send(`GET /files/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n\r\n`);
+    const text = await client.until((all) => wholeAnswer(all));
+    client.destroy();
+    return String(readAnswer(text).status);
+  };
+  expect(await ask()).toBe('200');
+  const set = (fastLane: boolean) =>
+    gate.reload((settings) => ({ ...settings, listen: { ...settings.listen, fastLane } }));
+  await set(false);
+  expect(await ask()).toBe('200');
+  expect(await lanes(gate)).toMatchObject({ [FAST]: 1, [full('off')]: 1 });
+  await set(true);
+  expect(await ask()).toBe('200');
+  expect(await lanes(gate)).toMatchObject({ [FAST]: 2, [full('off')]: 1 });
+});
+
+test('X01 a connection on which nothing is asked for in time is told so, and closed', async () => {
+  const gate = await house((settings) => ({
+    ...settings,
+    limits: { ...settings.limits, headerTimeout: '1s' },
+  }));
+  const client = await rawTlsClient(gate.port, gate.ca.pem);
+  expect(await client.closed(10_000)).toMatch(/^HTTP\/1\.1 408 /);
+});
+
+test('X01 a head that comes too slowly neither', async () => {
+  const gate = await house((settings) => ({
+    ...settings,
+    limits: { ...settings.limits, headerTimeout: '1s' },
+  }));
+  const client = await rawTlsClient(gate.port, gate.ca.pem);
+  const drip = setInterval(() => client.send('GET /files/1 HTTP/1.1\r\nX-A: '.slice(0, 1)), 100);
+  try {
+    expect(await client.closed(20_000)).toMatch(/^HTTP\/1\.1 4\d\d /);
+  } finally {
+    clearInterval(drip);
+    client.destroy();
+  }
+});
+
+test('a revoked token is refused with the next request on the same connection', async () => {
+  const gate = await house();
+  const { access_token: token } = await gate.grant();
+  const client = await rawTlsClient(gate.port, gate.ca.pem);
+  const get = `GET /files/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n\r\n`;
+  client.send(get);
+  await client.until((text) => wholeAnswer(text));
+  const seen = client.text().length;
+  expect(
+    (await gate.ask({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${token}` } })).status,
+  ).toBe(200);
+  client.send(get);
+  expect((await client.until((text) => wholeAnswer(text.slice(seen)))).slice(seen)).toMatch(
+    /^HTTP\/1\.1 401 /,
+  );
+  expect((await lanes(gate))[FAST]).toBe(2);
+  client.destroy();
+});
