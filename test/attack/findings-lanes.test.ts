@@ -1,6 +1,10 @@
 import { describe, expect, test } from 'vitest';
 import { attackHouse } from '../support/attack-house.ts';
-import { readAnswer, wholeAnswer } from '../support/raw-client.ts';
+import { writeMessage } from '../support/framing-cases.ts';
+import { openHouse } from '../support/house.ts';
+import { matrixSettings } from '../support/matrix-settings.ts';
+import { rawTlsClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
+import { recordingUpstream } from '../support/recording-upstream.ts';
 
 /** Faults that were found in one of the two lanes: what is now true of both. */
 const attack = attackHouse((settings) => ({
@@ -100,5 +104,54 @@ describe('names of our own fields where values stand', () => {
     for (const name of ['traceparent', 'x-request-id', 'x-forwarded-host'])
       expect([name, names.filter((one) => one === name).length]).toEqual([name, 1]);
     await attack.stands();
+  });
+});
+
+describe('a reload while a token is looked up', () => {
+  test('leaves the configuration by which its request is judged open until that is answered', async () => {
+    const [before, after] = await Promise.all([recordingUpstream(), recordingUpstream()]);
+    const house = await openHouse(
+      matrixSettings(before.url, (settings) => ({
+        ...settings,
+        tokens: { ...settings.tokens, format: 'opaque' },
+      })),
+    );
+    const client = await rawTlsClient(house.port, house.ca.pem);
+    try {
+      const { access_token: token } = await house.grant();
+      for (const upstream of [before, after])
+        upstream.reply((socket, { target }) =>
+          socket.write(
+            `HTTP/1.1 200 OK\r\nKeep-Alive: timeout=60\r\nContent-Length: ${target.length}\r\n\r\n${target}`,
+          ),
+        );
+      await house.api('/public/first');
+      expect(before.open()).toBe(1);
+      const { grants } = house.gateway.store;
+      const read = grants.read.bind(grants);
+      const gate = Promise.withResolvers<void>();
+      const asked = Promise.withResolvers<void>();
+      Object.assign(grants, {
+        read: async (id: string) => {
+          asked.resolve();
+          await gate.promise;
+          return read(id);
+        },
+      });
+      client.send(writeMessage({ line: 'GET /files/looked-up HTTP/1.1', token }));
+      await asked.promise;
+      await house.reload((settings) => ({ ...settings, upstreams: { default: { url: after.url } } }));
+      const { text } = await house.api('/public/second');
+      expect([text, after.requests.length, before.open()]).toEqual(['/public/second', 1, 1]);
+      gate.resolve();
+      const answer = await client.until((all) => wholeAnswer(all));
+      expect(readAnswer(answer)).toMatchObject({ status: 200, body: '/files/looked-up' });
+      expect(before.requests.map(({ target }) => target)).toEqual(['/public/first', '/files/looked-up']);
+      await expect.poll(() => before.open(), { timeout: 10_000 }).toBe(0);
+    } finally {
+      client.destroy();
+      await house.close();
+      await Promise.all([before.close(), after.close()]);
+    }
   });
 });
