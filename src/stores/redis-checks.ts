@@ -1,6 +1,7 @@
 import type { Cluster, Redis } from 'ioredis';
 import { Fault } from '../ports/fault.ts';
 import { type RedisClient, redisScript } from './redis-client.ts';
+import { knownHoles, redisVersion } from './redis-versions.ts';
 
 /** The server is there, but not one that gatehouse can rely on: waiting does not help, an operator does. */
 export class RedisUnfit extends Error {
@@ -27,10 +28,10 @@ export const SKEW_REFUSED = 30;
 /** `ZADD … GT` came with 6.2. */
 const OLDEST = [6, 2] as const;
 
-/** Tries every command our scripts use on keys of its own, and tells which were refused. Leaves nothing behind. */
 /** The record that trying commands leaves for a moment. */
 export const CHECK_ID = 'check';
 
+/** Tries every command our scripts use on keys of its own, and tells which were refused. Leaves nothing behind. */
 const tried = (calls: string): string => `
 local refused = {}
 local function try(...)
@@ -95,7 +96,11 @@ export async function checkRedis(options: CheckOptions): Promise<readonly string
     (command) => `the user may not run ${command} on our keys; allow it by ACL SETUSER`,
   );
   const notices: string[] = [];
-  if (!refused.includes('INFO')) problems.push(...(await unfitServer(client)));
+  if (!refused.includes('INFO')) {
+    const fact = await factsOf(client);
+    problems.push(...unfitServer(fact));
+    notices.push(...knownHoles(redisVersion(fact)));
+  }
   const skew = wallTime === undefined ? 0 : Math.abs(wallTime() - client.storeTime());
   if (skew > SKEW_REFUSED)
     problems.push(`its clock and ours differ by ${Math.round(skew)} s; set the clocks of both machines`);
@@ -104,9 +109,14 @@ export async function checkRedis(options: CheckOptions): Promise<readonly string
   return notices;
 }
 
-async function unfitServer(client: RedisClient): Promise<readonly string[]> {
+type Fact = (name: string) => string | undefined;
+
+async function factsOf(client: RedisClient): Promise<Fact> {
   const info = await client.ask((redis) => redis.info());
-  const fact = (name: string): string | undefined => new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1];
+  return (name) => new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1];
+}
+
+function unfitServer(fact: Fact): readonly string[] {
   const problems: string[] = [];
   const version = fact('redis_version') ?? '0';
   const [major = 0, minor = 0] = version.split('.').map(Number);
@@ -143,14 +153,20 @@ async function refusedCommands({ client, prefix, replicated }: CheckOptions): Pr
       if (name === 'EVALSHA') for (const command of inside as readonly string[]) refused.add(command);
     } catch (error) {
       if (!isRefusal(error)) throw error;
-      refused.add(name);
+      refused.add(refusedIn(error) ?? name);
     }
   }
   return [...refused];
 }
 
-const isRefusal = (error: unknown): boolean =>
-  error instanceof Fault && error.cause instanceof Error && error.cause.message.startsWith('NOPERM');
+const isRefusal = (error: unknown): boolean => causeOf(error).startsWith('NOPERM');
+
+/** A script the server does not know yet is sent by EVAL: then that is what is lacking. */
+const refusedIn = (error: unknown): string | undefined =>
+  /'([a-z]+)' command/.exec(causeOf(error))?.[1]?.toUpperCase();
+
+const causeOf = (error: unknown): string =>
+  error instanceof Fault && error.cause instanceof Error ? error.cause.message : '';
 
 /** A cluster has no SCAN of its own, its nodes have. */
 const anyServer = (redis: Redis): Redis =>

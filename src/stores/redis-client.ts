@@ -204,6 +204,8 @@ const backOff = (times: number): number =>
 const settingsOf = ({ commandTimeout, name }: RedisClientOptions): IoRedisOptions => ({
   lazyConnect: true,
   connectionName: name,
+  // Our user may tell its name and nothing else by CLIENT.
+  disableClientInfo: true,
   enableAutoPipelining: true,
   // What cannot be sent now fails now: nothing piles up while the server is away.
   enableOfflineQueue: false,

@@ -1,0 +1,181 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { randomGrantId } from '../../../src/grants/issue.ts';
+import { openRedis, type RedisStore } from '../../../src/stores/redis.ts';
+import { RedisUnfit } from '../../../src/stores/redis-checks.ts';
+import { knownHoles, type RedisVersion, redisVersion } from '../../../src/stores/redis-versions.ts';
+import { type RedisServer, redisServer } from '../../support/redis-server.ts';
+import { aGrant } from '../../support/store-fixtures.ts';
+
+/**
+ * Holes of Redis itself: memory errors that whoever may run commands can use. What we owe: to name a server that has
+ * them, a user that can do next to nothing, and never to carry a stranger's words into a script.
+ */
+const PAGE = readFileSync(join(import.meta.dirname, '../../../docs/storage.md'), 'utf8');
+const [, RULES = ''] = /^ACL SETUSER gatehouse (on .*)$/m.exec(PAGE) ?? [];
+const later = Math.floor(Date.now() / 1_000) + 3_600;
+
+let server: RedisServer;
+let admin: Redis;
+/** The documented user itself, as somebody who has stolen its password has it. */
+let thief: Redis;
+const stores: RedisStore[] = [];
+
+const open = async (user = 'gatehouse'): Promise<RedisStore> => {
+  const url = `redis://${user}:PASSWORD@127.0.0.1:${server.port}`;
+  const store = await openRedis({ url, maxStaleness: 60, ack: 'reachable' });
+  stores.push(store);
+  return store;
+};
+const everything = async (store: RedisStore): Promise<void> => {
+  const id = randomGrantId();
+  expect(await store.grants.create(id, aGrant(), later)).toBe('created');
+  const found = await store.grants.read(id);
+  if (found === undefined) throw new Error('gone');
+  expect(await store.grants.replace(id, found.version, aGrant(), later)).toBe('replaced');
+  await store.revocations.announce({ of: 'grant', grantId: id, belowGeneration: 3, keepUntil: later });
+  await store.probe();
+};
+
+beforeAll(async () => {
+  server = await redisServer();
+  admin = new Redis(server.url);
+  await admin.call('ACL', 'SETUSER', 'gatehouse', ...RULES.split(' '));
+  await admin.call('ACL', 'SETUSER', 'no-eval', ...RULES.split(' '), '-eval');
+  await admin.set('other:secret', 'of another application');
+  thief = new Redis({ port: server.port, username: 'gatehouse', password: 'PASSWORD' });
+});
+afterAll(async () => {
+  await Promise.all(stores.map((store) => store.close()));
+  thief.disconnect();
+  admin.disconnect();
+  await server.stop();
+});
+
+/** The rows of the table of docs/storage.md: names, and the releases without the hole. */
+const ROWS = [...PAGE.matchAll(/^\| (CVE-[^|]*?) \([^|]*\| ([^|]*) \| ([^|]*) \|$/gm)].map(
+  ([, names = '', redis = '', valkey = '']) => ({
+    names: names.split(', '),
+    releases: [
+      ...(redis.match(/[\d.]+/g) ?? []).map((version): RedisVersion => ({ server: 'Redis', version })),
+      ...(valkey.match(/[\d.]+/g) ?? []).map((version): RedisVersion => ({ server: 'Valkey', version })),
+    ],
+  }),
+);
+const holesOf = (version: RedisVersion): string => knownHoles(version).join('\n');
+
+describe.each([
+  ['CVE-2025-49844', '7.0.15', '7.2.11'],
+  ['CVE-2025-46817', '8.2.1', '8.2.2'],
+  ['CVE-2025-46818', '6.2.6', '6.2.20'],
+  ['CVE-2026-23479', '8.0.9', '8.2.6'],
+])('%s Redis: a server that has it', (name, version, mended) => {
+  test('is named, with the release to take', () => {
+    const line = knownHoles({ server: 'Redis', version }).find((one) => one.includes(name));
+    expect(line).toContain(`Redis ${version} has `);
+    expect(line).toContain(`the next release without it is ${mended}`);
+    expect(line).toContain('unless your distribution has mended it');
+  });
+
+  test('is told from one that has it no more, in every branch, as the documentation says', () => {
+    const row = ROWS.find(({ names }) => names.includes(name));
+    expect(row?.releases.length).toBeGreaterThan(7);
+    for (const release of row?.releases ?? []) {
+      expect(holesOf(release)).not.toContain(name);
+      const [major, minor, patch] = release.version.split('.').map(Number);
+      expect(holesOf({ ...release, version: `${major}.${minor}.${Number(patch) - 1}` })).toContain(name);
+      expect(holesOf({ ...release, version: `${major}.${minor}.${Number(patch) + 10}` })).not.toContain(name);
+    }
+    for (const release of ['Redis 8.8.0', 'Redis 10.0.0', 'Valkey 9.1.0'].map((one) => one.split(' ')))
+      expect(holesOf({ server: release[0] as RedisVersion['server'], version: release[1] ?? '' })).toBe('');
+  });
+});
+
+test('CVE-2025-49844 Redis: the server that runs is judged by its own number, Valkey by the one of Valkey', async () => {
+  const [, version = ''] = /redis_version:(\S+)/.exec(await admin.info('server')) ?? [];
+  const { notices } = await open();
+  expect(notices.filter((notice) => notice.includes('CVE'))).toEqual(
+    knownHoles({ server: 'Redis', version }),
+  );
+  const valkey: Readonly<Record<string, string>> = { redis_version: '7.2.4', valkey_version: '9.1.1' };
+  expect(redisVersion((name) => valkey[name])).toEqual({ server: 'Valkey', version: '9.1.1' });
+});
+
+test('CVE-2025-49844 Redis: without EVAL we work while others have loaded our scripts, and are refused by name when not', async () => {
+  await everything(await open());
+  const store = await open('no-eval');
+  await everything(store);
+  await admin.script('FLUSH');
+  await expect(store.grants.create(randomGrantId(), aGrant(), later)).rejects.toThrow(
+    /our user may not do this/,
+  );
+  const refusal = await open('no-eval').catch((error: unknown) => error);
+  expect(refusal).toBeInstanceOf(RedisUnfit);
+  expect((refusal as RedisUnfit).problems.join()).toMatch(/may not run EVAL on our keys/);
+});
+
+test("CVE-2025-46817 Redis: no stranger's words become part of a script", async () => {
+  const store = await open();
+  const scripts = async (): Promise<string | undefined> =>
+    /number_of_cached_scripts:(\d+)/.exec(await admin.info('memory'))?.[1];
+  const carry = async (words: string): Promise<void> => {
+    const grant = { ...aGrant(), identity: words, clientId: words };
+    const id = randomGrantId();
+    expect(await store.grants.create(id, grant, later)).toBe('created');
+    expect((await store.grants.read(id))?.record).toEqual(grant);
+    expect((await store.grantIndex.list({ identity: words, limit: 10 })).grants).toHaveLength(1);
+    await store.revocations.announce({ of: 'client', clientId: words, notBefore: 1, keepUntil: later });
+    await store.revocations.announce({ of: 'identity', identity: words, notBefore: 1, keepUntil: later });
+  };
+  await carry('somebody');
+  const before = await scripts();
+  expect(Number(before)).toBeGreaterThan(3);
+  for (const words of [
+    '"]] return unpack({}, 0, 2147483647) --',
+    "' .. redis.call('FLUSHALL') .. '",
+    '\0\r\n$9',
+  ])
+    await carry(words);
+  expect(await scripts()).toBe(before);
+  expect(await admin.get('other:secret')).toBe('of another application');
+});
+
+test('CVE-2025-46818 Redis: who has our password reaches our keys alone, by scripts too, and cannot leave code behind', async () => {
+  const tries: readonly (readonly [string, ...string[]])[] = [
+    ['GET', 'other:secret'],
+    ['EVAL', "return redis.call('GET', KEYS[1])", '1', 'other:secret'],
+    ['EVAL', "return redis.call('GET', 'other:secret')", '0'],
+    ['EVAL', "return redis.call('FLUSHALL')", '0'],
+    ['FUNCTION', 'LOAD', "#!lua name=x\nredis.register_function('f', function() return 1 end)"],
+    ['SCRIPT', 'FLUSH'],
+    ['CONFIG', 'SET', 'dir', '/tmp'],
+    ['ACL', 'SETUSER', 'gatehouse', '+@all'],
+    ['REPLICAOF', '127.0.0.1', '1'],
+    ['RESTORE', 'gh:x', '0', 'x'],
+    ['DEBUG', 'SLEEP', '0'],
+    ['MONITOR'],
+    ['FLUSHALL'],
+  ];
+  for (const [command, ...words] of tries)
+    await expect(thief.call(command, ...words), [command, ...words].join(' ')).rejects.toThrow(
+      /NOPERM|user executing the script can't/,
+    );
+});
+
+test('CVE-2026-23479 Redis: who has our password can neither end nor wake nor evict the connections of others', async () => {
+  const store = await open();
+  for (const words of [
+    ['UNBLOCK', '1'],
+    ['KILL', 'TYPE', 'normal'],
+    ['PAUSE', '1'],
+    ['NO-EVICT', 'on'],
+    ['LIST'],
+  ])
+    await expect(thief.call('CLIENT', ...words)).rejects.toThrow(/NOPERM/);
+  await expect(thief.call('CONFIG', 'SET', 'maxmemory-clients', '1')).rejects.toThrow(/NOPERM/);
+  await expect(thief.call('BLPOP', 'gh:x', '1')).rejects.toThrow(/NOPERM/);
+  expect(await admin.call('CLIENT', 'LIST')).toMatch(/name=gatehouse-reader/);
+  await everything(store);
+});
