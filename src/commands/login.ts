@@ -61,7 +61,7 @@ export const command: Command = {
       });
     else
       context.stdout(
-        `Signed in${grant.identity === undefined ? '' : ` as ${grant.identity}`} for ${grant.scope}, until ${until}.\n`,
+        `Signed in${grant.identity === undefined ? '' : ` as ${grant.identity.replace(/\p{C}/gu, ' ')}`} for ${grant.scope}, until ${until}.\n`,
       );
     return EXIT.ok;
   },

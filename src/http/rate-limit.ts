@@ -91,9 +91,12 @@ export function levelAfter(level: number, { burst }: Rate, amount: number, owed:
 /** An address as the limiter counts it: an IPv6 caller owns a whole /64, not one address. */
 export function limitName(address: string): string {
   if (!address.includes(':') || address.startsWith('::ffff:')) return address;
-  const [head = ''] = address.split('::');
-  const groups = address.includes('::')
-    ? [...head.split(':').filter(Boolean), '0', '0', '0', '0']
-    : address.split(':');
-  return `${groups.slice(0, 4).join(':')}::/64`;
+  const [head = [], tail] = address.split('::').map((part) => part.split(':').filter(Boolean));
+  const zeros = Math.max(0, 8 - head.length - (tail?.length ?? 0));
+  const groups = tail === undefined ? head : [...head, ...Array<string>(zeros).fill('0'), ...tail];
+  // One network has one name, however a proxy in front spells it.
+  return `${groups
+    .slice(0, 4)
+    .map((group) => group.toLowerCase().replace(/^0+(?=.)/, ''))
+    .join(':')}::/64`;
 }

@@ -126,7 +126,8 @@ export function createOutbox<T>(options: OutboxOptions<T>): Outbox<T> {
       start();
     },
     pending,
-    isBlocked: () => failures > 0 || pending() >= most,
+    // Lesser ones make room for what comes: as many of them as strangers like to cause block nothing.
+    isBlocked: () => failures > 0 || greater.size() + inHand.length >= most,
     async close(withinMs) {
       closing = true;
       wake();

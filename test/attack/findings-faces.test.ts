@@ -1,12 +1,14 @@
 import { request } from 'node:https';
 import { connect, createServer, type Server, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createClient } from '../../src/client/client.ts';
-import { rateLimit } from '../../src/http/rate-limit.ts';
+import { limitName, rateLimit } from '../../src/http/rate-limit.ts';
 import { type LdapSettings, ldapDirectory } from '../../src/identity/ldap-directory.ts';
 import { openIdProvider } from '../../src/identity/openid.ts';
 import { hashPassword } from '../../src/identity/passwords.ts';
 import { createPeople } from '../../src/identity/people.ts';
+import { createOutbox } from '../../src/observability/outbox.ts';
 import { openAdmin } from '../../src/ops/admin.ts';
 import type { Directory } from '../../src/ports/directory.ts';
 import { Fault } from '../../src/ports/fault.ts';
@@ -253,4 +255,91 @@ test('no profile is named like the token file of another', async () => {
   const { code, stderr } = await gatehouse(['logout', '--profile', 'default.token']);
   expect(code).toBe(64);
   expect(stderr).toContain('.token');
+});
+
+test('a stranger’s certificate administers nothing, and neither does a connection resumed with it or without one', async () => {
+  const ca = await makeCa();
+  const serverCertificate = await issueServer(ca);
+  const stranger = await issue(await makeCa({ name: 'CN=Another CA' }), { commonName: 'operator' });
+  let acts = 0;
+  const admin = await openAdmin({
+    host: '127.0.0.1',
+    port: 0,
+    checks: [],
+    tokenFile: '/nowhere',
+    tls: { certificate: serverCertificate.pem, key: serverCertificate.keyPem, clientCa: ca.pem },
+    administer: async () => {
+      acts += 1;
+      return { status: 200, body: {} };
+    },
+  });
+  const ask = (
+    maxVersion: 'TLSv1.2' | 'TLSv1.3',
+    shown: object,
+    session?: Buffer,
+  ): Promise<{ readonly head: string; readonly session: Buffer | undefined; readonly reused: boolean }> =>
+    new Promise((resolve, reject) => {
+      let ticket = session;
+      let head = '';
+      const socket = connectTls(
+        {
+          host: 'localhost',
+          port: admin.port,
+          ca: ca.pem,
+          maxVersion,
+          ...shown,
+          ...(session && { session }),
+        },
+        () =>
+          void socket.write('GET /admin/v1/grants HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n'),
+      );
+      let reused = false;
+      socket.on('session', (next: Buffer) => {
+        ticket = next;
+      });
+      socket.on('secureConnect', () => {
+        reused = socket.isSessionReused();
+      });
+      socket.on('data', (part: Buffer) => {
+        head += part.toString('latin1');
+      });
+      socket.on('error', reject).on('close', () => resolve({ head, session: ticket, reused }));
+    });
+  try {
+    for (const version of ['TLSv1.2', 'TLSv1.3'] as const)
+      for (const shown of [{ cert: stranger.pem, key: stranger.keyPem }, {}]) {
+        const first = await ask(version, shown);
+        expect(first.head).toMatch(/^HTTP\/1\.1 401 /);
+        const again = await ask(version, shown, first.session);
+        expect(again.reused).toBe(true);
+        expect(again.head).toMatch(/^HTTP\/1\.1 401 /);
+      }
+    expect(acts).toBe(0);
+  } finally {
+    await admin.close();
+  }
+});
+
+test('an IPv6 network of 64 bits has one budget and shares it with no other, however it is spelled', () => {
+  const same = ['2001:db8:0:7::1', '2001:DB8:0:7:a:b:c:d', '2001:0db8:0000:0007::', '2001:db8:0:7:0:0:0:2'];
+  expect(new Set(same.map(limitName)).size).toBe(1);
+  const others = ['2001::7:1:2:3:4', '2001::8:1:2:3:4', '2001::1', '::1', '2001:db8::1'];
+  expect(new Set(others.map(limitName)).size).toBe(others.length);
+});
+
+test('refusals that strangers cause do not block what must be recorded; what must be recorded itself does', async () => {
+  const gate = Promise.withResolvers<void>();
+  const outbox = createOutbox<string>({
+    deliver: () => gate.promise,
+    most: 4,
+    batch: 1,
+    isLesser: (item) => item.startsWith('refused'),
+  });
+  for (let at = 0; at < 20; at += 1) outbox.put(`refused ${at}`);
+  expect(outbox.pending()).toBe(4);
+  expect(outbox.isBlocked()).toBe(false);
+  for (let at = 0; at < 4; at += 1) outbox.put(`issued ${at}`);
+  expect(outbox.isBlocked()).toBe(true);
+  gate.resolve();
+  await outbox.close(5_000);
 });
