@@ -15,7 +15,9 @@ import { Fault } from '../../src/ports/fault.ts';
 import { gatehouse } from '../support/command-line.ts';
 import { BASE, confirmHouse } from '../support/confirm-house.ts';
 import { freePort } from '../support/gateway-process.ts';
+import { ALICE, openHouse } from '../support/house.ts';
 import { BASE_DN, type LdapServer, ldapServer, SERVICE } from '../support/ldap-server.ts';
+import { oauthSteps } from '../support/oauth-steps.ts';
 import { CLIENT, openIdServer } from '../support/openid-provider.ts';
 import { issue, issueServer, makeCa } from '../support/pki.ts';
 
@@ -342,4 +344,99 @@ test('refusals that strangers cause do not block what must be recorded; what mus
   expect(outbox.isBlocked()).toBe(true);
   gate.resolve();
   await outbox.close(5_000);
+});
+
+test('odd words to the standard face and to the pages are refused by name: none is a failure of ours, none gives a token', async () => {
+  const house = await openHouse((settings) => ({
+    ...settings,
+    introspection: { access: [{ identities: [ALICE] }] },
+    limits: { rates: { ...settings.limits?.rates, introspect: 'off' } },
+  }));
+  try {
+    const { access_token: access, refresh_token: refresh } = await house.grant();
+    const steps = oauthSteps(house);
+    const odd = [
+      '\0',
+      '__proto__',
+      'constructor',
+      '\u202e\u0000\ufeff',
+      '😀'.repeat(400),
+      'x'.repeat(15_000),
+      `${access}\0`,
+      `${access}=`,
+      `${refresh}.`,
+      `ghr_${'A'.repeat(64)}`,
+      `${'A'.repeat(61)}A==`,
+      `${'='.repeat(64)}`,
+      'files:read;;',
+      'files:'.repeat(500),
+      `${'a '.repeat(3_000)}`,
+      '{"a":1}',
+    ];
+    const names = [
+      'grant_type',
+      'client_id',
+      'refresh_token',
+      'device_code',
+      'scope',
+      'token',
+      'token_type_hint',
+    ];
+    const sound: Readonly<Record<string, Record<string, string>>> = {
+      token: { grant_type: 'client_credentials', client_id: 'report-runner' },
+      device_authorization: { client_id: 'report-runner', scope: 'files:read' },
+      revoke: { token: 'nothing' },
+      introspect: { token: 'nothing' },
+    };
+    const answers: string[] = [];
+    for (const [operation, fields] of Object.entries(sound))
+      for (const name of names)
+        for (const value of odd) {
+          const grantType = {
+            refresh_token: 'refresh_token',
+            device_code: 'urn:ietf:params:oauth:grant-type:device_code',
+          }[name];
+          const { status, text } = await steps.post(
+            operation,
+            { ...fields, ...(grantType !== undefined && { grant_type: grantType }), [name]: value },
+            { as: house.people.alice },
+          );
+          if (status >= 500) answers.push(`${operation} ${name} ${value.slice(0, 40)}: ${status}`);
+          if (grantType !== undefined && operation === 'token') expect(text).not.toContain('access_token');
+        }
+    for (const value of odd)
+      for (const path of [
+        '/authsvc/device?user_code=',
+        '/authsvc/device/grants?after=',
+        '/authsvc/device/openid/x?state=',
+        '/authsvc/device?language=',
+      ]) {
+        const { status } = await house.ask({
+          path: `${path}${encodeURIComponent(value).slice(0, 4_000).replace(/%.?$/, '')}`,
+        });
+        if (status >= 500) answers.push(`${path} ${value.slice(0, 40)}: ${status}`);
+      }
+    for (const type of [
+      'text/plain',
+      'application/json',
+      'multipart/form-data; boundary=x',
+      'constructor',
+      '__proto__',
+      '',
+    ])
+      for (const operation of Object.keys(sound)) {
+        const { status } = await steps.post(operation, 'token=a&token=b', {
+          headers: { 'content-type': type },
+        });
+        if (status !== 400) answers.push(`${operation} ${type}: ${status}`);
+      }
+    expect(answers).toEqual([]);
+    expect(
+      house.log.filter(({ event }) => /unexpected_error|page_failed|failed_to|dependency_failed/.test(event)),
+    ).toEqual([]);
+    // All of that was somebody else's: the grant is as it was.
+    expect((await house.api('/files/a', access)).status).toBe(200);
+  } finally {
+    await house.close();
+  }
 });
