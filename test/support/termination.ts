@@ -7,6 +7,8 @@ import { connect, makeServeFolder, type ServeFolder, startServe, until } from '.
 export interface Ending {
   readonly exitCode: number | null;
   readonly asked: number;
+  /** Requests whose connection came only after the pre-stop time, on a busy machine: they prove nothing. */
+  readonly tooLate: number;
   /** Requests that were not answered as if nothing happened. */
   readonly failures: readonly string[];
 }
@@ -46,6 +48,7 @@ export async function endOnce(folder: TerminationFolder, preStopMs: number): Pro
   const server = await startServe(folder, { set: ['listen.workers=1'] });
   const failures: string[] = [];
   let asked = 0;
+  let tooLate = 0;
   let signalled = Number.POSITIVE_INFINITY;
   const note = async (what: string, asking: Asking): Promise<void> => {
     try {
@@ -53,8 +56,12 @@ export async function endOnce(folder: TerminationFolder, preStopMs: number): Pro
       asked += 1;
       if (status !== 200 || text !== 'ok') failures.push(`${what}: ${status} ${text}`);
     } catch (error) {
-      // This machine was so busy that the connection stood only after the pre-stop time, if at all: that says nothing.
-      if ((asking.connected?.() ?? 0) - signalled >= preStopMs) return;
+      // This machine was so busy that the connection stood (or was refused) only after the pre-stop time: that says nothing.
+      const tried = Math.min(asking.connected?.() ?? 0, performance.now());
+      if (tried - signalled >= preStopMs) {
+        tooLate += 1;
+        return;
+      }
       failures.push(`${what}: ${(error as Error).message}`);
     }
   };
@@ -85,7 +92,7 @@ export async function endOnce(folder: TerminationFolder, preStopMs: number): Pro
   const { code } = await server.ended;
   kept.close();
   other.close();
-  return { exitCode: code, asked, failures };
+  return { exitCode: code, asked, tooLate, failures };
 }
 
 interface Asking {
