@@ -27,7 +27,12 @@ interface Asked {
  */
 export type DeviceRequest =
   | (Asked & { readonly state: 'pending' })
-  | (Asked & { readonly state: 'confirmed'; readonly identity: string })
+  | (Asked & {
+      readonly state: 'confirmed';
+      readonly identity: string;
+      /** When they said yes; left out by an earlier gatehouse. */
+      readonly decidedAt?: Epoch;
+    })
   | (Asked & { readonly state: 'denied' })
   | (Asked & { readonly state: 'closed' });
 
@@ -56,7 +61,9 @@ export function confirm(request: DeviceRequest, identity: string, now: Epoch): O
   if (request.state === 'confirmed' && request.identity === identity && now < request.expires)
     return granted(request);
   const open = decidable(request, now);
-  return open.ok ? granted({ ...open.value, state: 'confirmed', identity }) : open;
+  return open.ok
+    ? granted({ ...open.value, state: 'confirmed', identity, decidedAt: Math.floor(now) })
+    : open;
 }
 
 export function deny(request: DeviceRequest, now: Epoch): Outcome<DeviceRequest> {

@@ -148,7 +148,11 @@ export async function exchangeDeviceCode(desk: GrantDesk, ask: ExchangeAsk): Pro
     return ready;
   }
 
-  const { identity, scope: asked } = ready.value;
+  const { identity, scope: asked, askedAt, decidedAt = askedAt } = ready.value;
+  // Whoever ended all that a person or a client holds has ended the yes that nobody has collected, too.
+  const yes = { grantId: id, generation: Number.MAX_SAFE_INTEGER, clientId: ask.clientId, identity };
+  if (desk.store.revocations.isRevoked({ ...yes, issuedAt: decidedAt }))
+    return refused({ reason: 'device_denied' });
   const person = await desk.people.byIdentity(identity);
   if (person === undefined) return refused({ reason: 'identity_unknown', who: identity });
   if (person.disabled) return refused({ reason: 'identity_disabled', identity });

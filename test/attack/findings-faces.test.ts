@@ -3,10 +3,10 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createClient } from '../../src/client/client.ts';
+import { endAllOf } from '../../src/grants/revoke.ts';
 import { limitName, rateLimit } from '../../src/http/rate-limit.ts';
 import { type LdapSettings, ldapDirectory } from '../../src/identity/ldap-directory.ts';
 import { openIdProvider } from '../../src/identity/openid.ts';
-import { hashPassword } from '../../src/identity/passwords.ts';
 import { createPeople } from '../../src/identity/people.ts';
 import { createOutbox } from '../../src/observability/outbox.ts';
 import { openAdmin } from '../../src/ops/admin.ts';
@@ -14,8 +14,9 @@ import type { Directory } from '../../src/ports/directory.ts';
 import { Fault } from '../../src/ports/fault.ts';
 import { gatehouse } from '../support/command-line.ts';
 import { BASE, confirmHouse } from '../support/confirm-house.ts';
+import { deviceSteps } from '../support/device-steps.ts';
 import { freePort } from '../support/gateway-process.ts';
-import { ALICE, openHouse } from '../support/house.ts';
+import { ALICE, openHouse, testPasswordHash } from '../support/house.ts';
 import { BASE_DN, type LdapServer, ldapServer, SERVICE } from '../support/ldap-server.ts';
 import { oauthSteps } from '../support/oauth-steps.ts';
 import { CLIENT, openIdServer } from '../support/openid-provider.ts';
@@ -120,7 +121,7 @@ test('while one directory is away, guesses at people of another still use up the
           name: 'alice',
           groups: ['operators'],
           disabled: false,
-          passwordHash: await hashPassword('right password'),
+          passwordHash: testPasswordHash('right password'),
         },
       ],
     },
@@ -436,6 +437,25 @@ test('odd words to the standard face and to the pages are refused by name: none 
     ).toEqual([]);
     // All of that was somebody else's: the grant is as it was.
     expect((await house.api('/files/a', access)).status).toBe(200);
+  } finally {
+    await house.close();
+  }
+});
+
+test('a yes to a device that was not collected before everything of the person was ended is worth nothing; a later yes is', async () => {
+  const house = await openHouse();
+  try {
+    const { ask, walk, exchange } = deviceSteps(house);
+    const [phished, mine] = [await ask(), await ask()];
+    await walk(phished);
+    const { store } = house.gateway;
+    await endAllOf({ store, now: house.clock.now }, { of: 'identity', identity: ALICE }, 86_400);
+    house.clock.advance(2);
+    const late = await exchange(phished.device_code);
+    expect(late.status).toBe(400);
+    expect(late.text).not.toContain('access_token');
+    expect((await walk(mine)).status).toBe(200);
+    expect((await exchange(mine.device_code)).status).toBe(200);
   } finally {
     await house.close();
   }
