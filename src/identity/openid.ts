@@ -180,7 +180,12 @@ function metadata(settings: OpenIdSettings): {
     const [client, undici] = await Promise.all([import('openid-client'), import('undici')]);
     const dispatcher = new undici.Agent({
       allowH2: false,
-      connect: { timeout: settings.timeout * 1_000, ...(settings.ca !== undefined && { ca: settings.ca }) },
+      connect: {
+        timeout: settings.timeout * 1_000,
+        // Named, so that no environment variable can turn it off.
+        rejectUnauthorized: true,
+        ...(settings.ca !== undefined && { ca: settings.ca }),
+      },
       headersTimeout: settings.timeout * 1_000,
       bodyTimeout: settings.timeout * 1_000,
       maxResponseSize: MAX_RESPONSE,
