@@ -166,12 +166,14 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
     if (this.#over) return;
     // Steps on the way (1xx) were taken out before.
     if (status < 200) return controller.abort(new Error('a step where none is expected'));
+    const given = textOf(controller.rawHeaders);
+    if (!isCodedAsUsual(given)) return controller.abort(new Error('a transfer coding that is not served'));
     this.#answering = true;
     this.upstreamSeconds = (performance.now() - this.#begunAt) / 1_000;
     this.#lines.targets.answered(this.#line.target);
     if (this.#patience !== undefined) clearTimeout(this.#patience);
     const { response } = this.#job;
-    response.writeHead(status, this.#job.answerHeaders(textOf(controller.rawHeaders), status));
+    response.writeHead(status, this.#job.answerHeaders(given, status));
     // What came together is sent together; a head whose body is still to come does not wait for it.
     process.nextTick(flushHead, response);
   }
@@ -311,6 +313,18 @@ function textOf(raw: Dispatcher.DispatchController['rawHeaders']): string[] {
     list.push(block.slice(at, at + part.length));
   }
   return list;
+}
+
+/** RFC 9112 §7: `chunked` alone, once. Any other coding would be left on a body that no longer says so. */
+function isCodedAsUsual(rawHeaders: readonly string[]): boolean {
+  let codings = 0;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at] as string;
+    if (name.length !== 17 || name.toLowerCase() !== 'transfer-encoding') continue;
+    codings += 1;
+    if (codings > 1 || rawHeaders[at + 1]?.trim().toLowerCase() !== 'chunked') return false;
+  }
+  return true;
 }
 
 const MOST_AT_ONCE = 4_096;

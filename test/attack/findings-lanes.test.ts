@@ -71,6 +71,28 @@ describe('an answer whose upstream disowns its length', () => {
   });
 });
 
+describe('an answer whose body is coded in another way than in chunks', () => {
+  const full = attackHouse((settings) => ({
+    ...settings,
+    listen: { ...settings.listen, fastLane: false },
+  }));
+  test.each([
+    ['as well', ['Transfer-Encoding: gzip, chunked']],
+    ['in two fields', ['Transfer-Encoding: gzip', 'Transfer-Encoding: chunked']],
+    ['twice', ['Transfer-Encoding: chunked', 'Transfer-Encoding: chunked']],
+  ])('is no answer, by either lane: %s', async (_, fields) => {
+    for (const lane of [attack, full]) {
+      lane.upstream.reset();
+      lane.upstream.reply((socket) =>
+        socket.write(`HTTP/1.1 200 OK\r\n${fields.join('\r\n')}\r\n\r\n5\r\nhello\r\n0\r\n\r\n`),
+      );
+      const answer = await lane.ask({ line: 'GET /public/1 HTTP/1.1', token: null });
+      expect([answer.status, answer.body.includes('hello')]).toEqual([502, false]);
+      await lane.stands();
+    }
+  });
+});
+
 describe('a refusal for a page of another origin', () => {
   test.each([
     ['without a token', null, 401],
