@@ -608,7 +608,7 @@ export function settingsSections(folder: string) {
         token: rate.prefault('100/s').meta({ description: 'Authorize/Token, per client address.' }),
         certificate: rate
           .prefault('50/s')
-          .meta({ description: 'Authorize/Certificate, per client address.' }),
+          .meta({ description: 'Authorize/Certificate and client_credentials, per client address.' }),
         device: rate.prefault('10/s').meta({ description: 'Authorize/Device, per client address.' }),
         revoke: rate.prefault('50/s').meta({ description: 'Revoke/Token, per client address.' }),
         verify: rate.prefault('100/s').meta({ description: 'Authorize/Verify, per client address.' }),

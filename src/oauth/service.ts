@@ -17,7 +17,8 @@ export interface OAuthService {
   readonly path: string;
   /** Seconds in which a request body must arrive. */
   readonly bodyTimeout: number;
-  readonly rates: Readonly<Record<OperationName, RateLimit>>;
+  /** `certificate`: for what is given for a certificate, on this face as on the other. */
+  readonly rates: Readonly<Record<OperationName | 'certificate', RateLimit>>;
   readonly certificateOf: (
     call: Call,
   ) => { readonly der: Uint8Array; readonly fingerprint: string } | undefined;

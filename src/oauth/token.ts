@@ -6,6 +6,7 @@ import type { Issued } from '../grants/issue.ts';
 import { refresh } from '../grants/refresh.ts';
 import type { Call } from '../http/call.ts';
 import type { Parameters } from '../http/parameters.ts';
+import { limitName } from '../http/rate-limit.ts';
 import type { OAuthService, Operation } from './service.ts';
 import { GRANT_TYPES, namesOf, type TokenAnswer, TokenRequest } from './wire.ts';
 import { CLIENT_CREDENTIALS_ERRORS, TOKEN_ERRORS } from './wire-errors.ts';
@@ -47,14 +48,17 @@ const byRefreshToken: Obtain = async (service, call, clientId, parameters) => {
 };
 
 /** RFC 6749 §4.4 by RFC 8705 §2: the certificate is the credential. */
-const byCertificate: Obtain = (service, call, clientId, parameters) =>
-  grantByCertificate(service.desk, {
+const byCertificate: Obtain = async (service, call, clientId, parameters) => {
+  const wait = await service.rates.certificate.take(limitName(call.clientAddress));
+  if (wait > 0) return refused({ reason: 'too_many_requests', retryAfter: wait });
+  return grantByCertificate(service.desk, {
     clientId,
     scope: parameters.get('scope'),
     certificate: service.certificateOf(call)?.der,
     dialect: SPACES,
     accessOnly: true,
   });
+};
 
 const GRANTS: Readonly<Record<(typeof GRANT_TYPES)[number], Obtain>> = {
   [DEVICE_GRANT]: byDeviceCode,

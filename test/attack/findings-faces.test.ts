@@ -460,3 +460,19 @@ test('a yes to a device that was not collected before everything of the person w
     await house.close();
   }
 });
+
+test('client_credentials keeps to the limit of what is given for certificates, which the other face has', async () => {
+  const house = await openHouse((settings) => ({
+    ...settings,
+    limits: { rates: { ...settings.limits?.rates, certificate: '1/m' } },
+  }));
+  try {
+    const steps = oauthSteps(house);
+    expect((await steps.clientCredentials()).status).toBe(200);
+    const second = await steps.clientCredentials();
+    expect(second.status).toBe(429);
+    expect(second.headers['retry-after']).toMatch(/^\d+$/);
+  } finally {
+    await house.close();
+  }
+});
