@@ -106,9 +106,12 @@ export function fieldMemory(): FieldMemory {
   };
 }
 
-/** Where the value of a field stands. Names only: a client may write one of them as a value. */
+/**
+ * Where the value of a field of ours stands. Names only: a client may write one of them as a value. The first: what a client
+ * sends under these names is left out, and a name the operator has chosen comes later.
+ */
 function valueAt(list: readonly string[], name: string): number {
-  let at = list.length - 2;
-  while (at >= 0 && list[at] !== name) at -= 2;
+  let at = 0;
+  while (at < list.length && list[at] !== name) at += 2;
   return at + 1;
 }
