@@ -44,6 +44,9 @@ export async function endGrant(desk: RevokeDesk, grant: Grant): Promise<void> {
   throw new Fault('overloaded', `grant ${grant.id} is being changed too often at once`);
 }
 
+/** Ten years. Such ends are few. */
+const REMEMBERED = 10 * 365 * 86_400;
+
 /** Whose tokens are all to end. */
 export type Holder =
   | { readonly of: 'identity'; readonly identity: string }
@@ -52,7 +55,8 @@ export type Holder =
 /**
  * Ends all that an identity or a client holds, of whichever grant. Tokens tell the second they were issued in: those of
  * this very second end too. What is issued from the next second on counts. `longest` is how many seconds a grant can
- * last: for so long the end is remembered. Whoever asked for it is in the caller's audit line.
+ * last today; the end is remembered for longer than that, since their records are not touched, and they may have been
+ * given under settings that let them live longer. Whoever asked for it is in the caller's audit line.
  */
 export async function endAllOf(
   desk: Pick<GrantDesk, 'store' | 'now'>,
@@ -60,7 +64,8 @@ export async function endAllOf(
   longest: number,
 ): Promise<void> {
   const now = Math.floor(desk.now());
-  await desk.store.revocations.announce({ ...holder, notBefore: now + 1, keepUntil: now + longest + 86_400 });
+  const keepUntil = now + Math.max(longest, REMEMBERED) + 86_400;
+  await desk.store.revocations.announce({ ...holder, notBefore: now + 1, keepUntil });
 }
 
 export interface RevokeTerms {

@@ -1,5 +1,7 @@
+import { readFileSync } from 'node:fs';
 import { request } from 'node:https';
 import { connect, createServer, type Server, type Socket } from 'node:net';
+import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createClient } from '../../src/client/client.ts';
@@ -472,6 +474,29 @@ test('client_credentials keeps to the limit of what is given for certificates, w
     const second = await steps.clientCredentials();
     expect(second.status).toBe(429);
     expect(second.headers['retry-after']).toMatch(/^\d+$/);
+  } finally {
+    await house.close();
+  }
+});
+
+test('what an operator ended stays ended, also when the settings have made grants shorter since they were given', async () => {
+  const house = await openHouse((settings) => ({ ...settings, tokens: { grantLifetime: '90d' } }));
+  try {
+    const { refresh_token: kept } = await house.grant();
+    await house.reload((settings) => ({ ...settings, tokens: { grantLifetime: '2h' } }));
+    const token = readFileSync(join(house.folder, 'data/admin-token'), 'utf8').trim();
+    const ended = await fetch(`http://127.0.0.1:${house.adminPort}/admin/v1/revoke`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ identity: ALICE }),
+    });
+    expect(ended.status).toBe(200);
+    for (const days of [1, 3, 60]) {
+      house.clock.advance(days * 86_400);
+      const reply = await house.refresh(kept);
+      expect(reply.status, `after ${days} days more`).toBe(400);
+      expect(reply.text).not.toContain('access_token');
+    }
   } finally {
     await house.close();
   }
