@@ -217,7 +217,8 @@ function withoutCookie(cookies: string, name: string): string {
   if (!cookies.includes(name)) return cookies;
   return cookies
     .split(';')
-    .map((cookie) => cookie.trim())
+    // Spaces and tabs only: a byte of UTF-8 can look like another kind of space.
+    .map((cookie) => cookie.replace(/^[\t ]+|[\t ]+$/g, ''))
     .filter((cookie) => cookie !== '' && !isOurs(cookie.split('=', 1)[0]?.trim() ?? '', name))
     .join('; ');
 }

@@ -71,6 +71,24 @@ describe('an answer whose upstream disowns its length', () => {
   });
 });
 
+describe('a value in an answer that ends in a letter with an accent', () => {
+  test('arrives to the last byte', async () => {
+    attack.upstream.reset();
+    const name = Buffer.from('voilà', 'utf8').toString('latin1');
+    attack.upstream.reply((socket) =>
+      socket.write(`HTTP/1.1 200 OK\r\nX-Name: \t ${name} \t\r\nContent-Length: 0\r\n\r\n`, 'latin1'),
+    );
+    const { head } = await attack.ask({ line: 'GET /public/1 HTTP/1.1', token: null });
+    const given = /^x-name:([^\r]*)\r$/im.exec(`${head}\r`)?.[1] ?? '';
+    expect(
+      Buffer.from(given, 'latin1')
+        .toString('utf8')
+        .replace(/^[\t ]+|[\t ]+$/g, ''),
+    ).toBe('voilà');
+    await attack.stands();
+  });
+});
+
 describe('an answer whose body is coded in another way than in chunks', () => {
   const full = attackHouse((settings) => ({
     ...settings,

@@ -53,7 +53,7 @@ export function readAnswerHead(text: string, toHead: boolean): AnswerHead | Answ
     const colon = block.indexOf(':', at);
     const end = block.indexOf('\r', colon);
     const name = block.slice(at, colon);
-    const value = block.slice(colon + 1, end).trim();
+    const value = valueIn(block, colon + 1, end);
     at = end + 2;
     rawHeaders.push(name, value);
     switch (name.length) {
@@ -110,6 +110,16 @@ export function readAnswerHead(text: string, toHead: boolean): AnswerHead | Answ
     writtenBy: undefined,
   };
 }
+
+/** RFC 9110 §5.5: less the spaces and tabs around it, and nothing else; a byte of UTF-8 can look like another kind of space. */
+function valueIn(block: string, from: number, end: number): string {
+  let [first, last] = [from, end];
+  while (first < last && isBlank(block.charCodeAt(first))) first += 1;
+  while (last > first && isBlank(block.charCodeAt(last - 1))) last -= 1;
+  return block.slice(first, last);
+}
+
+const isBlank = (code: number): boolean => code === 0x20 || code === 0x09;
 
 const isNamed = (name: string, wanted: string): boolean => name === wanted || name.toLowerCase() === wanted;
 
