@@ -1,6 +1,6 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -131,7 +131,12 @@ export async function ldapServer(): Promise<LdapServer> {
     port,
     ca,
     caFile,
-    pause: () => void child.kill('SIGSTOP'),
+    pause() {
+      child.kill('SIGSTOP');
+      // On a busy machine its threads go on for a moment.
+      const end = performance.now() + 5_000;
+      while (!isStopped(child.pid ?? 0) && performance.now() < end);
+    },
     resume: () => void child.kill('SIGCONT'),
     stop,
     async start() {
@@ -143,6 +148,12 @@ export async function ldapServer(): Promise<LdapServer> {
       rmSync(folder, { recursive: true, force: true });
     },
   };
+}
+
+/** All of its threads: state `T`, behind the name in parentheses (proc_pid_stat(5)). */
+function isStopped(pid: number): boolean {
+  const tasks = `/proc/${pid}/task`;
+  return readdirSync(tasks).every((task) => / T /.test(readFileSync(join(tasks, task, 'stat'), 'utf8')));
 }
 
 async function answers(port: number): Promise<void> {
