@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { soak } from '../support/soak.ts';
 
 test('O12 under a steady load of everything for a minute nothing fails, and memory and descriptors stay where they are', async () => {
-  const { failures, samples, answered, exitCode } = await soak({
+  const { failures, samples, answered, lagP99, exitCode } = await soak({
     seconds: 60,
     warmUpSeconds: 20,
     everySeconds: 4,
@@ -20,5 +20,7 @@ test('O12 under a steady load of everything for a minute nothing fails, and memo
     most(samples.slice(half), (sample) => sample.descriptors) -
     most(samples.slice(0, half), (sample) => sample.descriptors);
   expect(descriptors).toBeLessThan(20);
+  // How long it may be held up is the machine's affair; that it is told, and shown with the figures, is ours.
+  expect(lagP99).toBeGreaterThanOrEqual(0);
   expect(exitCode).toBe(0);
 }, 120_000);

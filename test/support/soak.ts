@@ -1,10 +1,11 @@
 import { readdirSync, readFileSync } from 'node:fs';
+import { scrape } from './scrape.ts';
 import { connect, makeServeFolder, startServe, until } from './serve-process.ts';
 import { steadyLoad } from './steady-load.ts';
 
 /**
  * Row O12: the real program under a steady load of everything it does (requests over HTTP/1.1 and HTTP/2, grants,
- * refreshes, refusals, clients that leave), while its memory and its descriptors are watched. Linux.
+ * refreshes, refusals, clients that leave), while its memory, its descriptors and its event loop are watched. Linux.
  */
 export interface Soaked {
   readonly seconds: number;
@@ -14,6 +15,11 @@ export interface Soaked {
   readonly samples: readonly Sample[];
   /** MiB an hour, by least squares. */
   readonly rssSlope: number;
+  /** Most minus least. */
+  readonly descriptorSpread: number;
+  /** Seconds the event loop was held up at the longest, as the program itself tells: half of the looks saw no more. */
+  readonly lagP50: number;
+  readonly lagP99: number;
   readonly exitCode: number | null;
 }
 
@@ -21,6 +27,8 @@ export interface Sample {
   readonly second: number;
   readonly rssMiB: number;
   readonly descriptors: number;
+  /** The longest the event loop was held up in the 15 to 30 seconds before the look. */
+  readonly lagSeconds: number;
 }
 
 export interface SoakOptions {
@@ -68,7 +76,9 @@ export async function soak({ seconds, warmUpSeconds, everySeconds, onSample }: S
     const second = (): number => (performance.now() - begin) / 1_000;
     for (let at = warmUpSeconds; at <= seconds; at += everySeconds) {
       await new Promise((resolve) => setTimeout(resolve, Math.max(0, (at - second()) * 1_000)));
-      const sample = { second: Math.round(second()), ...look(server.pid) };
+      const { value } = await scrape(server.adminPort);
+      const lagSeconds = value('gatehouse_event_loop_lag_seconds');
+      const sample = { second: Math.round(second()), ...look(server.pid), lagSeconds };
       samples.push(sample);
       onSample?.(sample);
     }
@@ -77,12 +87,16 @@ export async function soak({ seconds, warmUpSeconds, everySeconds, onSample }: S
     alice.close();
     await until('it is at rest', () => look(server.pid).descriptors < 60);
     const exitCode = await server.stop();
+    const lags = samples.map(({ lagSeconds }) => lagSeconds);
     return {
       seconds,
       answered: load.answered() + fresh.answered(),
       failures: [...failures, ...load.failures, ...fresh.failures],
       samples,
       rssSlope: slope(samples) * 3_600,
+      descriptorSpread: spread(samples.map(({ descriptors }) => descriptors)),
+      lagP50: percentile(lags, 0.5),
+      lagP99: percentile(lags, 0.99),
       exitCode,
     };
   } finally {
@@ -94,6 +108,12 @@ function look(pid: number): Pick<Sample, 'rssMiB' | 'descriptors'> {
   const kilobytes = Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
   return { rssMiB: Math.round(kilobytes / 102.4) / 10, descriptors: readdirSync(`/proc/${pid}/fd`).length };
 }
+
+const spread = (values: readonly number[]): number => Math.max(...values) - Math.min(...values);
+
+/** By nearest rank: with fewer than a hundred looks the 99th is the worst of them. */
+const percentile = (values: readonly number[], part: number): number =>
+  values.toSorted((one, other) => one - other)[Math.ceil(values.length * part) - 1] ?? Number.NaN;
 
 function slope(samples: readonly Sample[]): number {
   const mean = (values: readonly number[]): number =>
