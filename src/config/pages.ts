@@ -96,6 +96,10 @@ const HTTPS_OR_LOOPBACK = (text: string): boolean => {
   return protocol === 'https:' || (protocol === 'http:' && LOOPBACK.test(hostname));
 };
 
+/** Entra ID: one address for all tenants, each of which anybody can open and fill with names. */
+const OF_EVERYBODY =
+  /^https:\/\/login\.microsoftonline\.com(?::443)?\/+(?:common|organizations|consumers)(?:\/|$)/i;
+
 const LOOPBACK = /^(?:localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])$/;
 
 export const CLAIM_MEANINGS = [
@@ -118,6 +122,10 @@ export const signInSection = (path: Path) =>
           issuer: z
             .string()
             .refine(HTTPS_OR_LOOPBACK, 'must be an https address (http only for the machine itself)')
+            .refine(
+              (text) => !OF_EVERYBODY.test(text),
+              'must name your tenant: under this address anybody’s tenant says who its people are',
+            )
             .meta({ description: 'The provider’s issuer; what it offers is read from there.' }),
           clientId: z.string().min(1).max(512).meta({ description: 'Who gatehouse is to the provider.' }),
           clientSecret: z.string().min(1).max(1_024).exactOptional().meta({

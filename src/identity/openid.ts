@@ -214,6 +214,8 @@ function metadata(settings: OpenIdSettings): {
         execute: [...insecure, client.enableNonRepudiationChecks],
       },
     );
+    // Entra ID's word for "any tenant", which openid-client would fill in from the token itself.
+    if (configuration.serverMetadata().issuer.includes('{')) return away('its issuer is everybody');
     return configuration;
   };
 

@@ -18,7 +18,7 @@ import { gatehouse } from '../support/command-line.ts';
 import { BASE, confirmHouse } from '../support/confirm-house.ts';
 import { deviceSteps } from '../support/device-steps.ts';
 import { freePort } from '../support/gateway-process.ts';
-import { ALICE, openHouse, testPasswordHash } from '../support/house.ts';
+import { ALICE, baseSettings, openHouse, settingsIn, testPasswordHash } from '../support/house.ts';
 import { BASE_DN, type LdapServer, ldapServer, SERVICE } from '../support/ldap-server.ts';
 import { oauthSteps } from '../support/oauth-steps.ts';
 import { CLIENT, openIdServer } from '../support/openid-provider.ts';
@@ -497,6 +497,27 @@ test('what an operator ended stays ended, also when the settings have made grant
       expect(reply.status, `after ${days} days more`).toBe(400);
       expect(reply.text).not.toContain('access_token');
     }
+  } finally {
+    await house.close();
+  }
+});
+
+test('an OpenID issuer that speaks for everybody’s tenants is refused', async () => {
+  const house = await openHouse();
+  const withIssuer = (issuer: string): void =>
+    void settingsIn(house.folder, {
+      ...baseSettings(1),
+      signIn: {
+        openid: {
+          works: { title: 'Works', issuer, clientId: 'x', directory: 'staff', claim: 'oid', means: 'id' },
+        },
+      },
+    });
+  try {
+    const host = 'https://login.microsoftonline.com';
+    for (const path of ['/common/v2.0', '/organizations/v2.0', '//COMMON/v2.0', ':443/consumers'])
+      expect(() => withIssuer(`${host}${path}`), path).toThrow(/must name your tenant/);
+    expect(() => withIssuer(`${host}/5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11/v2.0`)).not.toThrow();
   } finally {
     await house.close();
   }
