@@ -2,8 +2,9 @@ import { connect } from 'node:tls';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { type Failure, failing } from '../support/fault-injection.ts';
 import { openRefresh } from '../support/forge.ts';
-import { type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
+import { type House, openHouse } from '../support/house.ts';
 import { under, withTokens } from '../support/reconfigure.ts';
+import { INVALID_GRANT, refreshSteps } from '../support/refresh-steps.ts';
 
 /** Rows R14–R16: what goes wrong between the client, us and the store. */
 let house: House;
@@ -12,22 +13,7 @@ beforeAll(async () => {
 });
 afterAll(() => house.close());
 
-const INVALID_GRANT = { status: 400, json: { Error: 'invalid_grant' } };
-const read = (reply: Reply): TokenGrant => {
-  expect(reply.status, reply.text).toBe(200);
-  return reply.json as unknown as TokenGrant;
-};
-const rotated = async (token: string): Promise<TokenGrant> => read(await house.refresh(token));
-const call = async (token: string): Promise<number> => (await house.api('/files/1', token)).status;
-const reuses = (grant: TokenGrant) =>
-  house.audits('refresh_reuse').filter((line) => line['grant'] === openRefresh(grant.refresh_token).grantId);
-/** The family is over: no generation refreshes, no access token works, and the audit log says why. */
-async function expectFamilyEnded(...generations: readonly TokenGrant[]): Promise<void> {
-  for (const grant of generations) {
-    expect(await house.refresh(grant.refresh_token)).toMatchObject(INVALID_GRANT);
-    expect(await call(grant.access_token)).toBe(401);
-  }
-}
+const { rotated, call, reuses, expectFamilyEnded } = refreshSteps(() => house);
 
 test('R14: the client hangs up after sending: its retry within the window gets the successor', async () => {
   for (let turn = 0; turn < 20; turn += 1) {

@@ -2,8 +2,9 @@ import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { FORM } from '../support/device-steps.ts';
 import { keysOf, openRefresh, sealRefresh } from '../support/forge.ts';
-import { type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
+import { type House, openHouse, type TokenGrant } from '../support/house.ts';
 import { under, withIntegration, withoutIntegration, withTokens, withUser } from '../support/reconfigure.ts';
+import { INVALID_GRANT, refreshSteps } from '../support/refresh-steps.ts';
 
 /** Rows R01–R12 and R18: retries, theft, what is sent, what has changed meanwhile. */
 let house: House;
@@ -12,22 +13,7 @@ beforeAll(async () => {
 });
 afterAll(() => house.close());
 
-const INVALID_GRANT = { status: 400, json: { Error: 'invalid_grant' } };
-const read = (reply: Reply): TokenGrant => {
-  expect(reply.status, reply.text).toBe(200);
-  return reply.json as unknown as TokenGrant;
-};
-const rotated = async (token: string): Promise<TokenGrant> => read(await house.refresh(token));
-const call = async (token: string): Promise<number> => (await house.api('/files/1', token)).status;
-const reuses = (grant: TokenGrant) =>
-  house.audits('refresh_reuse').filter((line) => line['grant'] === openRefresh(grant.refresh_token).grantId);
-/** The family is over: no generation refreshes, no access token works, and the audit log says why. */
-async function expectFamilyEnded(...generations: readonly TokenGrant[]): Promise<void> {
-  for (const grant of generations) {
-    expect(await house.refresh(grant.refresh_token)).toMatchObject(INVALID_GRANT);
-    expect(await call(grant.access_token)).toBe(401);
-  }
-}
+const { read, rotated, call, reuses, expectFamilyEnded } = refreshSteps(() => house);
 
 describe('retry and theft', () => {
   test('R01: the predecessor again after 5 s gets the same strings and the same refresh_until', async () => {

@@ -2,7 +2,8 @@ import { request as httpsRequest } from 'node:https';
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { forwardedForms } from '../support/forwarded.ts';
-import { ALICE, type House, openHouse, type Reply } from '../support/house.ts';
+import { ALICE, type Change, type House, openHouse, type Reply } from '../support/house.ts';
+import { under, withBoundApp, withForwardedCertificates } from '../support/reconfigure.ts';
 
 const CHECK = '/authsvc/check';
 /** Its public rule and its any-token rule tell which host a request was judged for. */
@@ -11,8 +12,8 @@ const HOST_ROUTES = [
   { path: '/lobby', host: 'shut.example.test', requires: 'reports:write' },
 ] as const;
 
-const withGateways = (settings: SettingsInput): SettingsInput => ({
-  ...settings,
+const withGateways: Change = (settings) => ({
+  ...withBoundApp(settings),
   trustedProxies: ['127.0.0.1'],
   routes: [
     ...(settings.routes ?? []),
@@ -21,15 +22,6 @@ const withGateways = (settings: SettingsInput): SettingsInput => ({
       methods: ['GET', 'HEAD'],
       requires: 'files:read',
       cors: { origins: ['https://app.test'] },
-    },
-  ],
-  integrations: [
-    ...(settings.integrations ?? []),
-    {
-      clientId: 'bound-app',
-      scope: 'files:read',
-      bindToCertificate: true,
-      access: [{ groups: ['operators'] }],
     },
   ],
 });
@@ -500,11 +492,7 @@ describe('a token bound to a certificate', () => {
     const forms = forwardedForms(Buffer.from(house.people.alice.der));
     for (const [name, value] of forms)
       expect((await check({ ...bound, ...TOLD, [name]: value })).status, name).toBe(401);
-    await house.reload(() => ({
-      ...usual,
-      certificates: { ...usual.certificates, forwardedFrom: ['127.0.0.1'] },
-    }));
-    try {
+    await under(house, withForwardedCertificates, async () => {
       for (const [name, value] of forms)
         expect((await check({ ...bound, ...TOLD, [name]: value })).status, name).toBe(200);
       const [[name, value] = ['', '']] = forms;
@@ -512,9 +500,7 @@ describe('a token bound to a certificate', () => {
       // The gateway's own certificate says nothing about its client.
       const own = await house.ask({ path: CHECK, headers: { ...bound, ...TOLD }, as: house.people.alice });
       expect(own.status).toBe(401);
-    } finally {
-      await house.reload(() => usual);
-    }
+    });
   });
 });
 

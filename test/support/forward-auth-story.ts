@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
-import type { SettingsInput } from '../../src/config/schema.ts';
 import { forwardedForms } from './forwarded.ts';
 import type { GatewayProcess } from './gateway-process.ts';
 import { freePort } from './gateway-process.ts';
 import { ALICE, type House, openHouse } from './house.ts';
 import { type RawAnswer, rawRequest } from './raw-client.ts';
+import { under, withBoundApp, withForwardedCertificates } from './reconfigure.ts';
 import { type Recorded, type RecordingUpstream, recordingUpstream } from './recording-upstream.ts';
 
 /** Where the parts of a test stand, for the configuration of the gateway. */
@@ -43,33 +43,15 @@ const valuesOf = (request: Recorded | undefined, name: string): string[] =>
     .filter(([given, value]) => folded(given) === name && value !== '')
     .map(([, value]) => value);
 
-const listing = (settings: SettingsInput): SettingsInput => ({
-  ...settings,
-  trustedProxies: ['127.0.0.1'],
-  integrations: [
-    ...(settings.integrations ?? []),
-    {
-      clientId: 'bound-app',
-      scope: 'files:read',
-      bindToCertificate: true,
-      access: [{ groups: ['operators'] }],
-    },
-  ],
-});
-
 /** A real gateway with the configuration of docs/forward-auth.md, a real gatehouse, and an API that records every byte. */
 export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story): void {
   let house: House;
   let api: RecordingUpstream;
   let gateway: GatewayProcess;
-  let usual: SettingsInput;
   let token: string;
 
   beforeAll(async () => {
-    house = await openHouse((settings) => {
-      usual = listing(settings);
-      return usual;
-    });
+    house = await openHouse((settings) => withBoundApp({ ...settings, trustedProxies: ['127.0.0.1'] }));
     api = await recordingUpstream();
     gateway = await start({
       port: await freePort(),
@@ -267,30 +249,25 @@ export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story)
 
   test('a client cannot tell its certificate in a header, from a gateway whose header would be believed', async () => {
     const { access_token: bound } = await house.grant({ clientId: 'bound-app' });
-    await house.reload(() => ({
-      ...usual,
-      certificates: { ...usual.certificates, forwardedFrom: ['127.0.0.1'] },
-    }));
-    try {
+    await under(house, withForwardedCertificates, async () => {
       for (const [name, value] of forwardedForms(house.people.alice.der)) {
         const { status } = await ask('GET /files/a', { as: bound, lines: [`${name}: ${value}`] });
         expect(status, name).toBe(401);
       }
       expect(api.requests).toEqual([]);
-    } finally {
-      await house.reload(() => usual);
-    }
+    });
   });
 
   test('a gateway that gatehouse does not know passes nothing', async () => {
-    await house.reload(() => ({ ...usual, trustedProxies: [] }));
-    try {
-      expect((await ask('GET /health', { as: '' })).status).toBe(403);
-      expect((await ask('GET /files/a')).status).toBe(403);
-      expect(api.requests).toEqual([]);
-    } finally {
-      await house.reload(() => usual);
-    }
+    await under(
+      house,
+      (settings) => ({ ...settings, trustedProxies: [] }),
+      async () => {
+        expect((await ask('GET /health', { as: '' })).status).toBe(403);
+        expect((await ask('GET /files/a')).status).toBe(403);
+        expect(api.requests).toEqual([]);
+      },
+    );
   });
 
   test('while gatehouse fails nothing passes', async () => {

@@ -47,3 +47,23 @@ export const withUser =
 export const withTokens =
   (changed: NonNullable<SettingsInput['tokens']>): Change =>
   (settings) => ({ ...settings, tokens: { ...settings.tokens, ...changed } });
+
+/** One more integration, whose tokens work only with the certificate they were got with. */
+export const withBoundApp: Change = (settings) => ({
+  ...settings,
+  integrations: [
+    ...(settings.integrations ?? []),
+    {
+      clientId: 'bound-app',
+      scope: 'files:read',
+      bindToCertificate: true,
+      access: [{ groups: ['operators'] }],
+    },
+  ],
+});
+
+/** What a proxy on this machine tells of its client's certificate is believed. */
+export const withForwardedCertificates: Change = (settings) => ({
+  ...settings,
+  certificates: { ...settings.certificates, forwardedFrom: ['127.0.0.1'] },
+});
