@@ -217,11 +217,20 @@ function withoutCookie(cookies: string, name: string): string {
   if (!cookies.includes(name)) return cookies;
   return cookies
     .split(';')
-    // Spaces and tabs only: a byte of UTF-8 can look like another kind of space.
-    .map((cookie) => cookie.replace(/^[\t ]+|[\t ]+$/g, ''))
+    .map(bare)
     .filter((cookie) => cookie !== '' && !isOurs(cookie.split('=', 1)[0]?.trim() ?? '', name))
     .join('; ');
 }
+
+/** RFC 9110 §5.6.3: less the spaces and tabs around it, and nothing else; a byte of UTF-8 can look like another kind of space. */
+function bare(text: string): string {
+  let [from, end] = [0, text.length];
+  while (from < end && isBlank(text.charCodeAt(from))) from += 1;
+  while (end > from && isBlank(text.charCodeAt(end - 1))) end -= 1;
+  return text.slice(from, end);
+}
+
+const isBlank = (code: number): boolean => code === 0x20 || code === 0x09;
 
 const FORWARDED_HOST = /^[A-Za-z0-9._[\]:-]{1,262}$/;
 const FORWARDED_FOR = /^[0-9A-Za-z.:[\]_, -]{1,2048}$/;
