@@ -76,8 +76,7 @@ export async function soak({ seconds, warmUpSeconds, everySeconds, onSample }: S
     const second = (): number => (performance.now() - begin) / 1_000;
     for (let at = warmUpSeconds; at <= seconds; at += everySeconds) {
       await new Promise((resolve) => setTimeout(resolve, Math.max(0, (at - second()) * 1_000)));
-      const { value } = await scrape(server.adminPort);
-      const lagSeconds = value('gatehouse_event_loop_lag_seconds');
+      const lagSeconds = (await scrape(server.adminPort)).value('gatehouse_event_loop_lag_seconds');
       const sample = { second: Math.round(second()), ...look(server.pid), lagSeconds };
       samples.push(sample);
       onSample?.(sample);

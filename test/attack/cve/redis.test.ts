@@ -48,7 +48,7 @@ beforeAll(async () => {
   thief = new Redis({ port: server.port, username: 'gatehouse', password: 'PASSWORD' });
 });
 afterAll(async () => {
-  await Promise.all(stores.map((store) => store.close()));
+  await Promise.allSettled(stores.map((store) => store.close()));
   thief.disconnect();
   admin.disconnect();
   await server.stop();
