@@ -109,9 +109,16 @@ const ACTIONS: Readonly<
         throw new UsageError(
           `gatehouse grants revoke: ends every grant and token of this ${name}; say --yes if you mean it`,
         );
-      await said(target, 'POST', '/revoke', { [name]: value ?? '' });
-      if (context.json) writeJson(context, { ended: { [name]: value } });
-      else context.stdout(`Ended: everything of ${name} ${value} that was issued until now.\n`);
+      const { live_grants: live } = await said(target, 'POST', '/revoke', { [name]: value ?? '' });
+      if (context.json)
+        writeJson(context, { ended: { [name]: value }, ...(live !== undefined && { live_grants: live }) });
+      else {
+        context.stdout(`Ended: everything of ${name} ${value} that was issued until now.\n`);
+        if (typeof live === 'number')
+          context.stdout(
+            live === 0 ? 'It had no live grant: is the name right?\n' : `Live grants: ${live}.\n`,
+          );
+      }
       return EXIT.ok;
     }
     for (const id of ids) {

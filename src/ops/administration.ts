@@ -121,6 +121,7 @@ async function endOne(deps: AdministrationDeps, id: string, by: string): Promise
 
 async function endMany(deps: AdministrationDeps, { request, by }: AdminRequest): Promise<Answer> {
   const holder = await holderIn(request);
+  const live = await countLive(deps, holder);
   await endAllOf(deps, holder, deps.longestGrant());
   const { of: _, ...whose } = holder;
   deps.log.audit('admin_act', {
@@ -128,7 +129,30 @@ async function endMany(deps: AdministrationDeps, { request, by }: AdminRequest):
     by,
     ...('clientId' in whose ? { client: whose.clientId } : { identity: whose.identity }),
   });
-  return { status: 200, body: { ended: holder.of === 'client' ? { client: holder.clientId } : whose } };
+  return {
+    status: 200,
+    body: {
+      ended: holder.of === 'client' ? { client: holder.clientId } : whose,
+      ...(live !== undefined && { live_grants: live }),
+    },
+  };
+}
+
+const MOST_PAGES = 100;
+
+/** How many live grants it meets, so that a name that was typed wrong is noticed; undefined where counting takes too long. */
+async function countLive(deps: AdministrationDeps, holder: Holder): Promise<number | undefined> {
+  if (holder.of === 'client') return undefined;
+  const live = new Set<string>();
+  let after: string | undefined;
+  for (let pages = 0; pages < MOST_PAGES; pages += 1) {
+    const query = { identity: holder.identity, limit: MOST, ...(after !== undefined && { after }) };
+    const { grants, next } = await deps.store.grantIndex.list(query);
+    for (const grant of grants) if (view(deps, grant).state === 'live') live.add(grant.id);
+    if (next === undefined) return live.size;
+    after = next;
+  }
+  return undefined;
 }
 
 async function holderIn(request: IncomingMessage): Promise<Holder> {

@@ -79,7 +79,11 @@ describe('gatehouse grants, with two workers', () => {
       expect(once.code).toBe(64);
       expect(once.stderr).toContain('say --yes');
       expect(await client.accepted(token)).toBe(true);
-      expect(await grants('revoke', '--identity', ALICE, '--yes')).toMatchObject({ code: 0 });
+      const nobody = await grants('revoke', '--identity', ALICE.toUpperCase(), '--yes');
+      expect(nobody.stdout).toContain('It had no live grant: is the name right?');
+      expect(await client.accepted(token)).toBe(true);
+      const ended = await grants('revoke', '--identity', ALICE, '--yes');
+      expect(ended.stdout).toContain('Live grants: 1.');
       expect(await client.accepted(token)).toBe(false);
     } finally {
       client.close();

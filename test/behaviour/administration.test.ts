@@ -171,6 +171,7 @@ test.each([
     body: JSON.stringify({ [name]: whose }),
   });
   expect(said).toMatchObject({ status: 200, json: { ended: { [name]: whose } } });
+  if (name === 'identity') expect(Number(said.json['live_grants'])).toBeGreaterThanOrEqual(1);
   expect((await house.api('/whoami', before.access_token)).status).toBe(401);
   expect((await house.refresh(before.refresh_token)).status).toBe(400);
   expect((await house.api('/whoami', another.access_token)).status).toBe(200);
