@@ -6,12 +6,14 @@ import { at, isObject, kindOf, type Tree, type TreeList, type TreeObject } from 
 
 const PREFIX = 'GATEHOUSE_';
 
-/** Names that begin like settings and mean something else. */
-export const RESERVED_VARIABLES: readonly string[] = [
-  'GATEHOUSE_CONFIG',
-  'GATEHOUSE_CONFIG_YAML',
-  'GATEHOUSE_TRACE',
-];
+/** Names that begin like settings and mean something else, and what: a shell may have them set for other commands. */
+export const OTHER_VARIABLES: Readonly<Record<string, string>> = {
+  GATEHOUSE_CONFIG: 'the configuration file, where no `--config` is given',
+  GATEHOUSE_CONFIG_YAML: 'the whole configuration instead of a file',
+  GATEHOUSE_HOME: 'the folder in which `gatehouse login` keeps its tokens (default: `~/.config/gatehouse`)',
+  GATEHOUSE_PROFILE: 'which sign-in `gatehouse token` and its siblings mean, where no `--profile` is given',
+  GATEHOUSE_TRACE: '`1`: an internal error is printed with its stack trace',
+};
 
 interface Override {
   readonly path: SettingPath;
@@ -37,7 +39,7 @@ const camelCase = (name: string): string =>
 export function applyEnvironment(draft: Draft, env: Environment): void {
   const overrides: Override[] = [];
   for (const [name, text] of Object.entries(env)) {
-    if (text === undefined || !name.startsWith(PREFIX) || RESERVED_VARIABLES.includes(name)) continue;
+    if (text === undefined || !name.startsWith(PREFIX) || Object.hasOwn(OTHER_VARIABLES, name)) continue;
     const found = settingOf(name, draft.tree);
     if (found) overrides.push({ ...found, text, from: name });
     else if (!isServiceLink(name, env)) draft.findings.push({ path: [], message: unknownVariable(name) });
@@ -112,7 +114,7 @@ function unknownVariable(name: string): string {
 }
 
 function allVariables(): readonly string[] {
-  const names: string[] = [...RESERVED_VARIABLES];
+  const names: string[] = Object.keys(OTHER_VARIABLES);
   const walk = (setting: KnownSetting, path: SettingPath): void => {
     for (const [name, child] of setting.properties) {
       names.push(variableOf([...path, name]));

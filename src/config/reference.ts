@@ -1,5 +1,5 @@
 import { type JsonSchema, jsonSchema } from './known-settings.ts';
-import { variableOf } from './overrides.ts';
+import { OTHER_VARIABLES, variableOf } from './overrides.ts';
 
 /** docs/configuration.md, written from the schema: what is said here is what is checked. */
 export function renderReference(): string {
@@ -13,6 +13,7 @@ export function renderReference(): string {
     ...grouped.map(([name, section]) =>
       [`## ${name}`, section.description, table(rowsOf(section, name))].filter(Boolean).join('\n\n'),
     ),
+    OTHERS,
   ]
     .join('\n\n')
     .concat('\n');
@@ -33,13 +34,19 @@ its place. An unknown name is a problem, never ignored.
 - **Environment:** \`${variableOf(['listen', 'port'])}\` sets \`listen.port\`, \`${variableOf(['listen', 'tls', 'minVersion'])}\` sets
   \`listen.tls.minVersion\`, \`${variableOf(['integrations', 0, 'scope'])}\` the scope of the first integration. Numbers and switches
   are read as YAML, lists as \`[a, b]\` or \`a,b\`, text as it is. \`null\` takes a setting of the file away. A variable that
-  names no setting is a problem.
+  names no setting is a problem, but for [a few](#variables-that-are-no-settings).
 - **Variables in the file:** \`\${NAME}\` and \`\${NAME:-default}\` inside values (in quotes, within \`{ }\` or \`[ ]\`);
   \`$$\` is a dollar sign.
 - **Secrets** may stand in a file of their own: the name with \`File\` behind it, such as \`passwordHashFile\`.
 - **Paths** are relative to the folder of the file.
 - **Units:** a *duration* is \`500ms\`, \`30s\`, \`5m\`, \`1h\` or \`90d\`; a *size* is \`16KiB\`, \`10MiB\` or a number of bytes; a *rate* is
   \`20/s\`, \`600/m\`, \`5/h\` or \`off\`; *peers* are addresses or networks such as \`10.0.0.0/8\` or \`::1\`.`;
+
+const OTHERS = [
+  '## Variables that are no settings',
+  '',
+  ...Object.entries(OTHER_VARIABLES).map(([name, meaning]) => `- \`${name}\`: ${meaning}.`),
+].join('\n');
 
 interface Row {
   readonly setting: string;

@@ -42,6 +42,14 @@ describe('the environment', () => {
     expect(settings.directories['staff']?.users[0]?.userPrincipalName).toBe('a@b.test');
   });
 
+  test('may hold what other commands read, as a shell in which somebody signed in does', () => {
+    const env = { GATEHOUSE_HOME: '/home/a/.signed-in', GATEHOUSE_PROFILE: 'robot', GATEHOUSE_TRACE: '1' };
+    expect(sound(LEAST, { env }).listen.port).toBe(8443);
+    expect(problemsIn(LEAST, { env: { GATEHOUSE_HOMES: 'x' } })).toMatchObject([
+      { message: expect.stringContaining('did you mean GATEHOUSE_HOME?') },
+    ]);
+  });
+
   test('finds a group whose name has a dash', () => {
     const text = `${LEAST}upstreams: { my-api: { url: http://a } }\n`;
     expect(
