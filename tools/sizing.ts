@@ -172,7 +172,7 @@ export function sizingTable(
 
 /** The part of docs/sizing.md that is made here. */
 export function sizingPart({ date, machine, constants }: Measured): string {
-  const where = `Measured ${date} on ${String(machine['cores'])} cores of ${String(machine['cpu'])}, Node ${String(machine['node'])}.`;
+  const where = `Measured ${date} on ${String(machine['cores'])} cores of ${String(machine['cpu'])}, Node ${String(machine['node'])}, with a load average of ${String(machine['loadBefore'])} before it (1, 5 and 15 minutes; above the number of cores, CPU times come out higher than on a quiet machine).`;
   return `${where}\n\n${sizingTable(EXAMPLES, constants)}`;
 }
 

@@ -5,6 +5,7 @@
  *   pair      the same, each after a GET: what a refresh asks of Redis
  *   refresh   the grant core, signatures and audit lines included
  *   unsigned  the same without the access token's signature
+ *   bare      the same without the audit line too
  *   signing   the signatures alone
  *
  *   node redis-core.ts <folder> <mode> <lanes> <seconds> <state file> <result file>
@@ -57,9 +58,10 @@ async function raw(readFirst: boolean): Promise<Work> {
   };
 }
 
-async function core(signed: boolean): Promise<Work> {
+async function core({ signed, audited }: { signed: boolean; audited: boolean }): Promise<Work> {
   const sink = stdoutSink();
-  const log = createLogger({ level: 'info', format: 'json', write: sink.write });
+  const loud = createLogger({ level: 'info', format: 'json', write: sink.write });
+  const log = audited ? loud : { ...loud, audit: () => {} };
   const { desk: whole, store } = await openDesk(folder, log);
   const tokens = JSON.parse(readFileSync(stateFile, 'utf8')) as string[];
   const desk = signed ? whole : await withoutSignatures(whole);
@@ -119,8 +121,9 @@ async function signing(): Promise<Work> {
 const KINDS: Readonly<Record<string, () => Promise<Work>>> = {
   raw: () => raw(false),
   pair: () => raw(true),
-  refresh: () => core(true),
-  unsigned: () => core(false),
+  refresh: () => core({ signed: true, audited: true }),
+  unsigned: () => core({ signed: false, audited: true }),
+  bare: () => core({ signed: false, audited: false }),
   signing,
 };
 const begin = KINDS[mode];
