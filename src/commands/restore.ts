@@ -54,7 +54,9 @@ async function moveIntoRedis(context: Context, settings: Settings): Promise<numb
         `Redis: ${grants} grants, ${devices} device requests, ${userCodes} typed codes and ${revocations} revocations of ${from}\n`,
       );
       if (present > 0) context.stdout(`${present} of them were there already, as new or newer\n`);
-      context.stdout('The key file fits. Start gatehouse with this configuration now.\n');
+      context.stdout(
+        'The key file fits. If the old gatehouse still runs, stop it, then back up and restore once more: what has changed meanwhile goes over too. Then start gatehouse with this configuration.\n',
+      );
     }
     return EXIT.ok;
   } catch (error) {

@@ -116,6 +116,10 @@ test('the documented commands: what was granted works on, what was revoked stays
     else {
       const ran = await command(line);
       expect(ran, `${line}: ${ran.stderr}`).toMatchObject({ code: 0 });
+      if (line.includes(' restore '))
+        expect(ran.stdout).toMatch(
+          /If the old gatehouse still runs, stop it, then back up and restore once more/,
+        );
     }
   }
   if (gateway === undefined || late === undefined) throw new Error('not every step was there');
