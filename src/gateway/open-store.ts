@@ -72,15 +72,22 @@ export async function openSharedAsItIs({
   onWaiting,
 }: Omit<OpenStoreOptions, 'role'>): Promise<RedisStore> {
   // Loaded with the first use: whoever keeps to the embedded store does not pay for it.
-  const [{ openRedis }, { RedisUnfit }] = await Promise.all([
+  const [{ openRedis }, { RedisUnfit }, { placeInWords }] = await Promise.all([
     import('../stores/redis.ts'),
     import('../stores/redis-checks.ts'),
+    import('../stores/redis-url.ts'),
   ]);
   const { url = '', prefix, maxStaleness, durability, replicas, ack } = settings.store;
   const connection = connectionOf(settings);
+  const address = placeInWords(url);
+  const tellAway = (reason: string, seconds: number): void =>
+    log.error('store_away', { address, reason, ...(seconds >= 1 && { for_s: Math.round(seconds) }) });
+  const tellBack = (seconds: number): void =>
+    log.warn('store_back', { address, away_s: Math.round(seconds * 10) / 10 });
+  const beganAt = performance.now();
   for (let tries = 0; ; tries += 1) {
     try {
-      return await openRedis({
+      const store = await openRedis({
         url,
         prefix,
         connection,
@@ -89,9 +96,13 @@ export async function openSharedAsItIs({
         replicas: durability === 'replicated' ? replicas : 0,
         wallTime: now,
         ...(commandTimeout !== undefined && { commandTimeout }),
+        onAway: tellAway,
+        onBack: tellBack,
         onFault: (fault) => log.error('store_fault', errorFields(fault)),
         onAlarm: (what) => log.error('store_alarm', { what }),
       });
+      if (tries > 0) tellBack((performance.now() - beganAt) / 1_000);
+      return store;
     } catch (error) {
       if (error instanceof RedisUnfit)
         throw new StartError(
@@ -100,7 +111,7 @@ export async function openSharedAsItIs({
         );
       if (!(error instanceof Fault) || error.code !== 'store_unavailable') throw error;
       if (tries === 0) {
-        log.error('store_away_at_start', errorFields(error));
+        tellAway(error.message.replace(/^Redis: /, ''), 0);
         await onWaiting?.(error);
       }
       await pause(TRY_AGAIN_MS);

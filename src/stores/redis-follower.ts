@@ -45,6 +45,8 @@ export interface FollowerOptions {
   /** Milliseconds after which a view that could not be confirmed no longer counts. */
   readonly lease: number;
   readonly onFault: (fault: Fault) => void;
+  /** The server answered, and is the one we follow. */
+  readonly onBeat: () => void;
   /** The server lost what it had: others may have things to put back. */
   readonly onDataLoss: () => Promise<void>;
 }
@@ -140,6 +142,7 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
     floor = head.floor;
     followers = head.followers;
     confirm(sentAt, head.last);
+    options.onBeat();
     if (waiting !== undefined && sentAt - waiting.sentAt > BEHIND_MS) syncLater();
   };
   let beating: Promise<void> | undefined;

@@ -20,6 +20,7 @@ export interface RedisRevocationsOptions {
   readonly maxStaleness: number;
   readonly ack: Ack;
   readonly onFault: (fault: Fault) => void;
+  readonly onBeat: () => void;
   readonly onDataLoss: () => Promise<void>;
 }
 
@@ -43,12 +44,12 @@ export interface RedisRevocations extends RevocationLog {
 const SWEEP_MS = 10_000;
 
 export async function redisRevocations(options: RedisRevocationsOptions): Promise<RedisRevocations> {
-  const { control, reader, prefix, maxStaleness, onFault, onDataLoss } = options;
+  const { control, reader, prefix, maxStaleness, onFault, onBeat, onDataLoss } = options;
   const keys = revocationKeys(prefix);
   const server = revocationServer(control, keys, options.writer);
   const view = revocationView();
   const lease = maxStaleness * 1_000;
-  const follower = await follow({ server, reader, keys, view, lease, onFault, onDataLoss });
+  const follower = await follow({ server, reader, keys, view, lease, onFault, onBeat, onDataLoss });
   const wait = waiter(follower, options.ack, () => server.peers());
 
   let cursor = '0';

@@ -52,6 +52,14 @@ export function parseRedisUrl(url: string): RedisPlace | undefined {
   }
 }
 
+/** Where it is, for people and logs: neither name nor password of the user. */
+export function placeInWords(url: string): string {
+  const place = parseRedisUrl(url);
+  if (place === undefined) return 'unknown';
+  const hosts = place.hosts.map(({ host, port }) => `${host.includes(':') ? `[${host}]` : host}:${port}`);
+  return place.name === undefined ? hosts.join(', ') : `${place.name}, by the Sentinels ${hosts.join(', ')}`;
+}
+
 function hostOf(text: string, usual: number): { readonly host: string; readonly port: number } | undefined {
   const [, host, port = String(usual)] = HOST.exec(text) ?? [];
   if (host === undefined || Number(port) < 1 || Number(port) > 65_535) return undefined;

@@ -11,12 +11,13 @@ import { clockGuard } from './redis-clock.ts';
 import { confirmedClient } from './redis-confirmed.ts';
 import { redisGrantIndex } from './redis-grant-index.ts';
 import { redisLimits } from './redis-limits.ts';
+import { type PresenceOptions, presence } from './redis-presence.ts';
 import { type RedisRecordKind, type RedisRecordsOptions, redisRecords } from './redis-records.ts';
 import { revocationKeys } from './redis-revocation-scripts.ts';
 import { type Ack, type RedisRevocations, redisRevocations } from './redis-revocations.ts';
 import { parseRedisUrl } from './redis-url.ts';
 
-export interface RedisOptions {
+export interface RedisOptions extends Pick<PresenceOptions, 'onAway' | 'onBack'> {
   readonly url: string;
   readonly connection?: IoRedisOptions;
   /** Begins every key, so that several gatehouses can share one Redis. */
@@ -63,7 +64,7 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
     replicas = 0,
     commandTimeout = COMMAND_TIMEOUT_MS,
   } = options;
-  const onFault = seldom(options.onFault);
+  const there = presence(options);
   if (parseRedisUrl(url) === undefined)
     throw new RedisUnfit([
       'its form is not known; write redis://host:port/database, redis+sentinel://host,host/name or redis+cluster://host,host',
@@ -123,7 +124,8 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       prefix,
       maxStaleness: options.maxStaleness,
       ack: options.ack,
-      onFault,
+      onFault: there.failed,
+      onBeat: there.answered,
       async onDataLoss() {
         options.onAlarm?.(
           'Redis has lost its data, or is another one: what was revoked is put back, grants are gone',
@@ -188,19 +190,6 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
     if (error instanceof Fault) refuseToWait(error);
     throw error;
   }
-}
-
-const TELL_AGAIN_MS = 10_000;
-
-/** While the server is away every beat fails: one line says so, and another after a while. */
-function seldom(tell: ((fault: Fault) => void) | undefined): (fault: Fault) => void {
-  const told = new Map<string, number>();
-  return (fault) => {
-    const now = performance.now();
-    if (now - (told.get(fault.code) ?? Number.NEGATIVE_INFINITY) < TELL_AGAIN_MS) return;
-    told.set(fault.code, now);
-    tell?.(fault);
-  };
 }
 
 /** Says that grants or device requests were ever kept here: set once by each process, before its first. */
