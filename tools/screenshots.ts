@@ -12,7 +12,7 @@ const SHAPES = [
   { shape: 'phone-dark', options: { ...PHONE, colorScheme: 'dark' } },
   { shape: 'desktop-light', options: { ...DESKTOP, colorScheme: 'light' } },
 ] as const;
-const GERMAN = new Set(['code', 'sign-in', 'review', 'approved', 'grants', 'revoke']);
+const GERMAN = new Set(['code', 'sign-in', 'review', 'approved', 'grants', 'grants-awaited', 'revoke']);
 
 mkdirSync(folder, { recursive: true });
 const browser = await openChromium();

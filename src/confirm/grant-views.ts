@@ -12,6 +12,8 @@ interface GrantsView {
   readonly first: boolean;
   /** The name of what was revoked a moment ago. */
   readonly revoked?: string;
+  /** The name of what was approved a moment ago and is no grant yet: its device has not come for it. */
+  readonly awaited?: string;
   readonly next?: string;
   readonly signOut: Form;
 }
@@ -19,12 +21,14 @@ interface GrantsView {
 export function grantsPage(room: Room, view: GrantsView): Page {
   const { words } = room;
   const { grants: said, review } = words;
+  const isEmpty = view.grants.length === 0 && view.first && view.next === undefined;
   return {
     status: 200,
     title: said.title,
     body: html`<h1>${said.title}</h1>
 ${view.revoked !== undefined && html`<p class="note good" role="status">${words.revoke.done(plain(view.revoked))}</p>`}
-<p>${view.grants.length === 0 && view.first && view.next === undefined ? said.none : said.lead}</p>
+${view.awaited !== undefined && html`<p class="note" role="status">${said.awaited(plain(view.awaited))}</p>`}
+${(view.awaited === undefined || !isEmpty) && html`<p>${isEmpty ? said.none : said.lead}</p>`}
 ${view.grants.map((grant) => item(room, grant))}
 ${view.next !== undefined && html`<a class="button second" href="${room.at('/grants')}?after=${encodeURIComponent(view.next)}">${said.more}</a>`}
 <div class="who">

@@ -1,5 +1,5 @@
 import type { Person } from '../domain/person.ts';
-import { grantsHeldBy, heldGrant, revokeHeld } from '../grants/held.ts';
+import { grantsHeldBy, heldGrant, isAwaited, revokeHeld } from '../grants/held.ts';
 import type { Fields } from './form.ts';
 import { grantsPage, revokePage } from './grant-views.ts';
 import { missingPage } from './notices.ts';
@@ -25,12 +25,18 @@ export async function showGrants(room: Room, visit: Visit): Promise<Reply> {
   const { revoked, ...session } = visit.session;
   const after = cursorIn(queryOf(visit).get('after'));
   const held = await grantsHeldBy(room.desk, who.person.identity, after);
+  const { request, ended } = session;
+  const awaits =
+    request !== undefined &&
+    ended === 'approved' &&
+    (await isAwaited(room.desk, who.person.identity, request.id));
   const page = grantsPage(room, {
     grants: held.grants,
     person: session.shownAs ?? who.person.displayName,
     first: after === undefined,
     signOut: room.form(session, '/sign-out'),
     ...(revoked !== undefined && { revoked }),
+    ...(awaits && { awaited: room.desk.integrations.get(request.clientId)?.name ?? request.clientId }),
     ...(held.next !== undefined && { next: held.next }),
   });
   return revoked === undefined ? { page } : { page, session };

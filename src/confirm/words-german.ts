@@ -116,6 +116,8 @@ export const german: Words = {
     title: 'Was Sie genehmigt haben',
     lead: 'Diese Programme und Geräte können in Ihrem Namen handeln. Widerrufen Sie, was Sie nicht brauchen oder nicht kennen.',
     none: 'Zurzeit kann nichts in Ihrem Namen handeln.',
+    awaited: (name) =>
+      `Sie haben gerade ${name} genehmigt. Es erscheint hier, sobald Ihr Gerät den Zugang abgeholt hat, meist in wenigen Sekunden.`,
     may: 'Erlaubt ist:',
     byDevice: 'Im Browser genehmigt',
     byCertificate: 'Mit Ihrem Zertifikat erteilt',

@@ -119,6 +119,8 @@ export const english = {
     title: 'What you have approved',
     lead: 'These programs and devices can act on your behalf. Revoke what you do not need or do not know.',
     none: 'Nothing can act on your behalf at the moment.',
+    awaited: (name: string): string =>
+      `You have just approved ${name}. It appears here as soon as your device has fetched its access, usually within seconds.`,
     may: 'It is allowed to',
     byDevice: 'Approved in the browser',
     byCertificate: 'Made with your certificate',

@@ -42,6 +42,14 @@ export async function heldGrant(desk: HeldDesk, identity: string, grantId: strin
   return isLive(desk, found.record) ? granted(found.record) : refused({ reason: 'grant_revoked' });
 }
 
+/** This identity has said yes to a device that has not come for its grant yet, and still can. */
+export async function isAwaited(desk: HeldDesk, identity: string, requestId: string): Promise<boolean> {
+  const request = (await desk.store.devices.read(requestId))?.record;
+  if (request?.state !== 'confirmed' || request.identity !== identity) return false;
+  // The grant takes the request's id.
+  return desk.now() < request.expires && (await desk.store.grants.read(requestId)) === undefined;
+}
+
 /** Its owner ends it. Done twice it is done. */
 export async function revokeHeld(desk: HeldDesk, identity: string, grantId: string): Promise<Outcome<Grant>> {
   const held = await heldGrant(desk, identity, grantId);

@@ -71,6 +71,40 @@ test('whoever asks for the page signs in first, and sees what they have approved
     expect(list.text).toContain(shown);
 });
 
+test('what was just approved is told of until its device has come for it, in the language of the page', async () => {
+  const asked = await house.ask({ scope: 'reports:read' });
+  const alice = house.browser();
+  await alice.reachReview(asked.userCode);
+  await alice.submit(`${BASE}/approve`);
+  const waiting = await alice.get(GRANTS);
+  expect(waiting.text).toContain('You have just approved Report runner. It appears here as soon as');
+  expect(waiting.text).not.toContain('Nothing can act');
+  expect((await alice.follow(await alice.get(`${GRANTS}?language=de`))).text).toContain(
+    'Sie haben gerade Report runner genehmigt.',
+  );
+  // Somebody else, and alice in another browser, are told nothing of it.
+  for (const name of ['bob', 'alice'])
+    expect((await (await signedIn(name)).get(GRANTS)).text).not.toContain('just approved');
+
+  await exchangeDeviceCode(house.desk, { clientId: 'report-runner', deviceCode: asked.deviceCode });
+  const fetched = await alice.follow(await alice.get(`${GRANTS}?language=en`));
+  expect(fetched.text).toContain('See reports');
+  expect(fetched.text).not.toContain('just approved');
+});
+
+test('what was approved and never fetched is not promised for ever', async () => {
+  const asked = await house.ask();
+  const alice = house.browser();
+  await alice.reachReview(asked.userCode);
+  await alice.submit(`${BASE}/approve`);
+  expect((await alice.get(GRANTS)).text).toContain('just approved');
+  for (let minute = 0; minute < 11; minute += 1) {
+    house.world.now += 60;
+    await alice.get(GRANTS);
+  }
+  expect((await alice.get(GRANTS)).text).toContain('Nothing can act on your behalf');
+});
+
 test('it tells when a grant was made and last used, by what, and what no longer works is not there', async () => {
   const { now } = house.world;
   await aGrantOf('alice', { issuedAt: now - 86_400 * 3, generation: 4, rotatedAt: now - 7_200 });

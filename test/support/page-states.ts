@@ -259,6 +259,14 @@ export const STATES: Readonly<
       await signIn(stage, 'rita');
     },
   },
+  'grants-awaited': {
+    heading: 'What you have approved',
+    async reach(stage) {
+      await review(stage);
+      await press(stage.page, 'Approve');
+      await stage.page.getByRole('link', { name: 'What have I approved?' }).click();
+    },
+  },
   revoke: {
     heading: 'Revoke this?',
     async reach(stage) {
