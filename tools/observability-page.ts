@@ -81,6 +81,18 @@ log:
     pseudonymKeyFile: /run/secrets/log-key
 \`\`\`
 
+Other lines tell of gatehouse itself. Of the store:
+
+| event | level | meaning |
+| --- | --- | --- |
+| \`store_away\` | error | Redis cannot be reached or does not answer: \`address\` (host and port, never a password) and \`reason\`. Again once a minute while it stays away, with \`for_s\`, the seconds so far. |
+| \`store_back\` | warn | It has answered again, and nothing has failed for two seconds; \`away_s\` tells how many seconds it was away. |
+| \`store_alarm\` | error | Redis has lost its data, or its clock and ours differ: \`what\`. |
+| \`store_fault\` | error | Something else the store could not do in the background, such as a memory or disk that is full. |
+| \`store_notice\` | warn | Found at the start and worth a look: \`notice\`. |
+
+With several workers each tells for itself (\`worker\`).
+
 ## The audit log
 
 It records who was given, refused or lost what. Events have \`"audit": true\`, \`time\` and \`event\`, and where they are known

@@ -27,7 +27,7 @@ export function grantsPage(room: Room, view: GrantsView): Page {
     title: said.title,
     body: html`<h1>${said.title}</h1>
 ${view.revoked !== undefined && html`<p class="note good" role="status">${words.revoke.done(plain(view.revoked))}</p>`}
-${view.awaited !== undefined && html`<p class="note" role="status">${said.awaited(plain(view.awaited))}</p>`}
+${view.awaited !== undefined && html`<p class="note good" role="status">${said.awaited(plain(view.awaited))}</p>`}
 ${(view.awaited === undefined || !isEmpty) && html`<p>${isEmpty ? said.none : said.lead}</p>`}
 ${view.grants.map((grant) => item(room, grant))}
 ${view.next !== undefined && html`<a class="button second" href="${room.at('/grants')}?after=${encodeURIComponent(view.next)}">${said.more}</a>`}
