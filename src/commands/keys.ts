@@ -45,7 +45,7 @@ const ACTIONS: Readonly<
 export const command: Command = {
   name: 'keys',
   summary: 'makes, rotates and lists signing and sealing keys',
-  usage: ['gatehouse keys new|rotate|list FILE'],
+  usage: ['gatehouse keys new|rotate|list FILE', 'gatehouse keys rotate FILE --config CONFIGURATION'],
   options: {
     algorithm: { type: 'string', value: 'EdDSA|ES256', help: 'of the new signing key (default EdDSA)' },
     'publish-before': {
@@ -60,6 +60,7 @@ export const command: Command = {
     },
     config: {
       ...CONFIG_OPTIONS.config,
+      value: 'CONFIGURATION',
       help: 'rotate: the configuration whose longest grant decides about --keep',
     },
   },

@@ -22,8 +22,9 @@ async function dispatch(args: readonly string[], around: Surroundings): Promise<
   if (asked === undefined || asked === 'help' || asked === '--help' || asked === '-h') {
     const [about] = rest;
     if (about !== undefined && !about.startsWith('-')) return dispatch([about, '--help'], around);
-    const { helpForAll } = await import('./help.ts');
-    around[asked === undefined ? 'stderr' : 'stdout'](await helpForAll());
+    const { helpForAll, helpWidth } = await import('./help.ts');
+    const columns = helpWidth(process[asked === undefined ? 'stderr' : 'stdout'].columns);
+    around[asked === undefined ? 'stderr' : 'stdout'](await helpForAll(columns));
     return asked === undefined ? EXIT.usage : EXIT.ok;
   }
   const load = Object.hasOwn(COMMANDS, asked) ? COMMANDS[asked] : undefined;
@@ -31,8 +32,8 @@ async function dispatch(args: readonly string[], around: Surroundings): Promise<
   const { command } = await load();
   const given = readArguments(command, rest);
   if (given.flag('help')) {
-    const { helpFor } = await import('./help.ts');
-    around.stdout(helpFor(command));
+    const { helpFor, helpWidth } = await import('./help.ts');
+    around.stdout(helpFor(command, helpWidth(process.stdout.columns)));
     return EXIT.ok;
   }
   return command.run({ ...around, ...given });

@@ -2,6 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { helpFor, helpWidth } from '../../src/commands/help.ts';
 import { COMMANDS } from '../../src/commands/table.ts';
 import { gatehouse } from '../support/command-line.ts';
 import { folder, LEAST, SAMPLE } from '../support/configuration.ts';
@@ -34,6 +35,7 @@ describe('version and help', () => {
   test('gatehouse help names every command and every exit code', async () => {
     const { code, stdout } = await gatehouse(['help']);
     expect(code).toBe(0);
+    expect(stdout.split('\n').filter((line) => line.length > 80)).toEqual([]);
     for (const name of Object.keys(COMMANDS)) expect(stdout).toMatch(new RegExp(`^  ${name} +\\S`, 'm'));
     for (const exitCode of ['0', '64', '69', '70', '78'])
       expect(stdout).toMatch(new RegExp(`^ +${exitCode}  \\S`, 'm'));
@@ -44,7 +46,18 @@ describe('version and help', () => {
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toContain(`usage: gatehouse ${name}`);
     expect(stdout).toContain('--output text|json');
+    expect(stdout.split('\n').filter((line) => line.length > 80)).toEqual([]);
     expect((await gatehouse(['help', name])).stdout).toBe(stdout);
+  });
+
+  test('what an option means goes on below where it began, as wide as the terminal is', async () => {
+    const { command } = await import('../../src/commands/keys.ts');
+    expect(helpFor(command, 80)).toMatch(
+      /^ {6}--keep DURATION {10,}rotate: how long [^\n]+\n {20,}\S[^\n]+\n {20,}\S/m,
+    );
+    expect(helpFor(command, 120).split('\n').length).toBeLessThan(helpFor(command, 80).split('\n').length);
+    expect([undefined, 0, 10, 100, 400].map(helpWidth)).toEqual([80, 80, 40, 100, 120]);
+    expect(helpFor(command)).toContain('gatehouse keys rotate FILE --config CONFIGURATION\n');
   });
 
   test('without a command the help goes to standard error', async () => {
