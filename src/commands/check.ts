@@ -197,19 +197,35 @@ export const command: Command = {
     const found = await Promise.all(CHECKS.map((check) => check(loaded.settings, now)));
     const problems = found.flatMap((findings) => findings.problems);
     const warnings = found.flatMap((findings) => findings.warnings);
+    const notes = unasked(loaded.settings);
     const ok = problems.length === 0;
 
     if (context.json)
-      writeJson(context, { ok, configuration: loaded.name, problems: problems.map(asProblem), warnings });
+      writeJson(context, {
+        ok,
+        configuration: loaded.name,
+        problems: problems.map(asProblem),
+        warnings,
+        ...(notes.length > 0 && { notes }),
+      });
     else {
       const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`;
       if (!ok) context.stderr(`gatehouse: ${count} with files of ${loaded.name}\n${listed(problems)}`);
       if (ok) context.stdout(`${loaded.name}: sound\n`);
+      for (const note of notes) context.stdout(`note: ${note}\n`);
       if (warnings.length > 0) context.stderr(warnings.map((warning) => `warning: ${warning}\n`).join(''));
     }
     return ok ? EXIT.ok : EXIT.configuration;
   },
 };
+
+/** Nobody is asked over the network: "sound" does not speak for them. */
+const unasked = ({ store }: Settings): readonly string[] =>
+  store.type === 'redis'
+    ? [
+        'Redis was not asked: whether it can be reached and used is told by the start, and by gatehouse health',
+      ]
+    : [];
 
 const listed = (lines: readonly string[]): string => lines.map((line) => `  ${line}\n`).join('');
 

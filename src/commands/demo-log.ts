@@ -29,7 +29,7 @@ const WORDS: Readonly<Record<AuditEvent, string>> = {
 /** The story says it in its own words. */
 const UNTOLD: ReadonlySet<AuditEvent> = new Set(['service_started', 'service_stopped']);
 
-const TOLD = ['identity', 'client', 'scope', 'reason', 'excess', 'detail'] as const;
+const TOLD = ['act', 'identity', 'client', 'scope', 'reason', 'excess', 'detail'] as const;
 
 /** A quiet log for a terminal with a story on it: one short line for each event, and everything that is wrong. */
 export function demoLog(write: (line: string) => void, nameOf: (identity: string) => string): Logger {

@@ -63,6 +63,24 @@ test('certificates and revocation lists that are sound have nothing to say', asy
   });
 });
 
+test('Redis is not asked, and "sound" does not pretend it was', async () => {
+  const { place, config } = await installation();
+  expect((await runHere(['keys', 'new', join(place, 'keys.json')])).code).toBe(0);
+  const redis = [
+    'store.type=redis',
+    'store.url=redis://127.0.0.1:1',
+    `keys.file=${join(place, 'keys.json')}`,
+  ];
+  const args = ['check', '-c', config, ...redis.flatMap((text) => ['--set', text])];
+  const { code, stdout, stderr } = await runHere(args);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  expect(stdout).toMatch(/: sound\nnote: Redis was not asked: [^\n]+\n$/);
+  expect(JSON.parse((await runHere([...args, '--output', 'json'])).stdout)).toMatchObject({
+    warnings: [],
+    notes: [expect.stringContaining('Redis was not asked')],
+  });
+});
+
 test('a certificate near its end and a list that ran out are warnings', async () => {
   const { place, config } = await installation({ certificateDays: 3, crlDays: -1 });
   const { code, stderr } = await runHere(['check', '-c', config]);
