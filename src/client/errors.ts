@@ -15,11 +15,17 @@ export class ServiceRefusal extends Error {
 export class TemporaryTrouble extends Error {
   /** Seconds the service asked us to wait. */
   readonly retryAfter: number | undefined;
+  /** The service was not asked: what was given here cannot be used, such as a key that is not the certificate's. */
+  readonly isOurs: boolean;
 
-  constructor(message: string, options: ErrorOptions & { readonly retryAfter?: number | undefined } = {}) {
+  constructor(
+    message: string,
+    options: ErrorOptions & { readonly retryAfter?: number | undefined; readonly isOurs?: boolean } = {},
+  ) {
     super(message, options);
     this.name = 'TemporaryTrouble';
     this.retryAfter = options.retryAfter;
+    this.isOurs = options.isOurs ?? false;
   }
 }
 

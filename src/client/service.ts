@@ -1,4 +1,5 @@
 import type { Agent, Dispatcher } from 'undici';
+import type { TroubleTerms } from './connection-trouble.ts';
 import { ServiceRefusal, TemporaryTrouble } from './errors.ts';
 
 export interface ServiceOptions {
@@ -11,6 +12,8 @@ export interface ServiceOptions {
   readonly certificate?: { readonly cert: string | Buffer; readonly key: string | Buffer } | undefined;
   /** Milliseconds for one answer. */
   readonly timeout?: number | undefined;
+  /** How errors name the setting of the CA: commands have an option of another name. */
+  readonly caBy?: string | undefined;
 }
 
 /** The token service, seen from a client: one call for each of its routes. */
@@ -38,6 +41,8 @@ export function tokenService(options: ServiceOptions): TokenService {
   // Loaded with the first call: whoever has a good token at hand does not wait for it.
   const open = async (): Promise<Agent> => {
     const { Agent } = await import('undici');
+    if (options.certificate !== undefined)
+      (await import('./connection-trouble.ts')).checkPair(options.certificate);
     return new Agent({
       allowH2: false,
       connect: {
@@ -52,10 +57,15 @@ export function tokenService(options: ServiceOptions): TokenService {
   };
   let opened: Promise<Agent> | undefined;
   const agent = (): Promise<Agent> => (opened ??= open());
+  const terms: TroubleTerms = {
+    url,
+    caBy: options.caBy ?? 'the option ca',
+    caGiven: options.ca !== undefined,
+  };
 
   const ask = async (
     route: string,
-    terms: Pick<Dispatcher.RequestOptions, 'method' | 'headers'> & { readonly body?: string },
+    call: Pick<Dispatcher.RequestOptions, 'method' | 'headers'> & { readonly body?: string },
     withinMs = timeout,
   ): Promise<Answer> => {
     let status: number;
@@ -64,7 +74,7 @@ export function tokenService(options: ServiceOptions): TokenService {
     try {
       const [{ request }, dispatcher] = await Promise.all([import('undici'), agent()]);
       const reply = await request(new URL(route, base), {
-        ...terms,
+        ...call,
         dispatcher,
         signal: AbortSignal.timeout(withinMs),
       });
@@ -72,7 +82,9 @@ export function tokenService(options: ServiceOptions): TokenService {
       retryAfter = secondsOf(reply.headers['retry-after']);
       text = await readAll(reply.body);
     } catch (error) {
-      throw new TemporaryTrouble(`${url.origin} cannot be reached (${whyNot(error)})`, { cause: error });
+      const { connectionTrouble } = await import('./connection-trouble.ts');
+      const { words, isOurs } = connectionTrouble(error, terms);
+      throw new TemporaryTrouble(`${url.origin} ${words}`, { cause: error, isOurs });
     }
     return judge(url, status, retryAfter, text);
   };
@@ -96,7 +108,7 @@ export function tokenService(options: ServiceOptions): TokenService {
         method: 'GET',
         headers: { authorization: `Bearer ${accessToken}`, accept: 'application/json' },
       }),
-    close: async () => (await opened)?.close(),
+    close: async () => (await opened?.catch(() => undefined))?.close(),
   };
 }
 
@@ -158,9 +170,3 @@ async function readAll(body: AsyncIterable<Uint8Array>): Promise<string> {
 
 const secondsOf = (header: string | string[] | undefined): number | undefined =>
   typeof header === 'string' && /^\d{1,6}$/.test(header) ? Number(header) : undefined;
-
-const whyNot = (error: unknown): string => {
-  const { code, name, message, cause } = error as NodeJS.ErrnoException & { readonly cause?: Error };
-  if (name === 'TimeoutError') return 'no answer in time';
-  return code ?? (message || cause?.message || name);
-};

@@ -1,5 +1,6 @@
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
+import { connectionTrouble } from '../client/connection-trouble.ts';
 import type { Settings } from '../config/schema.ts';
 import { CommandError, EXIT } from './command.ts';
 
@@ -7,6 +8,8 @@ import { CommandError, EXIT } from './command.ts';
 export interface AdminTarget {
   readonly url: URL;
   readonly token?: string;
+  /** Where the token was read, for errors. */
+  readonly tokenFile?: string;
   readonly cert?: Buffer | undefined;
   readonly key?: Buffer | undefined;
   readonly ca?: Buffer;
@@ -72,8 +75,8 @@ export function askAdmin(
         });
       },
     );
-    request.on('error', (error: NodeJS.ErrnoException) =>
-      failed(away(`cannot be reached (${error.code ?? error.message})`)),
+    request.on('error', (error) =>
+      failed(away(connectionTrouble(error, { url, caBy: '--cacert FILE', caGiven: ca !== undefined }).words)),
     );
     request.end(text);
   });

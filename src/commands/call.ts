@@ -1,7 +1,10 @@
 import { readFileSync } from 'node:fs';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
-import { request as httpsRequest } from 'node:https';
+import { request as httpsRequest, type RequestOptions } from 'node:https';
 import { resolve } from 'node:path';
+import { connectionTrouble } from '../client/connection-trouble.ts';
+import { webAddress } from './address.ts';
+import { mustBePair } from './certificate-files.ts';
 import { type Command, CommandError, type Context, EXIT, UsageError, writeJson } from './command.ts';
 
 const LIMIT_MS = 30_000;
@@ -31,20 +34,24 @@ export const command: Command = {
     '--output json prints status, headers and body.',
   ],
   async run(context) {
-    const url = addressOf(context.words.at(-1) ?? '');
+    const url = webAddress('gatehouse call: URL', context.words.at(-1) ?? '', { scheme: 'https' });
     const data = context.options('data');
     const body = data.length === 0 ? undefined : data.join('&');
     const method = context.words.length === 2 ? context.words[0] : body === undefined ? 'GET' : 'POST';
     if (!/^[A-Z]{1,20}$/.test(method ?? ''))
       throw new UsageError('gatehouse call: METHOD is written in capitals, such as GET');
+    const files = {
+      ...fileOption(context, 'cert', 'cert'),
+      ...fileOption(context, 'key', 'key'),
+      ...fileOption(context, 'cacert', 'ca'),
+    };
+    mustBePair(files);
     const answer = await send(url, {
       method,
       agent: false,
       headers: headersOf(context, body),
       signal: AbortSignal.timeout(LIMIT_MS),
-      ...fileOption(context, 'cert', 'cert'),
-      ...fileOption(context, 'key', 'key'),
-      ...fileOption(context, 'cacert', 'ca'),
+      ...files,
       body,
     });
     const { status, headers, text } = answer;
@@ -56,11 +63,6 @@ export const command: Command = {
     return EXIT.ok;
   },
 };
-
-function addressOf(text: string): URL {
-  if (URL.canParse(text) && /^https?:$/.test(new URL(text).protocol)) return new URL(text);
-  throw new UsageError('gatehouse call: URL is an http or https address');
-}
 
 function headersOf(context: Context, body: string | undefined): Record<string, string | number> {
   const headers: Record<string, string | number> = { 'user-agent': 'gatehouse-call', accept: '*/*' };
@@ -78,7 +80,9 @@ function headersOf(context: Context, body: string | undefined): Record<string, s
   return headers;
 }
 
-function fileOption(context: Context, option: string, name: 'cert' | 'key' | 'ca'): object {
+type Files = Partial<Readonly<Record<'cert' | 'key' | 'ca', Buffer>>>;
+
+function fileOption(context: Context, option: string, name: keyof Files): Files {
   const file = context.option(option);
   if (file === undefined) return {};
   try {
@@ -97,14 +101,14 @@ interface Answer {
 
 function send(
   url: URL,
-  { body, ...options }: Parameters<typeof httpsRequest>[1] & { readonly body: string | undefined },
+  { body, ...options }: RequestOptions & { readonly body: string | undefined },
 ): Promise<Answer> {
   return new Promise((answered, failed) => {
     const fail = (error: NodeJS.ErrnoException): void => {
       const late = error.name === 'AbortError' || error.name === 'TimeoutError';
       const why = late
         ? `did not answer within ${LIMIT_MS / 1_000} s`
-        : `cannot be reached (${whyNot(error)})`;
+        : connectionTrouble(error, { url, caBy: '--cacert FILE', caGiven: options.ca !== undefined }).words;
       failed(new CommandError(`${url.origin} ${why}`, EXIT.unavailable));
     };
     try {
@@ -134,7 +138,3 @@ function send(
     }
   });
 }
-
-/** Several addresses of one name fail as one error without words of its own. */
-const whyNot = (error: NodeJS.ErrnoException): string =>
-  error.code ?? (error.message || (error.cause as Error | undefined)?.message || error.name);

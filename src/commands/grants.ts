@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
-import type { Answer } from './admin-call.ts';
-import { type AdminTarget, askAdmin } from './admin-call.ts';
+import { webAddress } from './address.ts';
+import { type AdminTarget, type Answer, askAdmin } from './admin-call.ts';
+import { mustBePair } from './certificate-files.ts';
 import {
   CONFIG_OPTIONS,
   type Command,
@@ -146,6 +147,11 @@ async function said(
 ): Promise<Answer['json']> {
   const { status, json } = await askAdmin(target, method, path, body);
   if (status === 200) return json;
+  if (status === 401 && target.tokenFile !== undefined)
+    throw new CommandError(
+      `The token in ${target.tokenFile} is not the one in admin.tokenFile of that gatehouse.`,
+      EXIT.signIn,
+    );
   const words = plain(json['error_description'] ?? `the admin listener answered ${status}`);
   const code = status === 401 ? EXIT.signIn : status >= 500 ? EXIT.unavailable : EXIT.usage;
   throw new CommandError(words, code);
@@ -169,6 +175,7 @@ async function targetOf(context: Context): Promise<AdminTarget | number> {
   const { cert, key, cacert } = files;
   if ((cert === undefined) !== (key === undefined))
     throw new UsageError('gatehouse grants: --cert and --key go together');
+  mustBePair({ cert, key });
   const given = context.option('url');
   let [url, tokenFile] = [given, context.option('token-file')];
   if (url === undefined) {
@@ -178,17 +185,17 @@ async function targetOf(context: Context): Promise<AdminTarget | number> {
     url = adminUrl(loaded.settings.admin);
     tokenFile ??= loaded.settings.admin.tokenFile;
   }
-  if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol))
-    throw new UsageError('gatehouse grants: --url is an http or https address');
+  const address = webAddress('gatehouse grants: --url', url, { scheme: 'http' });
   if (cert === undefined && tokenFile === undefined)
     throw new UsageError('gatehouse grants: --url needs --token-file, or --cert and --key');
   return {
-    url: new URL(url),
+    url: address,
     ...(cert === undefined
       ? {
           token: read('token-file', tokenFile ?? '')
             .toString('utf8')
             .trim(),
+          tokenFile: tokenFile ?? '',
         }
       : { cert, key }),
     ...(cacert !== undefined && { ca: cacert }),

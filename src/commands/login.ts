@@ -1,5 +1,6 @@
 import { resolve } from 'node:path';
 import type { DevicePrompt } from '../client/device.ts';
+import { webAddress } from './address.ts';
 import { type Command, type Context, EXIT, UsageError, writeJson } from './command.ts';
 import {
   PROFILE_OPTION,
@@ -87,8 +88,10 @@ function profileFor(context: Context, name: string): Profile {
   const { url, clientId, scope } = profile;
   if (url === undefined || clientId === undefined || scope === undefined)
     throw new UsageError('gatehouse login: --url, --client and --scope are needed');
-  if (!URL.canParse(url))
-    throw new UsageError('gatehouse login: --url is an address, such as https://api.example.test');
+  webAddress('gatehouse login: --url', url, {
+    scheme: 'https',
+    form: 'is an address, such as https://api.example.test',
+  });
   if ((profile.cert === undefined) !== (profile.key === undefined))
     throw new UsageError('gatehouse login: --cert and --key go together');
   return { ...profile, url, clientId, scope };

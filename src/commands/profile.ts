@@ -105,6 +105,7 @@ export async function withClient<T>(
       clientId: profile.clientId,
       scope: profile.scope,
       ca: read('cacert', profile.cacert),
+      caBy: '--cacert FILE',
       ...(cert !== undefined && key !== undefined && { certificate: { cert, key } }),
       keep: fileKeep(tokenFile(context, name)),
     });
@@ -127,7 +128,8 @@ function explained(error: unknown, name: string): unknown {
       EXIT.signIn,
     );
   if (error instanceof ServiceRefusal) return new CommandError(error.message, EXIT.signIn);
-  if (error instanceof TemporaryTrouble) return new CommandError(error.message, EXIT.unavailable);
+  if (error instanceof TemporaryTrouble)
+    return new CommandError(error.message, error.isOurs ? EXIT.configuration : EXIT.unavailable);
   if (error instanceof TypeError) return new CommandError(error.message, EXIT.configuration);
   return error;
 }

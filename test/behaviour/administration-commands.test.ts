@@ -108,7 +108,10 @@ describe('gatehouse grants, with two workers', () => {
       '--token-file',
       folder.file('wrong-token'),
     ];
-    expect((await gatehouse(['grants', 'list', ...wrong])).code).toBe(77);
+    expect(await gatehouse(['grants', 'list', ...wrong])).toMatchObject({
+      code: 77,
+      stderr: `gatehouse: The token in ${folder.file('wrong-token')} is not the one in admin.tokenFile of that gatehouse.\n`,
+    });
     const away = ['--url', 'http://127.0.0.1:1', '--token-file', folder.file('data/admin-token')];
     expect((await gatehouse(['grants', 'list', ...away])).code).toBe(69);
   });

@@ -13,10 +13,10 @@ async function listening(server: Server): Promise<number> {
 }
 
 /** An admin listener that answers the readiness probe with this status. */
-const answering = (status: number): Promise<number> =>
+const answering = (status: number, body = '{}'): Promise<number> =>
   listening(
     createServer((request, response) => {
-      response.writeHead(request.url === '/readyz' ? status : 404, { connection: 'close' }).end('{}');
+      response.writeHead(request.url === '/readyz' ? status : 404, { connection: 'close' }).end(body);
     }),
   );
 
@@ -41,6 +41,37 @@ test('not ready: 69, and why', async () => {
   expect(code).toBe(69);
   expect(stderr).toBe(`gatehouse: not ready: ${url}/readyz answered 503\n`);
 });
+
+test('not ready: the checks that failed, and what is wrong with them', async () => {
+  const checks = [
+    { name: 'accepting', status: 'ok' },
+    { name: 'store', status: 'failed', problem: 'Redis: the connection is\u001b[2J down' },
+    { name: 'workers', status: 'failed', problem: '0 of 2 are ready' },
+  ];
+  const url = `http://127.0.0.1:${await answering(503, JSON.stringify({ status: 'not ready', checks }))}`;
+  expect(await gatehouse(['health', '--url', url])).toEqual({
+    code: 69,
+    stdout: '',
+    stderr: 'gatehouse: not ready: store (Redis: the connection is [2J down), workers (0 of 2 are ready)\n',
+  });
+  const { code, stdout } = await gatehouse(['health', '--url', url, '--output', 'json']);
+  expect(code).toBe(69);
+  expect(JSON.parse(stdout)).toMatchObject({
+    ready: false,
+    failed: [{ name: 'store' }, { name: 'workers' }],
+  });
+});
+
+test.each(['', 'null', '[]', '{"checks":{}}', '{"checks":[null]}', `{"checks":"${'x'.repeat(100_000)}"}`])(
+  'not ready, and not in words of gatehouse: the status alone',
+  async (body) => {
+    const url = `http://127.0.0.1:${await answering(503, body)}`;
+    expect(await gatehouse(['health', '--url', url])).toMatchObject({
+      code: 69,
+      stderr: `gatehouse: not ready: ${url}/readyz answered 503\n`,
+    });
+  },
+);
 
 test('nobody there: 69', async () => {
   const { code, stderr } = await gatehouse(['health', '--url', 'http://127.0.0.1:1']);
