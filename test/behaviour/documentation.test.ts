@@ -146,6 +146,24 @@ describe('the documentation holds together', () => {
     expect(commands).toEqual(['npm ci && npm start', 'npm ci && npm test']);
   });
 
+  test('the README leads to every page, and tells of itself in about a screen and a half', () => {
+    const readme = textOf('README.md');
+    const pages = PAGES.filter((page) => /^docs\/[^/]+\.md$/.test(page));
+    expect(pages.length).toBeGreaterThan(15);
+    expect(pages.filter((page) => !readme.includes(`](${page})`))).toEqual([]);
+    expect(readme.split('\n').length).toBeLessThan(115);
+  });
+
+  test('every script of the package is told of in CONTRIBUTING.md', () => {
+    const { scripts } = JSON.parse(textOf('package.json')) as { scripts: Record<string, string> };
+    const told = textOf('CONTRIBUTING.md');
+    const known = new Set(['start', 'test', 'typecheck', 'lint', 'format', 'chart']);
+    const untold = Object.keys(scripts).filter(
+      (name) => !known.has(name) && !told.includes(`npm run ${name}`) && !told.includes(`\`${name}\``),
+    );
+    expect(untold).toEqual([]);
+  });
+
   test.each(PAGES)('%s: links lead somewhere', (page) => {
     const prose = textOf(page).replace(/^```[\s\S]*?^```/gm, '');
     const broken = [...prose.matchAll(/\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)/g)].flatMap(([, to = '']) => {
