@@ -149,8 +149,8 @@ const AS_TEXT = { replyEncoding: 'utf8' } as const;
 
 /**
  * Sends a command outside ioredis' pipelines, which a batch of ours does not need. V8 keeps pipelines and commands,
- * with all they carry, until a full garbage collection (they are assigned functions that point back to them): copying
- * them until then cost a quarter of the store's time. What was answered is of no use to ioredis, so it lets go of it. A
+ * with all they carry, until a full garbage collection (they are assigned functions that point back to them), and each
+ * small collection copies them. What was answered is of no use to ioredis, so it lets go of it. A
  * command that failed may still wait in its queue.
  */
 function sendAlone(redis: Redis, [name = '', ...args]: readonly (string | number)[]): Promise<unknown> {

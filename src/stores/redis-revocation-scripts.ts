@@ -183,26 +183,41 @@ export function revocationServer(client: RedisClient, keys: RevocationKeys, writ
       void (await client.ask((redis) => redis.hdel(replicas, replica))),
     /** Everything in the snapshot that stays from beginning to end; what comes meanwhile is in the log. */
     async *snapshot(): AsyncGenerator<readonly KeyedEntry[]> {
-      for (let cursor = '0', first = true; first || cursor !== '0'; first = false) {
-        const [next, page] = await client.ask((redis) => redis.zscan(ended, cursor, 'COUNT', PAGE));
+      const grants = (cursor: string) => client.ask((redis) => redis.zscan(ended, cursor, 'COUNT', PAGE));
+      for await (const page of pages(grants))
         yield inPairs(page, (text) => ({ limit: Number.POSITIVE_INFINITY, keepUntil: Number(text) }));
-        cursor = next;
-      }
-      for (let cursor = '0', first = true; first || cursor !== '0'; first = false) {
-        const [next, page] = await client.ask((redis) => redis.hscan(limits, cursor, 'COUNT', PAGE));
+      const others = (cursor: string) => client.ask((redis) => redis.hscan(limits, cursor, 'COUNT', PAGE));
+      for await (const page of pages(others))
         yield inPairs(page, (text) => {
           const [limit, keepUntil] = text.split(' ').map(Number);
           return entry(limit, keepUntil);
         });
-        cursor = next;
-      }
     },
   };
 }
 
 export type RevocationServer = ReturnType<typeof revocationServer>;
 
+/** While a server reads a page it answers nobody. */
 const PAGE = 2_000;
+
+/** All that a SCAN finds; the next page is asked for while one is worked on. */
+async function* pages(
+  ask: (cursor: string) => Promise<readonly [cursor: string, elements: readonly string[]]>,
+): AsyncGenerator<readonly string[]> {
+  let coming = ask('0');
+  for (;;) {
+    const [next, page] = await coming;
+    if (next === '0') {
+      yield page;
+      return;
+    }
+    coming = ask(next);
+    // It is awaited below; whoever has stopped by then leaves no rejection behind.
+    coming.catch(() => {});
+    yield page;
+  }
+}
 
 function inPairs(flat: readonly string[], read: (text: string) => RevocationEntry): readonly KeyedEntry[] {
   const pairs: KeyedEntry[] = [];
