@@ -293,7 +293,13 @@ export function connect(folder: Pick<ServeFolder, 'ca'>, port: number, as?: Cert
     ask,
     post,
     async grant(scope = 'files:read') {
-      const reply = await post('/Authorize/Certificate', { client_id: 'report-runner', scope });
+      const ask = (): Promise<Reply> => post('/Authorize/Certificate', { client_id: 'report-runner', scope });
+      let reply = await ask();
+      // A process that was held up on a busy machine asks to be asked again; whoever is told so does.
+      for (let tries = 0; tries < 20 && reply.headers['retry-after'] !== undefined; tries += 1) {
+        await new Promise((resolve) => setTimeout(resolve, 500));
+        reply = await ask();
+      }
       if (reply.status !== 200) throw new Error(`no grant: ${reply.status} ${reply.text}`);
       return reply.json as unknown as TokenGrant;
     },
