@@ -31,11 +31,12 @@ export const command: Command = {
   name: 'grants',
   summary: 'lists, shows and ends grants of the running gatehouse',
   usage: [
-    'gatehouse grants list [--client ID] [--identity WHO] [--all]',
+    'gatehouse grants list [--client ID] [--identity WHO] [--name USER] [--all]',
     'gatehouse grants show GRANT',
     'gatehouse grants revoke GRANT…',
     'gatehouse grants revoke --client ID --yes',
     'gatehouse grants revoke --identity WHO --yes',
+    'gatehouse grants revoke --name USER --yes',
   ],
   options: {
     ...CONFIG_OPTIONS,
@@ -45,7 +46,16 @@ export const command: Command = {
     key: { type: 'string', value: 'FILE', help: 'its private key, PEM' },
     cacert: { type: 'string', value: 'FILE', help: 'the CA of an admin listener with TLS, PEM' },
     client: { type: 'string', value: 'ID', help: 'only grants of this integration' },
-    identity: { type: 'string', value: 'WHO', help: 'only grants of this identity, such as local:{…}' },
+    identity: {
+      type: 'string',
+      value: 'WHO',
+      help: 'only grants of this identity: label:{id}, as X-Forwarded-User and the log have it',
+    },
+    name: {
+      type: 'string',
+      value: 'USER',
+      help: 'the same by a user name, looked up in the directories of that gatehouse',
+    },
     all: { type: 'boolean', help: 'list: those that have ended too, as long as they are remembered' },
     yes: { type: 'boolean', help: 'revoke: needed to end everything of a client or an identity' },
   },
@@ -70,7 +80,7 @@ const ACTIONS: Readonly<
 > = {
   async list(context, target, ids) {
     if (ids.length > 0)
-      throw new UsageError('gatehouse grants list: takes no grant; use --client or --identity');
+      throw new UsageError('gatehouse grants list: takes no grant; use --client, --identity or --name');
     // By id: a page may repeat a grant.
     const found = new Map<string, GrantView>();
     for (let after: string | undefined; ; ) {
@@ -102,19 +112,21 @@ const ACTIONS: Readonly<
   async revoke(context, target, ids) {
     const holders = holderOptions(context).filter(([, value]) => value !== undefined);
     if ((ids.length === 0) === (holders.length === 0) || holders.length > 1)
-      throw new UsageError('gatehouse grants revoke: takes grants, or one of --client and --identity');
+      throw new UsageError(
+        'gatehouse grants revoke: takes grants, or one of --client, --identity and --name',
+      );
     const [holder] = holders;
     if (holder !== undefined) {
       const [name, value] = holder;
       if (!context.flag('yes'))
         throw new UsageError(
-          `gatehouse grants revoke: ends every grant and token of this ${name}; say --yes if you mean it`,
+          `gatehouse grants revoke: ends every grant and token of this ${name === 'name' ? 'person' : name}; say --yes if you mean it`,
         );
-      const { live_grants: live } = await said(target, 'POST', '/revoke', { [name]: value ?? '' });
-      if (context.json)
-        writeJson(context, { ended: { [name]: value }, ...(live !== undefined && { live_grants: live }) });
+      const { ended, live_grants: live } = await said(target, 'POST', '/revoke', { [name]: value ?? '' });
+      if (context.json) writeJson(context, { ended, ...(live !== undefined && { live_grants: live }) });
       else {
-        context.stdout(`Ended: everything of ${name} ${value} that was issued until now.\n`);
+        const [[what, whose] = [name, value]] = Object.entries(ended ?? {}) as [string, unknown][];
+        context.stdout(`Ended: everything of ${what} ${plain(whose)} that was issued until now.\n`);
         if (typeof live === 'number')
           context.stdout(
             live === 0 ? 'It had no live grant: is the name right?\n' : `Live grants: ${live}.\n`,
@@ -137,6 +149,7 @@ const MOST = 100_000;
 const holderOptions = (context: Context): [string, string | undefined][] => [
   ['client', context.option('client')],
   ['identity', context.option('identity')],
+  ['name', context.option('name')],
 ];
 
 async function said(

@@ -1,6 +1,7 @@
 import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
 import { type Loaded, loadSettings } from '../config/load.ts';
+import type { Settings } from '../config/schema.ts';
 import { type DrainTerms, openGateway } from '../gateway/gateway.ts';
 import { limitLine } from '../gateway/limit-line.ts';
 import { guardLoop, type LoopGuard } from '../gateway/loop-guard.ts';
@@ -175,11 +176,17 @@ async function runAlone({ context, loaded, log, metrics, surprise, manager, end 
 }
 
 async function runSupervisor(
-  { loaded, log, metrics, surprise, manager, end }: Run,
+  { context, loaded, log, metrics, surprise, manager, end }: Run,
   workers: number,
 ): Promise<void> {
   const { settings, text } = loaded;
-  const supervisor = await openSupervisor({ settings, text, workers, log, metrics });
+  let good = settings;
+  const latest = (): Settings => {
+    const now = reloadable(context)();
+    if (now.ok) good = now.settings;
+    return good;
+  };
+  const supervisor = await openSupervisor({ settings, latest, text, workers, log, metrics });
   log.info('ready', {
     url: settings.publicUrl,
     port: supervisor.port,

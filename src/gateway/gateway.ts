@@ -11,6 +11,7 @@ import type { SharedLimits } from '../ports/shared-limits.ts';
 import { createFastLane } from '../proxy/fast/lane.ts';
 import type { CallEnd } from '../tls/listener.ts';
 import { ensureAdminToken } from './admin-token.ts';
+import { lookupsOf } from './administration-lookups.ts';
 import { keepsUp, materialOf, openAdminFor, openPublic, renewAdminTls } from './doors.ts';
 import { gatewayMetrics, laneCounts, turnedAway } from './gateway-metrics.ts';
 import { buildGeneration, type Generation } from './generation.ts';
@@ -138,6 +139,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       log,
       now,
       longestGrant: () => longestGrant(current.settings),
+      ...lookupsOf(() => current.settings),
     };
     let draining = false;
 

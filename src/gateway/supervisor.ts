@@ -7,6 +7,7 @@ import type { Metrics } from '../observability/metrics.ts';
 import { watchProcess } from '../observability/process-metrics.ts';
 import type { AdminListener } from '../ops/admin.ts';
 import { ensureAdminToken } from './admin-token.ts';
+import { lookupsOf } from './administration-lookups.ts';
 import { adminFiles, keepsUp, openAdminFor, renewAdminTls } from './doors.ts';
 import type { DrainTerms } from './gateway.ts';
 import { ensureKeyFile } from './keys.ts';
@@ -30,6 +31,8 @@ export interface SupervisorOptions {
   /** The configuration file as it was read: for a worker that finds it broken. */
   readonly text: string | undefined;
   readonly workers: number;
+  /** The configuration as workers have it by now: they follow its file by themselves. Left out: that of the start. */
+  readonly latest?: () => Settings;
   readonly log: Logger;
   /** Of this process; workers tell theirs. */
   readonly metrics: Metrics;
@@ -41,7 +44,7 @@ const MARGIN_SECONDS = 5;
 
 /** Holds the store's lock, answers the probes, and keeps the workers running. Serves nobody itself. */
 export async function openSupervisor(options: SupervisorOptions): Promise<Supervisor> {
-  const { settings, log, workers: count, metrics } = options;
+  const { settings, log, workers: count, metrics, latest = () => settings } = options;
   const unwatch = watchProcess(metrics);
   let draining = false;
   let opened: OpenedStore | undefined;
@@ -62,7 +65,14 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
         keepsUp(() => crew?.isPressed() === true),
       ],
       async () => [await metrics.snapshot(), ...((await crew?.figures()) ?? [])],
-      () => opened && { store: opened, log, now: systemClock, longestGrant: () => longestGrant(settings) },
+      () =>
+        opened && {
+          store: opened,
+          log,
+          now: systemClock,
+          longestGrant: () => longestGrant(latest()),
+          ...lookupsOf(latest),
+        },
     );
   let admin: AdminListener | undefined;
   let adminWatch: ReturnType<typeof watchFiles> | undefined;

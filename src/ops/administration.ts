@@ -14,6 +14,9 @@ export interface AdministrationDeps {
   readonly now: () => number;
   /** Seconds: for so long the end of a whole client or identity is remembered. */
   readonly longestGrant: () => number;
+  readonly knowsClient: (clientId: string) => boolean;
+  /** Who has this user name, in all directories. Throws a `Fault` when one of them cannot be asked. */
+  readonly identitiesNamed: (name: string) => Promise<readonly string[]>;
 }
 
 /** One request of somebody who may administer. `by` is who, for the audit log. */
@@ -38,10 +41,15 @@ export async function administer(deps: AdministrationDeps, asked: AdminRequest):
     return await route(deps, asked);
   } catch (error) {
     if (error instanceof BadRequest) return problem(400, 'invalid_request', error.message);
+    if (error instanceof NotOne) return error.answer;
     if (!(error instanceof Fault)) throw error;
     deps.log.error('administration_failed', { code: error.code });
     return {
-      ...problem(503, 'temporarily_unavailable', 'The store is away. Nothing is claimed; try again.'),
+      ...problem(
+        503,
+        'temporarily_unavailable',
+        `${error.code === 'directory_unavailable' ? 'A directory' : 'The store'} is away. Nothing is claimed; try again.`,
+      ),
       headers: { 'retry-after': String(error.retryAfter) },
     };
   }
@@ -80,7 +88,10 @@ async function list(deps: AdministrationDeps, query: URLSearchParams): Promise<A
   const limit = one('limit') ?? String(USUAL);
   if (!/^[1-9]\d{0,3}$/.test(limit) || Number(limit) > MOST)
     throw new BadRequest(`limit is a number from 1 to ${MOST}.`);
-  const [identity, clientId, after] = [one('identity'), one('client'), one('after')];
+  const [name, clientId, after] = [one('name'), one('client'), one('after')];
+  if (name !== undefined && one('identity') !== undefined)
+    throw new BadRequest('name and identity are given; one of them is enough.');
+  const identity = name === undefined ? one('identity') : await identityNamed(deps, name);
   const page = await deps.store.grantIndex.list({
     limit: Number(limit),
     ...(identity !== undefined && { identity }),
@@ -97,7 +108,7 @@ async function list(deps: AdministrationDeps, query: URLSearchParams): Promise<A
   };
 }
 
-const QUERY: ReadonlySet<string> = new Set(['identity', 'client', 'state', 'limit', 'after']);
+const QUERY: ReadonlySet<string> = new Set(['identity', 'name', 'client', 'state', 'limit', 'after']);
 
 async function show(deps: AdministrationDeps, id: string): Promise<Answer> {
   const found = await deps.store.grants.read(id);
@@ -120,7 +131,7 @@ async function endOne(deps: AdministrationDeps, id: string, by: string): Promise
 }
 
 async function endMany(deps: AdministrationDeps, { request, by }: AdminRequest): Promise<Answer> {
-  const holder = await holderIn(request);
+  const holder = await holderIn(deps, request);
   const live = await countLive(deps, holder);
   await endAllOf(deps, holder, deps.longestGrant());
   const { of: _, ...whose } = holder;
@@ -155,17 +166,39 @@ async function countLive(deps: AdministrationDeps, holder: Holder): Promise<numb
   return undefined;
 }
 
-async function holderIn(request: IncomingMessage): Promise<Holder> {
+async function holderIn(deps: AdministrationDeps, request: IncomingMessage): Promise<Holder> {
   const type = (request.headers['content-type'] ?? '').split(';', 1)[0]?.trim().toLowerCase();
   if (type !== 'application/json') throw new BadRequest('The body must be application/json.');
   const body = await readBody(request, MAX_BODY, BODY_SECONDS);
   if (body.kind !== 'whole') throw new BadRequest('The body is too large, too slow or broken.');
-  const { identity, client } = objectIn(body.bytes);
-  if (typeof identity === 'string' && identity !== '' && client === undefined)
-    return { of: 'identity', identity };
-  if (typeof client === 'string' && client !== '' && identity === undefined)
-    return { of: 'client', clientId: client };
-  throw new BadRequest('The body names exactly one of "client" and "identity".');
+  const named = Object.entries(objectIn(body.bytes));
+  const [[by, value] = []] = named;
+  if (named.length !== 1 || typeof value !== 'string' || value === '' || !HOLDERS.has(by ?? ''))
+    throw new BadRequest('The body names exactly one of "client", "identity" and "name".');
+  if (by === 'identity') return { of: 'identity', identity: value };
+  if (by === 'name') return { of: 'identity', identity: await identityNamed(deps, value) };
+  // Tokens of an integration that was taken out of the configuration are refused without this.
+  if (!deps.knowsClient(value)) throw new NotOne(problem(404, 'not_found', 'There is no such integration.'));
+  return { of: 'client', clientId: value };
+}
+
+const HOLDERS: ReadonlySet<string> = new Set(['client', 'identity', 'name']);
+const LONGEST_NAME = 256;
+
+/** The one person of this user name. Where there are several, the caller says which by the identity. */
+async function identityNamed(deps: AdministrationDeps, name: string): Promise<string> {
+  if (name === '' || name.length > LONGEST_NAME)
+    throw new BadRequest(`name is a user name of at most ${LONGEST_NAME} characters.`);
+  const identities = await deps.identitiesNamed(name);
+  const [identity] = identities;
+  if (identity === undefined)
+    throw new NotOne(problem(404, 'not_found', 'No directory knows anybody of this user name.'));
+  if (identities.length === 1) return identity;
+  const several = `Several people have this user name; name one by its identity: ${identities.join(', ')}.`;
+  throw new NotOne({
+    status: 409,
+    body: { error: 'ambiguous', error_description: several, identities },
+  });
 }
 
 function objectIn(bytes: Buffer): JsonObject {
@@ -198,6 +231,16 @@ function view(deps: AdministrationDeps, grant: Grant) {
 }
 
 class BadRequest extends Error {}
+
+/** Whom the caller means is not known, or not only one. */
+class NotOne extends Error {
+  readonly answer: Answer;
+
+  constructor(answer: Answer) {
+    super('not one');
+    this.answer = answer;
+  }
+}
 
 const problem = (status: number, error: string, error_description: string): Answer => ({
   status,

@@ -85,6 +85,21 @@ describe('gatehouse grants, with two workers', () => {
       const ended = await grants('revoke', '--identity', ALICE, '--yes');
       expect(ended.stdout).toContain('Live grants: 1.');
       expect(await client.accepted(token)).toBe(false);
+
+      const again = await client.grant();
+      expect((await grants('revoke', '--name', 'alice')).stderr).toContain('of this person; say --yes');
+      expect(await grants('revoke', '--name', 'nobody', '--yes')).toMatchObject({
+        code: 64,
+        stderr: 'gatehouse: No directory knows anybody of this user name.\n',
+      });
+      expect(await grants('revoke', '--client', 'report-runer', '--yes')).toMatchObject({
+        code: 64,
+        stderr: 'gatehouse: There is no such integration.\n',
+      });
+      expect((await grants('revoke', '--name', 'alice', '--yes')).stdout).toContain(
+        `Ended: everything of identity ${ALICE} that was issued until now.`,
+      );
+      expect(await client.accepted(again.access_token)).toBe(false);
     } finally {
       client.close();
     }

@@ -1,7 +1,10 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { request } from 'node:http';
+import { type IncomingMessage, request } from 'node:http';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Settings } from '../../src/config/schema.ts';
+import { lookupsOf } from '../../src/gateway/administration-lookups.ts';
+import { type AdministrationDeps, administer } from '../../src/ops/administration.ts';
 import { ALICE, BOB, type House, openHouse } from '../support/house.ts';
 
 let house: House;
@@ -215,4 +218,63 @@ test('a whole client is not ended by a form: a page in a browser cannot send JSO
     body: '{"client":"other-app"}',
   });
   expect(said.status).toBe(400);
+});
+
+test('everything of an unknown integration is a name typed wrong: 404, and nothing is remembered', async () => {
+  const grant = await house.grant();
+  const body = JSON.stringify({ client: 'report-runer' });
+  const said = await admin('POST', '/revoke', {
+    headers: { authorization: `Bearer ${token}`, ...JSON_TYPE },
+    body,
+  });
+  expect(said).toMatchObject({
+    status: 404,
+    json: { error: 'not_found', error_description: 'There is no such integration.' },
+  });
+  expect((await house.api('/files/a', grant.access_token)).status).toBe(200);
+});
+
+test('a person is named by the user name too: listed, and ended', async () => {
+  const end = (body: object): Promise<Said> =>
+    admin('POST', '/revoke', {
+      headers: { authorization: `Bearer ${token}`, ...JSON_TYPE },
+      body: JSON.stringify(body),
+    });
+  const grant = await house.grant({ who: 'bob' });
+  const other = await house.grant();
+  const listed = await admin('GET', '/grants?name=BOB');
+  expect(idsIn(listed)).toContain(await idOf(grant.access_token));
+  expect(idsIn(listed)).not.toContain(await idOf(other.access_token));
+  expect((await admin('GET', '/grants?name=nobody')).status).toBe(404);
+  expect((await admin('GET', '/grants?name=')).status).toBe(400);
+  expect((await admin('GET', `/grants?name=bob&identity=${encodeURIComponent(ALICE)}`)).status).toBe(400);
+  for (const body of [{ name: 'nobody' }, { name: '' }, { name: 'bob', identity: ALICE }, { name: ['bob'] }])
+    expect((await end(body)).status).toBe(body.name === 'nobody' ? 404 : 400);
+  expect((await house.api('/files/a', grant.access_token)).status).toBe(200);
+  expect((await end({ name: 'bob' })).json).toMatchObject({ ended: { identity: BOB } });
+  expect((await house.api('/files/a', grant.access_token)).status).toBe(401);
+  expect((await house.api('/files/a', other.access_token)).status).toBe(200);
+});
+
+test('a user name that several directories know is not guessed: 409 with the identities', async () => {
+  const deps = { identitiesNamed: async () => ['local:{a}', 'staff:{b}'] } as unknown as AdministrationDeps;
+  const said = await administer(deps, {
+    method: 'GET',
+    path: '/grants',
+    query: new URLSearchParams('name=bob'),
+    request: {} as IncomingMessage,
+    by: 'a test',
+  });
+  expect(said).toMatchObject({
+    status: 409,
+    body: { error: 'ambiguous', identities: ['local:{a}', 'staff:{b}'] },
+  });
+  const bob = { id: '00ff00ff', name: 'bob', groups: [], disabled: false };
+  const directories = {
+    one: { label: 'one', users: [bob], derive: false },
+    two: { label: 'two', users: [{ ...bob, disabled: true }], derive: false },
+    all: { label: 'all', users: [], derive: true },
+  };
+  const { identitiesNamed } = lookupsOf(() => ({ directories }) as unknown as Settings);
+  expect(await identitiesNamed('Bob')).toEqual(['one:00ff00ff', 'two:00ff00ff']);
 });
