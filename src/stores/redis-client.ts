@@ -277,7 +277,8 @@ const REASONS: readonly (readonly [RegExp, string])[] = [
   [/timed out|timeout|ETIMEDOUT/i, 'it does not answer in time'],
   [/ECONNREFUSED/, 'nobody listens there'],
   [/ENOTFOUND|EAI_AGAIN/, 'its name is not known'],
-  [/writeable|closed|aborted|ECONNRESET|max retries/i, 'the connection is down'],
+  [/EHOSTUNREACH|ENETUNREACH/, 'there is no way to it in the network'],
+  [/writeable|closed|aborted|ECONNRESET|EPIPE|max retries/i, 'the connection is down'],
 ];
 
 const reasonOf = (message: string): string =>

@@ -1,4 +1,6 @@
+import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test, vi } from 'vitest';
@@ -15,19 +17,22 @@ afterEach(async () => {
 });
 
 const PASSWORD = 'the-password-of-redis';
-
-test('a Redis that goes away and comes back: one line when it goes, with its address, and one when it is back', async () => {
+const keyFile = (): string => {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-away-'));
   closing.push(() => rmSync(folder, { recursive: true, force: true }));
   const file = join(folder, 'keys.json');
   writeKeyringFile(file, newKeyring('EdDSA'), { replace: false });
+  return file;
+};
+
+test('a Redis that goes away and comes back: one line when it goes, with its address, and one when it is back', async () => {
   const secured = ['--requirepass', PASSWORD];
   const server = await redisServer(secured);
   closing.push(() => server.stop());
   const house = await openHouse((settings) => ({
     ...settings,
     store: { type: 'redis', url: `redis://:${PASSWORD}@127.0.0.1:${server.port}` },
-    keys: { file },
+    keys: { file: keyFile() },
   }));
   closing.push(() => house.close());
   const of = (event: string) => house.log.filter((line) => line.event === event);
@@ -54,6 +59,39 @@ test('a Redis that goes away and comes back: one line when it goes, with its add
   expect(back).toMatchObject({ level: 'warn', address });
   expect(back?.['away_s']).toBeGreaterThanOrEqual(3);
   expect(house.lines.join('')).not.toContain(PASSWORD);
+});
+
+test('a Redis that is not there at the start is told of in the same words', async () => {
+  // In its place somebody who hangs up.
+  let calls = 0;
+  const stranger = createServer((socket) => {
+    calls += 1;
+    socket.destroy();
+  }).listen(0, '127.0.0.1');
+  await once(stranger, 'listening');
+  const { port } = stranger.address() as AddressInfo;
+  const opening = openHouse((settings) => ({
+    ...settings,
+    store: { type: 'redis', url: `redis://127.0.0.1:${port}` },
+    keys: { file: keyFile() },
+  }));
+  await vi.waitFor(() => expect(calls).toBeGreaterThan(2), { timeout: 30_000 });
+  stranger.close();
+  await once(stranger, 'close');
+  const server = await redisServer([], { at: port });
+  closing.push(() => server.stop());
+  const house = await opening;
+  closing.push(() => house.close());
+  const told = house.log.filter(({ event }) => event.startsWith('store_') && event !== 'store_notice');
+  expect(told).toEqual([
+    expect.objectContaining({
+      event: 'store_away',
+      address: `127.0.0.1:${port}`,
+      reason: 'the connection is down',
+    }),
+    expect.objectContaining({ event: 'store_back', address: `127.0.0.1:${port}` }),
+  ]);
+  expect(told[0]).not.toHaveProperty('stack');
 });
 
 describe('what is told of a server that is away', () => {
