@@ -17,8 +17,9 @@ if (Number(process.versions.node.split('.')[0]) >= 26) {
   process.argv[1] = entry;
   await import(entry);
 } else {
-  const node = here('node_modules/.bin/node');
-  if (!existsSync(node)) {
+  // Of a checkout; or beside us, where npm puts what an installed package needs.
+  const node = [here('node_modules/.bin/node'), here('../.bin/node')].find((file) => existsSync(file));
+  if (node === undefined) {
     console.error(`gatehouse: needs Node 26 or later, this is ${process.version}; run \`npm ci\` first`);
     process.exit(70);
   }

@@ -1,14 +1,5 @@
 import { execFile } from 'node:child_process';
-import {
-  cpSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -16,6 +7,7 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { gatehouse } from '../support/command-line.ts';
 import { type Demo, openDemo, openTerminal, temporaryFolder } from '../support/demo.ts';
+import { installPacked } from '../support/packed.ts';
 
 const run = promisify(execFile);
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -102,20 +94,21 @@ describe('transcripts in the documentation are what a reader would see', () => {
     PAGES.flatMap((page) =>
       blocksOf(page, 'js executed').map((program, index) => ({ page, index, program })),
     ),
-  )('the program in $page ($index) runs', async ({ program }) => {
-    const modules = join(demo.folder, 'node_modules');
-    mkdirSync(modules, { recursive: true });
-    symlinkSync(ROOT, join(modules, 'gatehouse'));
-    const file = join(demo.folder, 'program.mjs');
-    writeFileSync(file, program.replaceAll('https://localhost:8443', demo.url));
-    // The checkout's own sources, as an installed package would offer what was built of them.
-    const { stdout, stderr } = await run(process.execPath, ['--conditions=gatehouse-source', file], {
-      cwd: demo.folder,
-      timeout: 30_000,
-    });
-    expect(stderr).toBe('');
-    expect(stdout).toMatch(/^200 \{/);
-  });
+  )(
+    'the program in $page ($index) runs, with the package that npm pack makes',
+    async ({ program }) => {
+      await installPacked(demo.folder);
+      const file = join(demo.folder, 'program.mjs');
+      writeFileSync(file, program.replaceAll('https://localhost:8443', demo.url));
+      const here = { cwd: demo.folder, timeout: 30_000 };
+      const { stdout, stderr } = await run(process.execPath, [file], here);
+      expect(stderr).toBe('');
+      expect(stdout).toMatch(/^200 \{/);
+      const command = join(demo.folder, 'node_modules/gatehouse/bin/gatehouse.js');
+      expect((await run(process.execPath, [command, 'version'], here)).stdout).toMatch(/^gatehouse \d/);
+    },
+    180_000,
+  );
 
   test.each(
     PAGES.flatMap((page) => blocksOf(page, 'yaml checked').map((yaml, index) => ({ page, index, yaml }))),
