@@ -105,6 +105,17 @@ describe('gatehouse grants, with two workers', () => {
     }
   });
 
+  test('an integration that was added while it runs is known; one that cannot be read changes nothing', async () => {
+    folder.configure((settings) => ({
+      ...settings,
+      integrations: [...(settings.integrations ?? []), { clientId: 'added-later', scope: 'files:read' }],
+    }));
+    expect(await grants('revoke', '--client', 'added-later', '--yes')).toMatchObject({ code: 0, stderr: '' });
+    folder.write('gatehouse.yaml', 'nonsense: [');
+    expect(await grants('revoke', '--client', 'added-later', '--yes')).toMatchObject({ code: 0, stderr: '' });
+    expect((await grants('revoke', '--client', 'never-there', '--yes')).code).toBe(64);
+  });
+
   test('what cannot be done is told in one line, with an exit code to tell it by', async () => {
     expect(await grants('show', 'nothing')).toMatchObject({
       code: 64,
