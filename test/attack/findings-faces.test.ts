@@ -19,7 +19,7 @@ import { BASE, confirmHouse } from '../support/confirm-house.ts';
 import { deviceSteps } from '../support/device-steps.ts';
 import { freePort } from '../support/gateway-process.ts';
 import { ALICE, baseSettings, openHouse, settingsIn, testPasswordHash } from '../support/house.ts';
-import { BASE_DN, type LdapServer, ldapServer, SERVICE } from '../support/ldap-server.ts';
+import { BASE_DN, type LdapServer, ldapServer, PEOPLE_SETTINGS } from '../support/ldap-server.ts';
 import { oauthSteps } from '../support/oauth-steps.ts';
 import { CLIENT, openIdServer } from '../support/openid-provider.ts';
 import { issue, issueServer, makeCa } from '../support/pki.ts';
@@ -36,22 +36,9 @@ afterAll(async () => {
 
 function directory(changes: Partial<LdapSettings>): Directory {
   const made = ldapDirectory('corp', 'corp', {
+    ...PEOPLE_SETTINGS,
     urls: [server.plain],
-    startTls: false,
-    ...SERVICE,
     timeout: 5,
-    connections: 4,
-    base: `ou=people,${BASE_DN}`,
-    filter: '(objectClass=inetOrgPerson)',
-    id: 'entryUUID',
-    attributes: {
-      userName: 'uid',
-      displayName: 'displayName',
-      commonName: 'cn',
-      email: 'mail',
-      userPrincipalName: 'userPrincipalName',
-    },
-    remember: 0,
     ...changes,
   });
   opened.push(made);
@@ -132,22 +119,12 @@ test('while one directory is away, guesses at people of another still use up the
       derive: false,
       users: [],
       ldap: {
+        ...PEOPLE_SETTINGS,
         url: [away],
-        startTls: false,
-        ...SERVICE,
         timeout: 2,
         connections: 2,
         base: BASE_DN,
         filter: '(objectClass=person)',
-        id: 'entryUUID',
-        attributes: {
-          userName: 'uid',
-          displayName: 'displayName',
-          commonName: 'cn',
-          email: 'mail',
-          userPrincipalName: 'userPrincipalName',
-        },
-        remember: 0,
       },
     },
   });

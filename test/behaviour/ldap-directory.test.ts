@@ -5,7 +5,14 @@ import { bracedFromBytes, bytesFromGuid } from '../../src/identity/ldap-ids.ts';
 import { createPeople } from '../../src/identity/people.ts';
 import type { Directory } from '../../src/ports/directory.ts';
 import { freePort } from '../support/gateway-process.ts';
-import { BASE_DN, guidBytes, type LdapServer, ldapServer, SERVICE } from '../support/ldap-server.ts';
+import {
+  BASE_DN,
+  guidBytes,
+  type LdapServer,
+  ldapServer,
+  PEOPLE_SETTINGS,
+  SERVICE,
+} from '../support/ldap-server.ts';
 import { makeCa } from '../support/pki.ts';
 
 let server: LdapServer;
@@ -19,21 +26,9 @@ afterAll(() => Promise.all(opened.map((directory) => directory.close())));
 
 function directory(changes: Partial<LdapSettings> = {}): Directory {
   const made = ldapDirectory('corp', 'corp', {
+    ...PEOPLE_SETTINGS,
     urls: [server.plain],
-    startTls: false,
-    ...SERVICE,
     timeout: 10,
-    connections: 4,
-    base: `ou=people,${BASE_DN}`,
-    filter: '(objectClass=inetOrgPerson)',
-    id: 'entryUUID',
-    attributes: {
-      userName: 'uid',
-      displayName: 'displayName',
-      commonName: 'cn',
-      email: 'mail',
-      userPrincipalName: 'userPrincipalName',
-    },
     groups: {
       base: `ou=groups,${BASE_DN}`,
       filter: '(objectClass=groupOfNames)',
@@ -41,7 +36,6 @@ function directory(changes: Partial<LdapSettings> = {}): Directory {
       member: 'member',
       nested: false,
     },
-    remember: 0,
     ...changes,
   });
   opened.push(made);

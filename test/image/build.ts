@@ -61,7 +61,7 @@ export function buildImage(): Image {
     fill(made);
     writeFileSync(
       join(folder, `${name}.Dockerfile`),
-      'FROM scratch\nCOPY . /\nENV HOME=/root NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt\n',
+      'FROM scratch\nCOPY . /\nENV HOME=/home/build NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt\n',
     );
     buildah('bud', '--isolation', 'chroot', '-f', join(folder, `${name}.Dockerfile`), '-t', name, made);
     rmSync(made, { recursive: true });
@@ -73,7 +73,7 @@ export function buildImage(): Image {
     '--isolation',
     'chroot',
     '--volume',
-    `${join(homedir(), '.npm')}:/root/.npm:rw`,
+    `${join(homedir(), '.npm')}:/home/build/.npm:rw`,
     '--build-arg',
     'BUILD_BASE=localhost/build-base',
     '--build-arg',

@@ -11,6 +11,24 @@ import { type Certified, issueServer, makeCa } from './pki.ts';
 export const BASE_DN = 'dc=example,dc=test';
 export const SERVICE = { bindDn: `cn=gatehouse,${BASE_DN}`, password: 'service password' } as const;
 
+/** Settings for that server's people; each test says what is special about it. */
+export const PEOPLE_SETTINGS = {
+  startTls: false,
+  ...SERVICE,
+  connections: 4,
+  base: `ou=people,${BASE_DN}`,
+  filter: '(objectClass=inetOrgPerson)',
+  id: 'entryUUID',
+  attributes: {
+    userName: 'uid',
+    displayName: 'displayName',
+    commonName: 'cn',
+    email: 'mail',
+    userPrincipalName: 'userPrincipalName',
+  },
+  remember: 0,
+} as const;
+
 /** A real OpenLDAP server with a few people in it, on free ports. */
 export interface LdapServer {
   readonly plain: string;
