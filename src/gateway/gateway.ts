@@ -222,7 +222,8 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
           await built.close();
           throw new StartError([`listen.tls: ${(error as Error).message}`]);
         }
-        renewAdminTls(admin, next, log);
+        // From where they were at start: another place counts after a restart, and is told below.
+        renewAdminTls(admin, settings, log);
         const before = current;
         current = built;
         before.retire();
@@ -348,6 +349,8 @@ function needsRestart(before: Settings, next: Settings): string[] {
     'limits.connections': limits.connections,
     'admin.host': admin.host,
     'admin.port': admin.port,
+    'admin.tokenFile': admin.tokenFile,
+    'admin.tls': admin.tls,
     ...Object.fromEntries(Object.entries(store).map(([name, value]) => [`store.${name}`, value])),
     'log.format': log.format,
     'log.level': log.level,

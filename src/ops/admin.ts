@@ -98,7 +98,11 @@ export async function openAdmin(options: AdminOptions): Promise<AdminListener> {
   return {
     port: (server.address() as AddressInfo).port,
     setTls(next) {
-      if (server instanceof SecureServer) server.setSecureContext(contextOf(next));
+      if (!(server instanceof SecureServer)) return;
+      // Certificates are asked for since the start: without a CA of ours node would take those of every public one.
+      if ((next.clientCa === undefined) !== (tls?.clientCa === undefined))
+        throw new Error('whether certificates are asked for is settled at start');
+      server.setSecureContext(contextOf(next));
     },
     close: () =>
       new Promise((resolve) => {

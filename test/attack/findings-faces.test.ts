@@ -239,6 +239,46 @@ test('no profile is named like the token file of another', async () => {
   expect(stderr).toContain('.token');
 });
 
+test('a CA that a reload takes off the admin listener goes on deciding until the restart, and no public one in its place', async () => {
+  const [ca, operators] = await Promise.all([makeCa(), makeCa({ name: 'CN=Operators' })]);
+  const serverCertificate = await issueServer(ca);
+  const tls = { certificate: serverCertificate.pem, key: serverCertificate.keyPem };
+  const admin = await openAdmin({
+    host: '127.0.0.1',
+    port: 0,
+    checks: [],
+    tokenFile: '/nowhere',
+    tls: { ...tls, clientCa: operators.pem },
+    administer: async () => ({ status: 200, body: {} }),
+  });
+  try {
+    expect(() => admin.setTls(tls)).toThrow('settled at start');
+    admin.setTls({ ...tls, clientCa: operators.pem });
+  } finally {
+    await admin.close();
+  }
+});
+
+test('a reload that changes what opens the administration says that it counts after a restart', async () => {
+  const house = await openHouse();
+  try {
+    await house.reload((settings) => ({
+      ...settings,
+      admin: {
+        port: 0,
+        tokenFile: 'another-token',
+        tls: { certificate: 'server.pem', key: 'server-key.pem', clientCa: 'ca.pem' },
+      },
+    }));
+    const waiting = house.log
+      .filter(({ event }) => event === 'restart_needed')
+      .map((line) => line['setting']);
+    expect(waiting).toEqual(['admin.tokenFile', 'admin.tls']);
+  } finally {
+    await house.close();
+  }
+});
+
 test('a stranger’s certificate administers nothing, and neither does a connection resumed with it or without one', async () => {
   const ca = await makeCa();
   const serverCertificate = await issueServer(ca);
