@@ -1,8 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { webAddress } from './address.ts';
-import { type AdminTarget, type Answer, askAdmin } from './admin-call.ts';
+import { type AdminTarget, type Answer, adminUrl, askAdmin } from './admin-call.ts';
 import { mustBePair } from './certificate-files.ts';
+import { plain, printColumns } from './columns.ts';
 import {
   CONFIG_OPTIONS,
   type Command,
@@ -194,7 +195,6 @@ async function targetOf(context: Context): Promise<AdminTarget | number> {
   if (url === undefined) {
     const loaded = await settingsFor(context);
     if (typeof loaded === 'number') return loaded;
-    const { adminUrl } = await import('./admin-call.ts');
     url = adminUrl(loaded.settings.admin);
     tokenFile ??= loaded.settings.admin.tokenFile;
   }
@@ -218,25 +218,15 @@ async function targetOf(context: Context): Promise<AdminTarget | number> {
 const TIMES = new Set(['issued', 'last_refreshed', 'until', 'revoked']);
 const time = (seconds: number): string =>
   new Date(seconds * 1_000).toISOString().slice(0, 16).replace('T', ' ');
-/** Scopes and names come from elsewhere; a terminal gets them without control characters. */
-const plain = (value: unknown): string => String(value).replace(/\p{C}/gu, ' ');
 
 function printTable(context: Context, grants: readonly GrantView[]): void {
   if (grants.length === 0) return context.stdout('There are none.\n');
-  const rows = [
+  printColumns(context, [
     ['grant', 'client', 'identity', 'scope', 'by', 'state', 'last refreshed', 'until'],
     ...grants.map((one) =>
       [one.id, one.client, one.identity, one.scope, one.by, one.state]
         .map(plain)
         .concat(time(one.last_refreshed), time(one.until)),
     ),
-  ];
-  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
-  for (const row of rows)
-    context.stdout(
-      `${row
-        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-        .join('  ')
-        .trimEnd()}\n`,
-    );
+  ]);
 }

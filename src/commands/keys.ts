@@ -9,6 +9,7 @@ import {
   type SigningAlgorithm,
   writeKeyringFile,
 } from '../tokens/keyring-file.ts';
+import { printColumns } from './columns.ts';
 import {
   CONFIG_OPTIONS,
   type Command,
@@ -120,14 +121,7 @@ function tell(context: Context, file: string, now: number): number {
     return EXIT.ok;
   }
   const rows = [['key', 'use', 'algorithm', 'state', 'used from', 'retires'], ...keys.map(rowOf)];
-  const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? [];
-  for (const row of rows)
-    context.stdout(
-      `${row
-        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-        .join('  ')
-        .trimEnd()}\n`,
-    );
+  printColumns(context, rows);
   return EXIT.ok;
 }
 

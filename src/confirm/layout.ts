@@ -1,4 +1,4 @@
-import { inLanguage, LANGUAGES, type Language } from '../domain/language.ts';
+import { inLanguage, LANGUAGES } from '../domain/language.ts';
 import type { Call } from '../http/call.ts';
 import { html, type Markup, plain } from './html.ts';
 import { OWN_NAMES } from './languages.ts';
@@ -73,7 +73,7 @@ ${foot(words, here, look)}
 `;
 
 const foot = (words: Words, here: string, { links }: Look): Markup => html`<footer>
-${links.map(({ text, url }) => html`<a href="${url}" rel="noreferrer">${plain(inLanguage(text, words.language as Language), 60)}</a>\n`)}<nav class="languages" aria-label="${words.languageLabel}">${LANGUAGES.map(
+${links.map(({ text, url }) => html`<a href="${url}" rel="noreferrer">${plain(inLanguage(text, words.language), 60)}</a>\n`)}<nav class="languages" aria-label="${words.languageLabel}">${LANGUAGES.map(
   (language) =>
     language === words.language
       ? html`<b lang="${language}" aria-current="true">${OWN_NAMES[language]}</b>`

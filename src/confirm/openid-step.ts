@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { inLanguage, type Language } from '../domain/language.ts';
+import { inLanguage } from '../domain/language.ts';
 import type { Person } from '../domain/person.ts';
 import type { Call } from '../http/call.ts';
 import type { OpenIdProvider } from '../identity/openid.ts';
@@ -48,7 +48,7 @@ function readJourney(room: Room, call: Call): Journey | undefined {
 }
 
 const titleOf = (room: Room, provider: OpenIdProvider): string =>
-  plain(inLanguage(provider.title, room.words.language as Language), 60);
+  plain(inLanguage(provider.title, room.words.language), 60);
 
 /** The button “Sign in with …”. The answer is a page that leads on: a form may not lead to another site. */
 export async function takeProvider(room: Room, visit: Visit, fields: Fields): Promise<Reply> {

@@ -156,7 +156,7 @@ export function createConfirmPages(deps: ConfirmDeps): ConfirmPages {
       const where = () => ({ words: room.words, here: at(back) });
       try {
         const read = sessions.read(call.request.headers.cookie);
-        room = rooms[asked ?? read?.language ?? (room.words.language as Language)];
+        room = rooms[asked ?? read?.language ?? room.words.language];
         const session = read && asked !== undefined ? { ...read, language: asked } : read;
         const reply = await answer(room, { call, place, session, asked });
         const kept = reply.session ?? (asked === undefined ? undefined : session);

@@ -1,4 +1,4 @@
-import { inLanguage, type Language, type OwnText } from '../domain/language.ts';
+import { inLanguage, type OwnText } from '../domain/language.ts';
 import { type Scope, writeScope } from '../domain/scope.ts';
 import { plain } from './html.ts';
 import type { Words } from './words.ts';
@@ -12,7 +12,7 @@ type OwnWords = ReadonlyMap<string, OwnText>;
 export function scopeInWords(scope: Scope, words: Words, own: OwnWords = new Map()): readonly string[] {
   const said = (item: string): string | undefined => {
     const text = own.get(item);
-    return text && plain(inLanguage(text, words.language as Language), 160);
+    return text && plain(inLanguage(text, words.language), 160);
   };
   return [...scope]
     .toSorted(([a], [b]) => (a < b ? -1 : 1))

@@ -1,7 +1,8 @@
-import { inLanguage, type Language } from '../domain/language.ts';
+import { inLanguage } from '../domain/language.ts';
 import type { Person } from '../domain/person.ts';
 import { identify } from '../grants/certificate-grant.ts';
 import { failSignIn, questionOf } from '../grants/device-decision.ts';
+import { foldUserName } from '../identity/name-forms.ts';
 import { errorFields } from '../observability/logger.ts';
 import { PartlyAway } from '../ports/directory.ts';
 import { Fault } from '../ports/fault.ts';
@@ -43,7 +44,7 @@ export function signInForm(
   said: { readonly problem?: string; readonly inFields?: boolean; readonly userName?: string } = {},
 ): Page {
   const { words, desk } = room;
-  const language = words.language as Language;
+  const language = words.language;
   return signInPage(words, {
     lead: session.goal === undefined ? words.signIn.lead : words.signIn.leadGrants,
     isStep: session.goal === undefined,
@@ -67,10 +68,7 @@ export async function takePassword(room: Room, visit: Visit, fields: Fields): Pr
   const password = fields.get('password') ?? '';
   // What was typed may be a password in the wrong field, so even memory holds only a digest of it. In the form in
   // which names are compared: another spelling of one name has no budget of its own.
-  const named = desk.sealer.digest(
-    'sign-in name',
-    userName.slice(0, MAX_NAME).normalize('NFC').toLowerCase(),
-  );
+  const named = desk.sealer.digest('sign-in name', foldUserName(userName.slice(0, MAX_NAME)));
   const wait = await memory.signInsFrom.take(from);
   if (wait > 0) return tooMany(room, visit, wait);
   const request = session.goal === undefined ? session.request : undefined;

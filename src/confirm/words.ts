@@ -1,3 +1,5 @@
+import type { Language } from '../domain/language.ts';
+
 const DATE = new Intl.DateTimeFormat('en-GB', { dateStyle: 'long', timeZone: 'UTC' });
 
 /**
@@ -5,7 +7,7 @@ const DATE = new Intl.DateTimeFormat('en-GB', { dateStyle: 'long', timeZone: 'UT
  * hold no words.
  */
 export const english = {
-  language: 'en',
+  language: 'en' as Language,
   direction: 'ltr' as 'ltr' | 'rtl',
 
   and: (items: readonly string[]): string =>

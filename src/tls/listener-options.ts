@@ -38,8 +38,6 @@ export interface PublicListenerOptions {
   readonly firstReader?: FirstReader | undefined;
   readonly log: Logger;
   readonly now: () => Epoch;
-  /** Workers of one machine that bind the same port themselves. */
-  readonly reusePort?: boolean;
 }
 
 export interface ListenerLimits {

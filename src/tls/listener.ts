@@ -228,7 +228,6 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     host: options.host,
     port: options.port,
     backlog: 1_024,
-    reusePort: options.reusePort ?? false,
   });
   await once(door, 'listening');
   door.on('error', (error) => log.error('listener_failed', { error: error.message }));

@@ -1,5 +1,5 @@
 import 'reflect-metadata';
-import { createPublicKey, KeyObject, sign, webcrypto } from 'node:crypto';
+import { KeyObject, sign, webcrypto } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import * as x509 from '@peculiar/x509';
@@ -357,7 +357,3 @@ function rewritten(bytes: Buffer, signer: webcrypto.CryptoKeyPair, options: Leaf
   const signature = sign(key.asymmetricKeyType === 'ed25519' ? null : hash, signed, key);
   return der(0x30, signed, written, der(0x03, Buffer.from([0]), signature));
 }
-
-/** SubjectPublicKeyInfo of a certified key. */
-export const publicKeyOf = (one: Certified): Buffer =>
-  createPublicKey(one.keyPem).export({ type: 'spki', format: 'der' });

@@ -59,9 +59,8 @@ export function program(name: Program): string {
   return placeOf(found);
 }
 
-/** A folder of JSON Schemas: `<group>/<kind>_<version>.json`; and the definitions of custom resources. */
+/** A folder of JSON Schemas: `<group>/<kind>_<version>.json`. */
 export const schemaFolder = (): string => SCHEMAS;
-export const definitionsFolder = (): string => join(SCHEMAS, 'definitions');
 
 export const hasGo = (): boolean => spawnSync('go', ['version']).status === 0;
 

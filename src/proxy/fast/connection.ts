@@ -4,7 +4,7 @@ import { errorFields } from '../../observability/logger.ts';
 import { clientAddress, requestId } from '../../tls/caller.ts';
 import { endWith } from '../../tls/client-error.ts';
 import type { Session, TakenConnection } from '../../tls/first-reader.ts';
-import { KEEP_ALIVE_SECONDS } from '../../tls/listener-options.ts';
+import { KEEP_ALIVE_SECONDS, STALLED_SECONDS } from '../../tls/listener-options.ts';
 import { type Admission, type AdmissionQuestion, admit } from '../admission.ts';
 import { type ProxyRefusal, reasonOf, refusalAnswer } from '../refuse.ts';
 import type { Admitted } from '../way-out.ts';
@@ -180,7 +180,7 @@ export class FastConnection implements Session, DoneCall {
 
   readonly #onDrain = (): void => {
     try {
-      if (this.#state === 'flushing') this.#finish(false);
+      if (this.#state === 'flushing') this.#finish();
       else if (this.#state === 'busy') this.#exchange.clientReads();
     } catch (error) {
       this.stumble(error);
@@ -371,9 +371,9 @@ export class FastConnection implements Session, DoneCall {
 
   /** The answer is written; `taken`: and nothing of it waits for the client. */
   answered(taken: boolean): void {
-    if (taken) return this.#finish(false);
+    if (taken) return this.#finish();
     this.#state = 'flushing';
-    this.deadline = performance.now() + FLUSH_SECONDS * 1_000;
+    this.deadline = performance.now() + STALLED_SECONDS * 1_000;
   }
 
   /** The answer cannot be finished: the client must not take what it has for the whole. */
@@ -383,8 +383,8 @@ export class FastConnection implements Session, DoneCall {
     this.socket.destroy();
   }
 
-  #finish(aborted: boolean): void {
-    this.#tell(aborted);
+  #finish(): void {
+    this.#tell(false);
     const now = performance.now();
     if (this.#close || this.#draining === 'now') return this.#end(() => this.socket.end(), now);
     this.#state = 'idle';
@@ -439,6 +439,3 @@ const ANSWERED_HERE: ReadonlySet<ProxyRefusal['reason']> = new Set([
   'scope_unmet',
 ]);
 const isAnsweredHere = ({ reason }: ProxyRefusal): boolean => ANSWERED_HERE.has(reason);
-
-/** An answer of which the other end has taken nothing for this long is not wanted any more. */
-const FLUSH_SECONDS = 120;

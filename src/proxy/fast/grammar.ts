@@ -1,3 +1,4 @@
+import { MAX_FIELDS } from '../../tls/listener-options.ts';
 import { HOST, type RequestHead } from '../request-head.ts';
 
 /**
@@ -13,8 +14,6 @@ const FIELDS = /^(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\x20-\x7e]+\r\n)+$/;
 const LENGTH = /^[0-9]{1,15}$/;
 /** RFC 9112 §2.2: a CR or LF that stands alone, or anything that is not printable ASCII. */
 const ODD_BYTES = /[^\x20-\x7e\r\n]|(?:^|[^\r])\n|\r(?!\n|$)/;
-
-const MAX_FIELDS = 100;
 
 export const HEAD_END = Buffer.from('\r\n\r\n', 'latin1');
 

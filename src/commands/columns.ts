@@ -1,0 +1,16 @@
+import type { Context } from './command.ts';
+
+/** Rows below each other, each column as wide as its widest cell; the first row names them. */
+export function printColumns(context: Context, rows: readonly (readonly string[])[]): void {
+  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+  for (const row of rows)
+    context.stdout(
+      `${row
+        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .join('  ')
+        .trimEnd()}\n`,
+    );
+}
+
+/** Words from elsewhere go to a terminal without control characters. */
+export const plain = (value: unknown): string => String(value).replace(/\p{C}/gu, ' ');
