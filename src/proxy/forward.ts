@@ -1,7 +1,7 @@
 import { type Carried, Exchange, type ForwardJob, type Lines, type PoolLine } from './exchange.ts';
-import type { BareUpstream } from './fast/generation.ts';
-import { isBare, openSockets, type UpstreamSockets } from './fast/upstream-sockets.ts';
 import { watchHealth } from './health.ts';
+import type { BareUpstream } from './leg/bare-upstream.ts';
+import { isBare, openSockets, type UpstreamSockets } from './leg/upstream-sockets.ts';
 import { freePlace } from './line.ts';
 import { patience } from './patience.ts';
 import type { Targets } from './targets.ts';

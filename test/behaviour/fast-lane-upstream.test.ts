@@ -1,8 +1,8 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { connect, createServer, type Socket } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
-import { readAnswerHead } from '../../src/proxy/fast/answer-head.ts';
-import { ChunkReader } from '../../src/proxy/fast/chunks.ts';
+import { readAnswerHead } from '../../src/proxy/leg/answer-head.ts';
+import { ChunkReader } from '../../src/proxy/leg/chunks.ts';
 import { randomBelow } from '../support/mutations.ts';
 import { type HarnessOptions, type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
 import { rawClient, rawRequest, readAnswer, wholeAnswer } from '../support/raw-client.ts';

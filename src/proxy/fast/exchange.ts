@@ -2,15 +2,15 @@ import type { Bearer } from '../../domain/bearer.ts';
 import type { Tally } from '../../http/call.ts';
 import { errorFields } from '../../observability/logger.ts';
 import { GrantEnded, REPEATABLE, refusalFor } from '../exchange.ts';
+import type { AnswerHead } from '../leg/answer-head.ts';
+import type { BareUpstream } from '../leg/bare-upstream.ts';
+import { type Asker, LostAnswer, type UpstreamSocket } from '../leg/upstream-socket.ts';
 import { enterLine, isFull, type Line, leaveLine, type Turn } from '../line.ts';
 import type { LiveStream, StreamEnd } from '../live-streams.ts';
 import type { ProxyRefusal } from '../refuse.ts';
 import { type Admitted, bearerOf, wirePath } from '../way-out.ts';
-import type { AnswerHead } from './answer-head.ts';
 import { dateField, fieldText, statusLine, tail } from './answer-text.ts';
 import type { FastConnection } from './connection.ts';
-import type { BareUpstream } from './generation.ts';
-import { type Asker, LostAnswer, type UpstreamSocket } from './upstream-socket.ts';
 
 /**
  * - `waiting`: for its turn.

@@ -5,26 +5,14 @@ import type { Peers } from '../../tls/caller.ts';
 import type { AdmissionDesk } from '../admission.ts';
 import type { EndStreams } from '../carry.ts';
 import type { HeaderRules } from '../headers.ts';
-import type { Line, LineTerms } from '../line.ts';
+import type { BareUpstream } from '../leg/bare-upstream.ts';
 import type { LiveStreams } from '../live-streams.ts';
-import type { Target, Targets } from '../targets.ts';
-import type { UpstreamSettings } from '../upstream-settings.ts';
 import type { WaysOut } from '../way-out.ts';
-import type { UpstreamSockets } from './upstream-sockets.ts';
 
 /** The part of a call that the question for its certificate needs. */
 export type CertificateCall = Pick<Call, 'peer' | 'certificate'> & {
   readonly request: { readonly rawHeaders: string[] };
 };
-
-/** An upstream that is spoken to over bare sockets. */
-export interface BareUpstream {
-  readonly timeouts: UpstreamSettings['timeouts'];
-  readonly terms: LineTerms;
-  readonly targets: Targets;
-  readonly lineOf: (target: Target) => Line;
-  readonly socketsOf: (target: Target) => UpstreamSockets;
-}
 
 /** By what the proxy of one configuration judges and carries, whichever lane a request takes. */
 export interface FastPolicy {
