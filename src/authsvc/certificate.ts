@@ -1,9 +1,10 @@
 import type { z } from 'zod';
 import { granted, refused } from '../domain/outcome.ts';
 import { grantByCertificate } from '../grants/certificate-grant.ts';
+import { namesOf } from '../http/wire-fields.ts';
 import type { Operation } from './service.ts';
 import { tokenGrant } from './token-grant.ts';
-import { type CertificateGrant, CertificateRequest, namesOf } from './wire.ts';
+import { type CertificateGrant, CertificateRequest } from './wire.ts';
 import { CERTIFICATE_ERRORS } from './wire-errors.ts';
 
 /** POST Authorize/Certificate: a token for a caller identified by its client certificate. */

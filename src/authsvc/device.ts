@@ -1,8 +1,9 @@
 import type { z } from 'zod';
 import { granted, refused } from '../domain/outcome.ts';
 import { askForDevice } from '../grants/device-grant.ts';
+import { namesOf } from '../http/wire-fields.ts';
 import type { Operation } from './service.ts';
-import { type DeviceCodes, DeviceRequest, namesOf } from './wire.ts';
+import { type DeviceCodes, DeviceRequest } from './wire.ts';
 import { DEVICE_ERRORS } from './wire-errors.ts';
 
 /** POST Authorize/Device: a device asks for a code that a person confirms in a browser. */

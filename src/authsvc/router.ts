@@ -1,7 +1,8 @@
 import type { Refusal } from '../domain/refusal.ts';
-import { type Answer, sendJson } from '../http/answer.ts';
+import type { Answer } from '../http/answer.ts';
 import type { Call } from '../http/call.ts';
-import { type Parameters, readParameters } from '../http/parameters.ts';
+import { answerCall, auditable, isDenial, OWN_FAILURE, PRESSED_SECONDS, retryAfterOf } from '../http/face.ts';
+import { NO_PARAMETERS, readParameters } from '../http/parameters.ts';
 import { limitName } from '../http/rate-limit.ts';
 import { describe } from '../http/wire-error.ts';
 import { errorFields } from '../observability/logger.ts';
@@ -15,28 +16,26 @@ import { verify } from './verify.ts';
 
 export const OPERATIONS: readonly Operation[] = [token, certificate, device, revoke, verify];
 
-const NOTHING: Parameters = { encoding: 'form', get: () => undefined };
-
 /** Answers one call below the service path. `rest` is the path after it; words are compared without case. */
 export async function answerAuthsvc(service: Service, call: Call, rest: string): Promise<void> {
   const operation = OPERATIONS.find(({ path }) => path === rest.toLowerCase());
   const { method = '' } = call.request;
   if (operation === undefined)
-    return send(call, problem(404, 'not_found', 'There is no such operation of the token service.'));
+    return answerCall(call, problem(404, 'not_found', 'There is no such operation of the token service.'));
   call.note({ rule: `authsvc:${operation.name}` });
   if (method !== operation.method && !(method === 'HEAD' && operation.head)) {
     const allow = operation.head ? `${operation.method}, HEAD` : operation.method;
-    return send(call, problem(405, 'invalid_request', `Use ${operation.method}.`, { allow }));
+    return answerCall(call, problem(405, 'invalid_request', `Use ${operation.method}.`, { allow }));
   }
   // What ends a grant is always worth its time.
   if (operation.name !== 'revoke' && service.isPressed?.() === true) {
     call.note({ decision: 'failed', reason: 'overloaded' });
-    return send(call, temporary(operation, PRESSED_SECONDS));
+    return answerCall(call, temporary(operation, PRESSED_SECONDS));
   }
   try {
-    send(call, await perform(operation, service, call));
+    answerCall(call, await perform(operation, service, call));
   } catch (error) {
-    send(call, failed(operation, service, call, error));
+    answerCall(call, failed(operation, service, call, error));
   }
 }
 
@@ -44,7 +43,7 @@ async function perform(operation: Operation, service: Service, call: Call): Prom
   const wait = await service.rates[operation.name].take(limitName(call.clientAddress));
   if (wait > 0) return refusal(operation, service, call, { reason: 'too_many_requests', retryAfter: wait });
 
-  let parameters = NOTHING;
+  let parameters = NO_PARAMETERS;
   if (operation.body !== undefined) {
     const { known, accepted } = operation.body;
     const read = await readParameters(call, known, accepted, service.bodyTimeout);
@@ -61,10 +60,9 @@ async function perform(operation: Operation, service: Service, call: Call): Prom
 
 function refusal(operation: Operation, service: Service, call: Call, why: Refusal): Answer {
   const { status, code, description } = describe(operation.errors, why);
-  const retryAfter =
-    'retryAfter' in why ? why.retryAfter : why.reason === 'device_requests_full' ? 60 : undefined;
+  const retryAfter = retryAfterOf(why);
   call.note({ decision: 'refused', reason: why.reason });
-  if (why.reason !== 'device_pending' && why.reason !== 'device_polled_early')
+  if (isDenial(why))
     service.desk.log.audit('grant_denied', {
       request_id: call.id,
       operation: operation.name,
@@ -75,14 +73,6 @@ function refusal(operation: Operation, service: Service, call: Call, why: Refusa
     ...(retryAfter !== undefined && { 'retry-after': String(retryAfter) }),
     ...(status === 401 && { 'www-authenticate': challenge(operation, code) }),
   });
-}
-
-/** A refusal's facts are fit for the log: none is a secret. Free text from strangers is kept short. */
-function auditable(why: Refusal): Readonly<Record<string, string | number>> {
-  const fields: Record<string, string | number> = {};
-  for (const [name, value] of Object.entries(why))
-    fields[name] = typeof value === 'string' ? value.slice(0, 256) : Number(value);
-  return fields;
 }
 
 function challenge(operation: Operation, code: string): string {
@@ -103,15 +93,8 @@ function failed(operation: Operation, service: Service, call: Call, error: unkno
   return temporary(operation, known ? error.retryAfter : 1);
 }
 
-const PRESSED_SECONDS = 2;
-
 const temporary = ({ fault: { status, code } }: Operation, retryAfter: number): Answer =>
-  problem(
-    status,
-    code,
-    'The service has a temporary problem of its own. Nothing is wrong with your credentials; retry.',
-    { 'retry-after': String(retryAfter) },
-  );
+  problem(status, code, OWN_FAILURE, { 'retry-after': String(retryAfter) });
 
 const problem = (
   status: number,
@@ -124,7 +107,3 @@ const problem = (
   headers,
   reason: description,
 });
-
-/** With the id that the log lines of this call carry: what a person asks about, an operator finds. */
-const send = (call: Call, answer: Answer): void =>
-  sendJson(call.response, { ...answer, headers: { 'x-request-id': call.id, ...answer.headers } });

@@ -4,9 +4,10 @@ import type { Issued } from '../grants/issue.ts';
 import { refresh } from '../grants/refresh.ts';
 import type { Call } from '../http/call.ts';
 import type { Parameters } from '../http/parameters.ts';
+import { namesOf } from '../http/wire-fields.ts';
 import type { Operation, Service } from './service.ts';
 import { tokenGrant } from './token-grant.ts';
-import { namesOf, TokenRequest } from './wire.ts';
+import { TokenRequest } from './wire.ts';
 import { TOKEN_ERRORS } from './wire-errors.ts';
 
 const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';

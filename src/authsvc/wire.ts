@@ -1,13 +1,10 @@
 import { z } from 'zod';
+import { sent, text, whole } from '../http/wire-fields.ts';
 
 /**
  * What the operations read and answer. The names an operation reads come from here, its answers are held against these
  * types when it is compiled, and the OpenAPI document is made of them.
  */
-const text = (description: string) => z.string().meta({ description });
-/** What is empty counts as not sent. */
-const sent = (description: string) => z.string().min(1).meta({ description });
-const whole = (description: string) => z.int().min(0).meta({ description });
 
 const clientId = sent('The API integration.').meta({ examples: ['report-runner'] });
 const scope = sent('`resource:permission,permission` joined by `;`.').meta({
@@ -72,6 +69,3 @@ export const Verified = z.object({
 });
 
 export const Nothing = z.object({});
-
-export const namesOf = (request: { readonly shape: Readonly<Record<string, unknown>> }): readonly string[] =>
-  Object.keys(request.shape);

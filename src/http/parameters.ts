@@ -12,6 +12,9 @@ export interface Parameters {
   get(name: string): string | undefined;
 }
 
+/** Of a request whose body is not read. */
+export const NO_PARAMETERS: Parameters = { encoding: 'form', get: () => undefined };
+
 /** Read by the answerer before anything else: these have statuses of their own. */
 export type Unreadable = { readonly status: 408 | 413; readonly detail: string };
 

@@ -1,8 +1,9 @@
 import type { z } from 'zod';
 import { granted, refused } from '../domain/outcome.ts';
 import { askForDevice } from '../grants/device-grant.ts';
+import { namesOf } from '../http/wire-fields.ts';
 import type { Operation } from './service.ts';
-import { type DeviceAuthorizationAnswer, DeviceAuthorizationRequest, namesOf } from './wire.ts';
+import { type DeviceAuthorizationAnswer, DeviceAuthorizationRequest } from './wire.ts';
 import { DEVICE_AUTHORIZATION_ERRORS } from './wire-errors.ts';
 
 /** RFC 8628 §3.1: a device asks for a code that a person confirms in a browser. */

@@ -6,8 +6,9 @@ import { covers, meet, type Scope, writeScope } from '../domain/scope.ts';
 import { identify } from '../grants/certificate-grant.ts';
 import { presentedToken } from '../http/bearer.ts';
 import type { Call } from '../http/call.ts';
+import { namesOf } from '../http/wire-fields.ts';
 import type { OAuthService, Operation } from './service.ts';
-import { type IntrospectionAnswer, IntrospectionRequest, namesOf } from './wire.ts';
+import { type IntrospectionAnswer, IntrospectionRequest } from './wire.ts';
 import { INTROSPECTION_ERRORS } from './wire-errors.ts';
 
 const INACTIVE = { status: 200, body: { active: false } } as const;

@@ -1,8 +1,9 @@
 import { granted, refused } from '../domain/outcome.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import { revokeByToken } from '../grants/revoke.ts';
+import { namesOf } from '../http/wire-fields.ts';
 import type { Operation } from './service.ts';
-import { namesOf, RevocationRequest } from './wire.ts';
+import { RevocationRequest } from './wire.ts';
 import { REVOCATION_ERRORS } from './wire-errors.ts';
 
 /**

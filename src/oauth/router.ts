@@ -1,7 +1,8 @@
 import type { Refusal } from '../domain/refusal.ts';
-import { type Answer, sendJson } from '../http/answer.ts';
+import type { Answer } from '../http/answer.ts';
 import type { Call } from '../http/call.ts';
-import { type Parameters, readParameters } from '../http/parameters.ts';
+import { answerCall, auditable, isDenial, OWN_FAILURE, PRESSED_SECONDS, retryAfterOf } from '../http/face.ts';
+import { NO_PARAMETERS, type Parameters, readParameters } from '../http/parameters.ts';
 import { limitName } from '../http/rate-limit.ts';
 import { describe, type ErrorTable } from '../http/wire-error.ts';
 import { errorFields } from '../observability/logger.ts';
@@ -23,19 +24,19 @@ export const OAUTH_PATH = '/oauth2';
 export async function answerOAuth(service: OAuthService, call: Call, rest: string): Promise<void> {
   const operation = OPERATIONS.find(({ path }) => path === rest);
   if (operation === undefined)
-    return send(call, problem(404, 'not_found', 'There is no such operation of the token service.'));
+    return answerCall(call, problem(404, 'not_found', 'There is no such operation of the token service.'));
   call.note({ rule: `oauth2:${operation.name}` });
   if (call.request.method !== 'POST')
-    return send(call, problem(405, 'invalid_request', 'Use POST.', { allow: 'POST' }));
+    return answerCall(call, problem(405, 'invalid_request', 'Use POST.', { allow: 'POST' }));
   // What ends a grant is always worth its time.
   if (operation.name !== 'revoke' && service.isPressed?.() === true) {
     call.note({ decision: 'failed', reason: 'overloaded' });
-    return send(call, temporary(PRESSED_SECONDS));
+    return answerCall(call, temporary(PRESSED_SECONDS));
   }
   try {
-    send(call, await perform(operation, service, call));
+    answerCall(call, await perform(operation, service, call));
   } catch (error) {
-    send(call, failed(operation, service, call, error));
+    answerCall(call, failed(operation, service, call, error));
   }
 }
 
@@ -44,15 +45,13 @@ export function answerMetadata(service: OAuthService, call: Call, below: string)
   const { method = '' } = call.request;
   call.note({ rule: 'oauth2:metadata' });
   if (method !== 'GET' && method !== 'HEAD')
-    return send(call, problem(405, 'invalid_request', 'Use GET.', { allow: 'GET, HEAD' }));
+    return answerCall(call, problem(405, 'invalid_request', 'Use GET.', { allow: 'GET, HEAD' }));
   call.note({ decision: 'allowed' });
-  send(call, { status: 200, body: metadataOf(service, below) });
+  answerCall(call, { status: 200, body: metadataOf(service, below) });
 }
 
-const NOTHING: Parameters = { encoding: 'form', get: () => undefined };
-
 async function perform(operation: Operation, service: OAuthService, call: Call): Promise<Answer> {
-  const refuse = (why: Refusal, parameters = NOTHING): Answer =>
+  const refuse = (why: Refusal, parameters = NO_PARAMETERS): Answer =>
     refusal(operation, operation.errors(parameters), service, call, why);
 
   const wait = await service.rates[operation.name].take(limitName(call.clientAddress));
@@ -86,10 +85,9 @@ function refusal(
   why: Refusal,
 ): Answer {
   const { status, code, description } = describe(table, why);
-  const retryAfter =
-    'retryAfter' in why ? why.retryAfter : why.reason === 'device_requests_full' ? 60 : undefined;
+  const retryAfter = retryAfterOf(why);
   call.note({ decision: 'refused', reason: why.reason });
-  if (why.reason !== 'device_pending' && why.reason !== 'device_polled_early')
+  if (isDenial(why))
     service.desk.log.audit('grant_denied', {
       request_id: call.id,
       operation: `oauth2:${operation.name}`,
@@ -100,14 +98,6 @@ function refusal(
     ...(retryAfter !== undefined && { 'retry-after': String(retryAfter) }),
     ...(status === 401 && { 'www-authenticate': challenge(operation, code, call) }),
   });
-}
-
-/** A refusal's facts are fit for the log: none is a secret. Free text from strangers is kept short. */
-function auditable(why: Refusal): Readonly<Record<string, string | number>> {
-  const fields: Record<string, string | number> = {};
-  for (const [name, value] of Object.entries(why))
-    fields[name] = typeof value === 'string' ? value.slice(0, 256) : Number(value);
-  return fields;
 }
 
 /** RFC 6749 §5.2: in the scheme the client tried. A certificate has no scheme of its own; RFC 9110 asks for one all the same. */
@@ -130,15 +120,8 @@ function failed(operation: Operation, service: OAuthService, call: Call, error: 
   return temporary(known ? error.retryAfter : 1);
 }
 
-const PRESSED_SECONDS = 2;
-
 const temporary = (retryAfter: number): Answer =>
-  problem(
-    503,
-    'temporarily_unavailable',
-    'The service has a temporary problem of its own. Nothing is wrong with your credentials; retry.',
-    { 'retry-after': String(retryAfter) },
-  );
+  problem(503, 'temporarily_unavailable', OWN_FAILURE, { 'retry-after': String(retryAfter) });
 
 const problem = (
   status: number,
@@ -155,6 +138,3 @@ const problem = (
 /** RFC 6749 §5.2: printable ASCII without quotes and backslashes. */
 const asDescription = (text: string): string =>
   text.replaceAll('"', "'").replace(/[^\x20-\x5b\x5d-\x7e]/g, '?');
-
-const send = (call: Call, answer: Answer): void =>
-  sendJson(call.response, { ...answer, headers: { 'x-request-id': call.id, ...answer.headers } });

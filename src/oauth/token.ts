@@ -7,8 +7,9 @@ import { refresh } from '../grants/refresh.ts';
 import type { Call } from '../http/call.ts';
 import type { Parameters } from '../http/parameters.ts';
 import { limitName } from '../http/rate-limit.ts';
+import { namesOf } from '../http/wire-fields.ts';
 import type { OAuthService, Operation } from './service.ts';
-import { GRANT_TYPES, namesOf, type TokenAnswer, TokenRequest } from './wire.ts';
+import { GRANT_TYPES, type TokenAnswer, TokenRequest } from './wire.ts';
 import { CLIENT_CREDENTIALS_ERRORS, TOKEN_ERRORS } from './wire-errors.ts';
 
 const [DEVICE_GRANT] = GRANT_TYPES;

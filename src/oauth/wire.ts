@@ -1,14 +1,10 @@
 import { z } from 'zod';
+import { sent, text, whole } from '../http/wire-fields.ts';
 
 /**
  * What the operations read and answer. The names an operation reads come from here, its answers are held against these
  * types when it is compiled, and the OpenAPI document is made of them.
  */
-const text = (description: string) => z.string().meta({ description });
-/** What is empty counts as not sent. */
-const sent = (description: string) => z.string().min(1).meta({ description });
-const whole = (description: string) => z.int().min(0).meta({ description });
-const address = (description: string) => text(description);
 
 const clientId = sent('The API integration.').meta({ examples: ['report-runner'] });
 const scope = sent('`resource:permission,permission`, with spaces (or `;`) between items.').meta({
@@ -48,8 +44,8 @@ export const DeviceAuthorizationRequest = z.looseObject({ client_id: clientId, s
 export const DeviceAuthorizationAnswer = z.object({
   device_code: text('To ask with.'),
   user_code: text('To show to a person, as `XXXX-XXXX`.'),
-  verification_uri: address('Where the person types it.'),
-  verification_uri_complete: address('The same with the code, for a QR code.'),
+  verification_uri: text('Where the person types it.'),
+  verification_uri_complete: text('The same with the code, for a QR code.'),
   expires_in: whole('Seconds until the codes end.'),
   interval: whole('Seconds between two questions; 5 more after each slow_down.'),
 });
@@ -90,12 +86,12 @@ export const IntrospectionAnswer = z.union([
 ]);
 
 export const Metadata = z.object({
-  issuer: address('As the client was given it.'),
-  token_endpoint: address('POST oauth2/token.'),
-  device_authorization_endpoint: address('POST oauth2/device_authorization.').exactOptional(),
-  revocation_endpoint: address('POST oauth2/revoke.'),
-  introspection_endpoint: address('POST oauth2/introspect.').exactOptional(),
-  jwks_uri: address('GET oauth2/jwks.'),
+  issuer: text('As the client was given it.'),
+  token_endpoint: text('POST oauth2/token.'),
+  device_authorization_endpoint: text('POST oauth2/device_authorization.').exactOptional(),
+  revocation_endpoint: text('POST oauth2/revoke.'),
+  introspection_endpoint: text('POST oauth2/introspect.').exactOptional(),
+  jwks_uri: text('GET oauth2/jwks.'),
   grant_types_supported: z.array(z.string()),
   response_types_supported: z.array(z.string()),
   token_endpoint_auth_methods_supported: z.array(z.string()),
@@ -117,6 +113,3 @@ export const KeySet = z.object({
     }),
   ),
 });
-
-export const namesOf = (request: { readonly shape: Readonly<Record<string, unknown>> }): readonly string[] =>
-  Object.keys(request.shape);
