@@ -112,8 +112,8 @@ ${table(
 \`audit.sink\` says where it goes:
 
 - **stdout** (the default): among the log lines.
-- **file**: \`audit.file\`, one JSON line for each event, mode 0600. All workers write to it. After moving it away send
-  SIGHUP; a new one is begun.
+- **file**: \`audit.file\`, one JSON line for each event, mode 0600. All workers and their supervisor, whose the
+  administration is, add whole lines to it. After moving it away send SIGHUP; a new one is begun.
 - **syslog**: \`audit.syslog.url\`, messages after RFC 5424 over UDP, or with their length in front (RFC 6587, RFC 5425) over
   TCP, TLS or a Unix stream socket. The event is the MSGID, the message is the JSON line, in ASCII. Datagram sockets
   such as \`/dev/log\` cannot be used from Node: let the receiver listen on TCP or a stream socket.

@@ -21,9 +21,11 @@ export interface Observers {
   close(): Promise<void>;
 }
 
+const openAudit = async (settings: Settings, log: Logger, metrics: Metrics): Promise<AuditLog> =>
+  openAuditLog({ sink: await openSink(settings), buffer: settings.audit.buffer, log, metrics });
+
 export async function openObservers(settings: Settings, log: Logger, metrics: Metrics): Promise<Observers> {
-  const { buffer } = settings.audit;
-  const audit = openAuditLog({ sink: await openSink(settings), buffer, log, metrics });
+  const audit = await openAudit(settings, log, metrics);
   const tracer = openTracing(settings, log, metrics);
   const unwatch = watchProcess(metrics);
   return {
@@ -34,6 +36,57 @@ export async function openObservers(settings: Settings, log: Logger, metrics: Me
     async close() {
       unwatch();
       await Promise.all([audit.close(), tracer?.close()]);
+    },
+  };
+}
+
+/** Where a process that is not replaced by another writes its audit events: it follows the settings by itself. */
+export interface FollowingAudit {
+  readonly log: Logger;
+  /** Moves to the sink of these settings. One that cannot be opened is told, and the old one stays. */
+  follow(settings: Settings): void;
+  reopen(): void;
+  /** Hands over what is left. */
+  close(): Promise<void>;
+}
+
+/**
+ * The supervisor's: it says what operators do. It has a connection and a file handle of its own to the workers' sink;
+ * files are only added to, whole lines at once, and each delivery to a webhook has an id of its own.
+ */
+export async function openFollowingAudit(
+  settings: Settings,
+  log: Logger,
+  metrics: Metrics,
+): Promise<FollowingAudit> {
+  const keyOf = ({ audit }: Settings): string => JSON.stringify(audit);
+  let key = keyOf(settings);
+  let audit = await openAudit(settings, log, metrics);
+  let moves: Promise<unknown> = Promise.resolve();
+  let left: Promise<unknown> = Promise.resolve();
+  let closed = false;
+  const move = async (wanted: Settings): Promise<void> => {
+    if (closed || keyOf(wanted) === key) return;
+    try {
+      const opened = await openAudit(wanted, log, metrics);
+      left = Promise.all([left, audit.close()]);
+      audit = opened;
+      key = keyOf(wanted);
+    } catch (error) {
+      const problems = error instanceof StartError ? error.problems : [(error as Error).message];
+      log.error('audit_sink_not_changed', { problems, note: 'the old one stays in use' });
+    }
+  };
+  return {
+    log: { ...log, audit: (event, fields) => audit.audit(event, fields) },
+    follow(wanted) {
+      moves = moves.then(() => move(wanted));
+    },
+    reopen: () => audit.reopen(),
+    async close() {
+      closed = true;
+      await moves;
+      await Promise.all([left, audit.close()]);
     },
   };
 }

@@ -11,6 +11,7 @@ import { lookupsOf } from './administration-lookups.ts';
 import { adminFiles, keepsUp, openAdminFor, renewAdminTls } from './doors.ts';
 import type { DrainTerms } from './gateway.ts';
 import { ensureKeyFile } from './keys.ts';
+import { type FollowingAudit, openFollowingAudit } from './observe.ts';
 import { type OpenedStore, openStore } from './open-store.ts';
 import { StartError } from './start-error.ts';
 import { type Crew, manCrew } from './workers.ts';
@@ -44,7 +45,9 @@ const MARGIN_SECONDS = 5;
 
 /** Holds the store's lock, answers the probes, and keeps the workers running. Serves nobody itself. */
 export async function openSupervisor(options: SupervisorOptions): Promise<Supervisor> {
-  const { settings, log, workers: count, metrics, latest = () => settings } = options;
+  const { settings, workers: count, metrics, latest = () => settings } = options;
+  const audit = await openFollowingAudit(settings, options.log, metrics);
+  const { log } = audit;
   const unwatch = watchProcess(metrics);
   let draining = false;
   let opened: OpenedStore | undefined;
@@ -89,13 +92,20 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
     await ensureKeyFile(settings, opened);
     ensureAdminToken(settings.admin.tokenFile);
     const { text } = options;
-    crew = manCrew({ fork: () => cluster.fork(), count, text, shutdown: settings.shutdown, log });
+    crew = manCrew({
+      fork: () => cluster.fork(),
+      count,
+      text,
+      shutdown: settings.shutdown,
+      log,
+      onReloaded: () => audit.follow(latest()),
+    });
     admin ??= await probes();
     // Workers follow the other files; this listener is ours.
     adminWatch = watchFiles(adminFiles(settings), () => renewAdminTls(admin, settings, log), {
       onError: (error) => log.warn('watch_failed', errorFields(error)),
     });
-    return await openWithStore(options, opened, crew, admin, () => {
+    return await openWithStore(options, opened, crew, admin, audit, () => {
       draining = true;
       adminWatch?.close();
     });
@@ -105,6 +115,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
     draining = true;
     await admin?.close();
     await opened?.close();
+    await audit.close();
     throw error;
   }
 }
@@ -114,6 +125,7 @@ async function openWithStore(
   store: OpenedStore,
   crew: Crew,
   admin: AdminListener,
+  audit: FollowingAudit,
   beginDraining: () => void,
 ): Promise<Supervisor> {
   let port: number;
@@ -127,7 +139,10 @@ async function openWithStore(
     port,
     adminPort: admin.port,
     pids: () => crew.pids(),
-    reload: () => crew.tellAll({ kind: 'reload' }),
+    reload() {
+      audit.reopen();
+      crew.tellAll({ kind: 'reload' });
+    },
     restartWorkers: (cause) => crew.replaceAll(cause),
     async drain(terms = {}) {
       beginDraining();
@@ -135,6 +150,8 @@ async function openWithStore(
       const gentle = await crew.end({ preStop, drain }, preStop + drain + MARGIN_SECONDS);
       await admin.close();
       await store.close();
+      // Last: what was done in the administration until now is to arrive.
+      await audit.close();
       return gentle;
     },
   };

@@ -32,6 +32,8 @@ export interface CrewOptions {
   readonly text: string | undefined;
   readonly shutdown: Settings['shutdown'];
   readonly log: Logger;
+  /** A worker has taken up another configuration. */
+  readonly onReloaded?: () => void;
 }
 
 /** The workers of one machine: started, started again, replaced, ended. */
@@ -62,7 +64,7 @@ const NOT_BY_WORKERS = /^(?:listen\.(?:host|port|workers|behindTls)|admin\.|stor
 
 type Started = { readonly ok: true } | { readonly ok: false; readonly problems: readonly string[] };
 
-export function manCrew({ fork, count, text, shutdown, log }: CrewOptions): Crew {
+export function manCrew({ fork, count, text, shutdown, log, onReloaded }: CrewOptions): Crew {
   const workers = new Set<Worker>();
   const ready = new Set<Worker>();
   const pressed = new Set<Worker>();
@@ -102,6 +104,7 @@ export function manCrew({ fork, count, text, shutdown, log }: CrewOptions): Crew
         return tell(worker, { kind: 'settings', text: sound });
       case 'reloaded':
         sound = message.text ?? sound;
+        onReloaded?.();
         return takeUp(worker, message.needRestart);
       case 'pressed':
         if (message.pressed) pressed.add(worker);
@@ -254,7 +257,12 @@ export function manCrew({ fork, count, text, shutdown, log }: CrewOptions): Crew
     async end(terms, withinSeconds) {
       ending = true;
       const ends = [...workers].map(
-        (worker) => new Promise<boolean>((resolve) => worker.once('exit', (code) => resolve(code === 0))),
+        (worker) =>
+          new Promise<boolean>((resolve) => {
+            // One that does not serve yet, or cannot, cuts nobody off.
+            const serves = ready.has(worker);
+            worker.once('exit', (code) => resolve(code === 0 || !serves));
+          }),
       );
       for (const worker of workers) tell(worker, { kind: 'drain', ...terms });
       const cut = setTimeout(kill, withinSeconds * 1_000);

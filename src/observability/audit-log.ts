@@ -48,7 +48,7 @@ const TELL_AGAIN_MS = 60_000;
 export function openAuditLog({ sink, buffer, log, metrics, pauseMs }: AuditLogOptions): AuditLog {
   const count = auditCounts(metrics);
   if (sink === undefined) {
-    metrics.collect((set) => {
+    const forget = metrics.collect((set) => {
       set('gatehouse_audit_pending', 0);
       set('gatehouse_audit_blocked', 0);
     });
@@ -59,7 +59,7 @@ export function openAuditLog({ sink, buffer, log, metrics, pauseMs }: AuditLogOp
       },
       isBlocked: () => false,
       reopen: () => {},
-      close: async () => {},
+      close: async () => forget(),
     };
   }
 
@@ -90,7 +90,7 @@ export function openAuditLog({ sink, buffer, log, metrics, pauseMs }: AuditLogOp
     },
     onRecovered: (failures) => log.warn('audit_sink_back', { failures }),
   });
-  metrics.collect((set) => {
+  const forget = metrics.collect((set) => {
     set('gatehouse_audit_pending', outbox.pending());
     set('gatehouse_audit_blocked', outbox.isBlocked() ? 1 : 0);
   });
@@ -105,6 +105,7 @@ export function openAuditLog({ sink, buffer, log, metrics, pauseMs }: AuditLogOp
     reopen: () => sink.reopen?.(),
     async close() {
       const left = await outbox.close(CLOSE_MS);
+      forget();
       if (left > 0) {
         dropped.value += left;
         log.error('audit_events_lost', {
@@ -145,6 +146,7 @@ function auditCounts(metrics: Metrics): (event: AuditEvent, fields: LogFields) =
     add(also[event]);
     if (event === 'grant_issued') add(byGrant.get(fields['grantType']));
     if (event === 'refresh_reuse' && fields['action'] !== 'refused') add(revocations);
+    if (event === 'admin_act' && fields['act'] === 'end grant') add(revocations);
   };
 }
 

@@ -27,7 +27,8 @@ export interface Registry {
   /** The same counter for the same labels. */
   counter(name: MetricName, ...labels: readonly string[]): Counter;
   histogram(name: MetricName, ...labels: readonly string[]): Histogram;
-  collect(collector: Collector): void;
+  /** Returns how to stop asking it. */
+  collect(collector: Collector): () => void;
   snapshot(): Promise<Snapshot>;
 }
 
@@ -46,7 +47,7 @@ export function observe(histogram: Histogram, value: number): void {
 export function createRegistry(): Registry {
   const counters = new Map<MetricName, Map<string, Counter>>();
   const histograms = new Map<MetricName, Map<string, Histogram>>();
-  const collectors: Collector[] = [];
+  const collectors = new Set<Collector>();
 
   const seriesOf = <T>(
     families: Map<MetricName, Map<string, T>>,
@@ -77,7 +78,10 @@ export function createRegistry(): Registry {
         sum: 0,
       }));
     },
-    collect: (collector) => void collectors.push(collector),
+    collect(collector) {
+      collectors.add(collector);
+      return () => void collectors.delete(collector);
+    },
     async snapshot() {
       const found: { -readonly [N in MetricName]?: Sample[] } = {};
       const put = (name: MetricName, sample: Sample): void => void (found[name] ??= []).push(sample);
@@ -86,7 +90,7 @@ export function createRegistry(): Registry {
       for (const [name, series] of histograms)
         for (const [labels, { sum, counts }] of series) put(name, [labels, sum, [...counts]]);
       await Promise.all(
-        collectors.map(async (collector) =>
+        Array.from(collectors, async (collector) =>
           collector((name, value, ...labels) => {
             if (value !== undefined && Number.isFinite(value)) put(name, [labelText(name, labels), value]);
           }),
