@@ -51,6 +51,10 @@ export function settingsSections(folder: string) {
       description:
         'Tell clients the names of the approved issuers during the handshake (browsers pick certificates by them).',
     }),
+    sessionTickets: z.enum(['shared', 'process', 'off']).default('shared').meta({
+      description:
+        'Who resumes the TLS session of a client that comes back within an hour, which costs less than a whole handshake: any worker or replica on the same store and keys, the process it was at before, or nobody.',
+    }),
   });
 
   const listen = z.strictObject({

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import type { Settings } from '../config/schema.ts';
 import { exposition, joinSnapshots } from '../observability/exposition.ts';
@@ -17,7 +18,11 @@ import type { Generation } from './generation.ts';
 import type { OpenedStore } from './open-store.ts';
 import { StartError } from './start-error.ts';
 
-export const materialOf = (settings: Settings, files: CertificateFiles): TlsMaterial | undefined => {
+export const materialOf = (
+  settings: Settings,
+  files: CertificateFiles,
+  ticketSecret: Buffer,
+): TlsMaterial | undefined => {
   const { tls } = settings.listen;
   if (tls === undefined || files.server === undefined) return undefined;
   return {
@@ -25,21 +30,38 @@ export const materialOf = (settings: Settings, files: CertificateFiles): TlsMate
     key: files.server.key,
     minVersion: tls.minVersion,
     issuers: tls.nameIssuers ? files.issuers.map(({ certificate }) => certificate.toString()) : [],
+    ...(tls.sessionTickets !== 'off' && {
+      tickets: { secret: ticketSecret, scope: ticketScope(settings, files) },
+    }),
   };
 };
+
+/**
+ * What a ticket must not outlive: who we are and by which certificate we prove it, whom we believe about clients, and where
+ * we ask them. Whoever comes back after a change of these makes a whole handshake.
+ */
+function ticketScope(
+  { publicUrl, listen: { tls } }: Settings,
+  { server, issuers }: CertificateFiles,
+): string {
+  const trusted = issuers.map(({ certificate }) => certificate.fingerprint256).toSorted();
+  const facts = [publicUrl, server?.certificate, tls?.minVersion, tls?.askCertificate, trusted];
+  return hash('sha256', JSON.stringify(facts), 'base64url');
+}
 
 /** The door for clients. */
 export async function openPublic(
   { settings, files }: Generation,
   log: Logger,
   now: () => number,
+  ticketSecret: Buffer,
   hooks: Pick<
     PublicListenerOptions,
-    'onCall' | 'onBegin' | 'onDone' | 'onTurnedAway' | 'trustedProxies' | 'firstReader'
+    'onCall' | 'onBegin' | 'onDone' | 'onSecured' | 'onTurnedAway' | 'trustedProxies' | 'firstReader'
   >,
 ): Promise<PublicListener> {
   const { host, port, tls, http2, proxyProtocol } = settings.listen;
-  const material = materialOf(settings, files);
+  const material = materialOf(settings, files, ticketSecret);
   try {
     return await openPublicListener({
       host,
@@ -66,6 +88,7 @@ export async function openAdminFor(
   snapshots: () => Promise<readonly Snapshot[]>,
   /** Where grants are looked at and ended; left out while nobody can. */
   administration: () => AdministrationDeps | undefined,
+  log: Logger,
 ): Promise<AdminListener> {
   const { host, port, tokenFile } = settings.admin;
   try {
@@ -74,6 +97,7 @@ export async function openAdminFor(
       port,
       tokenFile,
       tls: adminTlsOf(settings),
+      log,
       async administer(asked) {
         const deps = administration();
         if (deps === undefined) throw new Fault('store_unavailable', 'has not been reached yet');

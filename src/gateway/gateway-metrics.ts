@@ -57,6 +57,15 @@ export function turnedAway(metrics: Metrics): (by: 'handshake' | 'connection') =
   };
 }
 
+/** Counts connections whose handshake ended well. */
+export function secured(metrics: Metrics): (resumed: boolean) => void {
+  const full = metrics.counter('gatehouse_tls_handshakes_total', 'full');
+  const again = metrics.counter('gatehouse_tls_handshakes_total', 'resumed');
+  return (resumed) => {
+    (resumed ? again : full).value += 1;
+  };
+}
+
 export interface LaneCounts {
   fast(): void;
   full(reason: HandOver | 'other' | undefined): void;

@@ -13,7 +13,7 @@ import type { CallEnd } from '../tls/listener.ts';
 import { ensureAdminToken } from './admin-token.ts';
 import { lookupsOf } from './administration-lookups.ts';
 import { keepsUp, materialOf, openAdminFor, openPublic, renewAdminTls } from './doors.ts';
-import { gatewayMetrics, laneCounts, turnedAway } from './gateway-metrics.ts';
+import { gatewayMetrics, laneCounts, secured, turnedAway } from './gateway-metrics.ts';
 import { buildGeneration, type Generation } from './generation.ts';
 import { ensureKeyFile, keyWarnings } from './keys.ts';
 import type { LoopGuard } from './loop-guard.ts';
@@ -22,6 +22,7 @@ import { type OpenedStore, openStore } from './open-store.ts';
 import { createPermanent } from './permanent.ts';
 import { factsOf, requestEnded } from './request-log.ts';
 import { StartError } from './start-error.ts';
+import { keepTicketSecret } from './ticket-secret.ts';
 import { timedStore } from './timed-store.ts';
 
 export interface GatewayOptions {
@@ -89,6 +90,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       [keepsUp(() => loop?.isPressed() === true)],
       async () => [await metrics.snapshot()],
       () => administration,
+      options.log,
     );
     closing.push(async () => admin?.close());
   };
@@ -175,7 +177,15 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       now,
     });
     closing.push(async () => lane.stop());
-    const listener = await openPublic(current, log, now, {
+    const tickets = await keepTicketSecret({
+      isShared: () => current.settings.listen.tls?.sessionTickets === 'shared',
+      notes: permanent.store.notes,
+      keyring: () => current.keyring,
+      now,
+      log,
+    });
+    closing.push(async () => tickets.stop());
+    const listener = await openPublic(current, log, now, tickets.current(), {
       // Whom to believe follows every reload, here as in the generation.
       trustedProxies: {
         get some() {
@@ -185,10 +195,12 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       },
       onCall,
       ...hooks,
+      onSecured: secured(metrics),
       onTurnedAway: turnedAway(metrics),
       // A request that is to be recorded needs its span before it is sent on.
       firstReader: tracer === undefined ? lane : undefined,
     });
+    tickets.follow((secret) => listener.setTicketSecret(secret));
     permanent.nowServing();
     const takenAt = gatewayMetrics(metrics, {
       files: () => current.files,
@@ -216,7 +228,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       async reload(next) {
         const built = await buildGeneration(next, permanent);
         try {
-          const material = materialOf(built.settings, built.files);
+          const material = materialOf(built.settings, built.files, tickets.current());
           if (material !== undefined) listener.setSecureContext(material);
         } catch (error) {
           await built.close();
@@ -226,6 +238,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         renewAdminTls(admin, settings, log);
         const before = current;
         current = built;
+        tickets.look();
         before.retire();
         judgeStreams();
         ended = requestEnded(built.settings, watchers);

@@ -26,6 +26,7 @@ import {
 import { createCertificateJudge } from '../tls/certificate-judge.ts';
 import { type ForwardedHeader, forwardedCertificate } from '../tls/forwarded-certificate.ts';
 import { createAsserter } from '../tokens/assertion.ts';
+import type { Keyring } from '../tokens/keyring.ts';
 import { createMint } from '../tokens/mint.ts';
 import { createSealer } from '../tokens/sealer.ts';
 import { openKeys } from './keys.ts';
@@ -38,6 +39,7 @@ import { StartError } from './start-error.ts';
 export interface Generation {
   readonly settings: Settings;
   readonly files: CertificateFiles;
+  readonly keyring: Keyring;
   /** The names of its keys. */
   readonly keys: string;
   handle(call: Call): void | Promise<void>;
@@ -195,6 +197,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   return {
     settings,
     files,
+    keyring,
     keys: [...keyring.fingerprints.keys()].toSorted().join(' '),
     fast: isFast
       ? {

@@ -68,6 +68,10 @@ export const METRICS = {
   ),
   gatehouse_connections: gauge('sum', 'Open connections of clients.'),
   gatehouse_connections_refused_total: counter('Connections closed for being beyond limits.connections.'),
+  gatehouse_tls_handshakes_total: counter(
+    'TLS handshakes that ended well: `full`, or `resumed` from a session of before.',
+    'kind',
+  ),
   gatehouse_tls_handshake_failures_total: counter('TLS handshakes that came to nothing.'),
   gatehouse_tokens_issued_total: counter('Access tokens handed out, by the kind of grant.', 'grant'),
   gatehouse_refresh_reuse_detected_total: counter('Spent refresh tokens that came back: a sign of theft.'),

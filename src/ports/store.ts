@@ -37,3 +37,6 @@ export interface UserCodeEntry {
 }
 
 export const KEEP_FOREVER: Epoch = Number.MAX_SAFE_INTEGER;
+
+/** Notes whose ids begin so end by themselves: a store that has lost them is not told again. */
+export const PASSING_NOTE = 'passing-';

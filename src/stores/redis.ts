@@ -4,7 +4,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordStore } from '../ports/record-store.ts';
-import { KEEP_FOREVER, type Store, type UserCodeEntry } from '../ports/store.ts';
+import { KEEP_FOREVER, PASSING_NOTE, type Store, type UserCodeEntry } from '../ports/store.ts';
 import { checkRedis, RedisUnfit, refuseToWait } from './redis-checks.ts';
 import { COMMAND_TIMEOUT_MS, connectRedis, type RedisClient, redisScript } from './redis-client.ts';
 import { clockGuard } from './redis-clock.ts';
@@ -218,21 +218,24 @@ type Notes = RecordStore<Readonly<Record<string, string>>>;
 /** Notes are few and say what the store is; a server that lost them is told again. */
 function rememberedNotes(stored: Notes): { readonly records: Notes; putBack(): Promise<void> } {
   const known = new Map<string, Readonly<Record<string, string>>>();
+  const remember = (id: string, record: Readonly<Record<string, string>>): void => {
+    if (!id.startsWith(PASSING_NOTE)) known.set(id, { ...record });
+  };
   return {
     records: {
       async read(id) {
         const found = await stored.read(id);
-        if (found !== undefined) known.set(id, { ...found.record });
+        if (found !== undefined) remember(id, found.record);
         return found;
       },
       async create(id, record, keepUntil) {
         const outcome = await stored.create(id, record, keepUntil);
-        if (outcome === 'created') known.set(id, record);
+        if (outcome === 'created') remember(id, record);
         return outcome;
       },
       async replace(id, seen, record, keepUntil) {
         const outcome = await stored.replace(id, seen, record, keepUntil);
-        if (outcome === 'replaced') known.set(id, record);
+        if (outcome === 'replaced') remember(id, record);
         return outcome;
       },
     },

@@ -3,6 +3,7 @@ import type { Call, DoneCall } from '../http/call.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { Peers } from './caller.ts';
 import type { FirstReader } from './first-reader.ts';
+import type { TicketMaterial } from './session-tickets.ts';
 
 /** What a secure context is made of. All of it is given again at every change: Node keeps nothing of the old one. */
 export interface TlsMaterial {
@@ -12,6 +13,8 @@ export interface TlsMaterial {
   readonly minVersion: 'TLSv1.2' | 'TLSv1.3';
   /** PEM of issuers whose names clients are told, so that they can pick a certificate. A hint; it decides nothing. */
   readonly issuers: readonly string[];
+  /** Left out: no session is resumed. */
+  readonly tickets?: TicketMaterial | undefined;
 }
 
 export interface PublicListenerOptions {
@@ -28,6 +31,8 @@ export interface PublicListenerOptions {
   readonly proxyProtocol: Peers;
   readonly trustedProxies: Peers;
   readonly onCall: (call: Call) => void;
+  /** A handshake has ended well; `resumed`: it went on with a session of before. */
+  readonly onSecured?: (resumed: boolean) => void;
   /** A connection came to nothing: its handshake failed, or there were too many. */
   readonly onTurnedAway?: (by: 'handshake' | 'connection') => void;
   /** A request has begun; `onDone` follows in any case. */
@@ -63,6 +68,8 @@ export interface PublicListener {
   readonly port: number;
   /** New connections use it; open ones go on with what they have. Throws when it cannot be used, and changes nothing. */
   setSecureContext(material: TlsMaterial): void;
+  /** From now on tickets are made with this, and only with this; those made with another are not understood any more. */
+  setTicketSecret(secret: Buffer): void;
   /** How many client connections are open. */
   connections(): number;
   /** Takes no new connections, lets running calls end for this long, then closes what is left. True: all ended by themselves. */

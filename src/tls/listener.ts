@@ -11,7 +11,7 @@ import {
   createServer as createTlsServer,
   type SecureContextOptions,
   type TLSSocket,
-  Server as TlsServer,
+  type Server as TlsServer,
 } from 'node:tls';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Logger } from '../observability/logger.ts';
@@ -45,16 +45,20 @@ import {
   URL_LENGTH,
 } from './listener-options.ts';
 import { trackConnections } from './open-connections.ts';
+import { sessionContext, TICKET_SECONDS, ticketKeys } from './session-tickets.ts';
 
 export type { CallEnd, PublicListener, PublicListenerOptions, TlsMaterial } from './listener-options.ts';
 
-const secureContext = (material: TlsMaterial): SecureContextOptions => ({
+const secureContext = (material: TlsMaterial, asked: boolean): SecureContextOptions => ({
   cert: material.certificate,
   key: material.key,
   minVersion: material.minVersion,
   honorCipherOrder: true,
   // CVE-2009-3555 and CVE-2011-1473: there is no use for renegotiation here.
-  secureOptions: constants.SSL_OP_NO_RENEGOTIATION,
+  secureOptions:
+    constants.SSL_OP_NO_RENEGOTIATION | (material.tickets === undefined ? constants.SSL_OP_NO_TICKET : 0),
+  sessionTimeout: TICKET_SECONDS,
+  sessionIdContext: sessionContext(material.tickets?.scope ?? '', asked),
   ...(material.issuers.length > 0 && { ca: [...material.issuers] }),
 });
 
@@ -172,7 +176,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
       });
     const http2 = tls.http2 === true ? serveHttp2(asked) : undefined;
     const server = createTlsServer({
-      ...secureContext(tls),
+      ...secureContext(tls, asked),
       noDelay: true,
       ALPNProtocols: http2 === undefined ? ['http/1.1'] : ['h2', 'http/1.1'],
       requestCert: asked,
@@ -180,6 +184,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
       rejectUnauthorized: false,
       handshakeTimeout: HANDSHAKE_SECONDS * 1_000,
     });
+    secured.set(server, asked);
     server.on('connection', greet);
     server.on('tlsClientError', (error: NodeJS.ErrnoException, socket: TLSSocket) => {
       options.onTurnedAway?.('handshake');
@@ -190,6 +195,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     server.on('secureConnection', (socket: TLSSocket) => {
       socket.on('error', () => socket.destroy());
       connections.of(socket, asked);
+      options.onSecured?.(socket.isSessionReused());
       if (http2 !== undefined && socket.alpnProtocol === 'h2') return http2.take(socket);
       open.secured(socket);
       read(socket);
@@ -198,9 +204,18 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
   };
 
   const parsers: HttpServer[] = [];
+  /** The servers that end TLS, and whether they ask for a certificate. */
+  const secured = new Map<TlsServer, boolean>();
+  let ticketScope = tls?.tickets?.scope;
+  const setTicketSecret = (secret: Buffer): void => {
+    if (ticketScope === undefined) return;
+    // Not as an option of the context: node would keep a copy of it, and use it again later.
+    for (const [server, asked] of secured)
+      server.setTicketKeys(ticketKeys({ secret, scope: ticketScope }, asked));
+  };
   const always = serve(tls?.askCertificate !== 'never');
   const silent = askedHosts === undefined ? undefined : serve(false);
-  const servers = silent === undefined ? [always] : [always, silent];
+  if (tls?.tickets !== undefined) setTicketSecret(tls.tickets.secret);
   const fronted = silent !== undefined || options.proxyProtocol.some;
   const door: NetServer = fronted
     ? createFront({
@@ -244,9 +259,11 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
   return {
     port: (door.address() as AddressInfo).port,
     setSecureContext(material) {
-      for (const server of servers)
-        if (server instanceof TlsServer) server.setSecureContext(secureContext(material));
+      for (const [server, asked] of secured) server.setSecureContext(secureContext(material, asked));
+      ticketScope = material.tickets?.scope;
+      if (material.tickets !== undefined) setTicketSecret(material.tickets.secret);
     },
+    setTicketSecret,
     connections: () => open.count(),
     drain: (seconds) => finish(seconds),
     close: async () => void (await finish(0)),

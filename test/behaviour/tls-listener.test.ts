@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { type ClientRequestArgs, request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
@@ -25,6 +26,8 @@ const peersIn = (...networks: readonly (readonly [string, number])[]): Peers => 
   return { some: true, includes: (address) => list.check(address.replace('::ffff:', '')) };
 };
 
+const TICKET_SECRET = randomBytes(32);
+
 let ca: Certified;
 let server: Certified;
 let alice: Certified;
@@ -46,6 +49,7 @@ const material = (one: Certified = server) => ({
   key: one.keyPem,
   minVersion: 'TLSv1.2' as const,
   issuers: [ca.pem],
+  tickets: { secret: TICKET_SECRET, scope: 'here' },
 });
 
 /** Tells what the listener found out about the call. */
