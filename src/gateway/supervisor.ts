@@ -76,6 +76,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
           longestGrant: () => longestGrant(latest()),
           ...lookupsOf(latest),
         },
+      log,
     );
   let admin: AdminListener | undefined;
   let adminWatch: ReturnType<typeof watchFiles> | undefined;

@@ -3,6 +3,7 @@ import { createServer as createSecureServer, Server as SecureServer } from 'node
 import type { AddressInfo } from 'node:net';
 import { type Answer, sendJson } from '../http/answer.ts';
 import { EXPOSITION_TYPE } from '../observability/exposition.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { adminCaller } from './admin-caller.ts';
 import type { AdminRequest } from './administration.ts';
@@ -25,6 +26,8 @@ export interface AdminOptions {
   readonly administer?: ((asked: AdminRequest) => Promise<Answer>) | undefined;
   /** The figures of all processes, in the Prometheus text format. */
   readonly metrics?: (found: readonly Finding[]) => Promise<string>;
+  /** Hears of errors of ours. */
+  readonly log?: Pick<Logger, 'error'>;
 }
 
 /** What came of a check. */
@@ -56,7 +59,7 @@ const ADMIN = '/admin/v1';
 
 /** The admin listener, apart from the public one: what is here cannot be reached through the public port. */
 export async function openAdmin(options: AdminOptions): Promise<AdminListener> {
-  const { host, port, checks, metrics, tls } = options;
+  const { host, port, checks, metrics, tls, log } = options;
   const patience = { headersTimeout: 5_000, requestTimeout: 10_000, connectionsCheckingInterval: 1_000 };
   const server: Server | SecureServer =
     tls === undefined
@@ -69,7 +72,12 @@ export async function openAdmin(options: AdminOptions): Promise<AdminListener> {
           rejectUnauthorized: false,
         });
   server.maxConnections = 256;
-  const scrape = metrics && shared(async () => answerWith(await metrics(await readiness(checks))));
+  const scrape =
+    metrics &&
+    shared(
+      async () => answerWith(await metrics(await readiness(checks))),
+      (error) => log?.error('metrics_failed', errorFields(error)),
+    );
   server.on('request', (request, response) => {
     const [path = '', query = ''] = (request.url ?? '').split('?', 2);
     if (path === ADMIN || path.startsWith(`${ADMIN}/`))
@@ -128,7 +136,7 @@ const isFromPage = ({ headers: { origin, 'sec-fetch-site': site } }: IncomingMes
 
 /** The caller is judged before anything else is said: to strangers every address looks the same. */
 async function administration(
-  { tokenFile, administer }: AdminOptions,
+  { tokenFile, administer, log }: AdminOptions,
   request: IncomingMessage,
   path: string,
   query: string,
@@ -138,19 +146,10 @@ async function administration(
       status: 403,
       body: { error: 'access_denied', error_description: 'Web pages do not administer.' },
     };
-  const by = adminCaller(request, tokenFile);
-  if (by === undefined)
-    return {
-      status: 401,
-      body: {
-        error: 'invalid_token',
-        error_description:
-          'Send the admin token as Authorization: Bearer, or a certificate of admin.tls.clientCa.',
-      },
-      headers: { 'www-authenticate': 'Bearer realm="gatehouse administration"' },
-    };
-  if (administer === undefined) return NOT_YET;
   try {
+    const by = adminCaller(request, tokenFile);
+    if (by === undefined) return NOBODY;
+    if (administer === undefined) return NOT_YET;
     return await administer({
       method: request.method ?? '',
       path: path.slice(ADMIN.length),
@@ -160,9 +159,21 @@ async function administration(
     });
   } catch (error) {
     if (error instanceof Fault) return NOT_YET;
+    // Without the address and what was sent: neither tells more than the stack does, and they may name people.
+    log?.error('administration_failed', { method: request.method, ...errorFields(error) });
     return { status: 500, body: { error: 'server_error', error_description: 'An error of ours.' } };
   }
 }
+
+const NOBODY: Answer = {
+  status: 401,
+  body: {
+    error: 'invalid_token',
+    error_description:
+      'Send the admin token as Authorization: Bearer, or a certificate of admin.tls.clientCa.',
+  },
+  headers: { 'www-authenticate': 'Bearer realm="gatehouse administration"' },
+};
 
 const NOT_YET: Answer = {
   status: 503,
@@ -204,13 +215,14 @@ const answerWith =
       .end(headOnly ? '' : text);
 
 /** Whoever asks while it is being found out gets the same answer: many who ask cost no more than one. */
-function shared(find: () => Promise<Answered>): () => Promise<Answered> {
+function shared(find: () => Promise<Answered>, onError: (error: unknown) => void): () => Promise<Answered> {
   let running: Promise<Answered> | undefined;
   return () => {
     running ??= find()
-      .catch(
-        (): Answered => (response) => sendJson(response, { status: 500, body: { error: 'server_error' } }),
-      )
+      .catch((error: unknown): Answered => {
+        onError(error);
+        return (response) => sendJson(response, { status: 500, body: { error: 'server_error' } });
+      })
       .finally(() => {
         running = undefined;
       });
