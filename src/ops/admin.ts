@@ -1,3 +1,4 @@
+import { constants } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { createServer as createSecureServer, Server as SecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
@@ -124,6 +125,8 @@ const contextOf = ({ certificate, key, clientCa }: AdminTls) => ({
   cert: certificate,
   key,
   minVersion: 'TLSv1.2' as const,
+  // `authorized` is what the first handshake found, also on a resumed session, when the certificate has long run out.
+  secureOptions: constants.SSL_OP_NO_TICKET,
   ...(clientCa !== undefined && { ca: clientCa }),
 });
 

@@ -1,0 +1,206 @@
+import { randomBytes } from 'node:crypto';
+import { afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { createLogger } from '../../src/observability/logger.ts';
+import { openAdmin } from '../../src/ops/admin.ts';
+import { openPublicListener, type PublicListener, type TlsMaterial } from '../../src/tls/listener.ts';
+import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
+import {
+  ticketIn,
+  VERSIONS,
+  type Visit,
+  type VisitOptions,
+  visit,
+  withBitTurned,
+} from '../support/resuming.ts';
+
+const NOBODY = { some: false, includes: () => false };
+
+let ca: Certified;
+let server: Certified;
+let alice: Certified;
+beforeAll(async () => {
+  ca = await makeCa();
+  [server, alice] = await Promise.all([issueServer(ca), issue(ca)]);
+});
+const open: { close(): Promise<void> }[] = [];
+afterEach(async () => {
+  await Promise.all(open.splice(0).map((one) => one.close()));
+});
+
+const SECRET = randomBytes(32);
+const material = (tickets: TlsMaterial['tickets'] = { secret: SECRET, scope: 'one' }): TlsMaterial => ({
+  certificate: server.pem,
+  key: server.keyPem,
+  minVersion: 'TLSv1.2',
+  issuers: [ca.pem],
+  ...(tickets && { tickets }),
+});
+
+/** A door of its own, as each worker and each replica has one. Tells whose certificate a connection has. */
+async function door(
+  given: TlsMaterial = material(),
+  ask: 'always' | readonly string[] = 'always',
+): Promise<PublicListener & { readonly resumed: boolean[] }> {
+  const resumed: boolean[] = [];
+  const listener = await openPublicListener({
+    host: '127.0.0.1',
+    port: 0,
+    tls: { ...given, askCertificate: ask },
+    limits: { headers: 16_384, headerTimeout: 10, connections: 100 },
+    proxyProtocol: NOBODY,
+    trustedProxies: NOBODY,
+    onCall(call) {
+      const shown = call.certificate();
+      const whose = shown === undefined ? 'nobody' : shown.equals(alice.der) ? 'alice' : 'somebody';
+      call.response.end(JSON.stringify({ whose }));
+    },
+    onSecured: (again) => resumed.push(again),
+    log: createLogger({ level: 'error', format: 'json', write: () => {} }),
+    now: () => Date.now() / 1_000,
+  });
+  open.push(listener);
+  return Object.assign(listener, { resumed });
+}
+
+const at = ({ port }: PublicListener, options: Omit<VisitOptions, 'ca'>): Promise<Visit> =>
+  visit(port, { ca, ...options });
+const seen = ({ isResumed, json }: Visit) => [isResumed ? 'resumed' : 'whole handshake', json['whose']];
+
+describe.each(VERSIONS)('a ticket of %s', (version) => {
+  test('C02 resumes at every door with the same secret, and keeps the leaf that was proved, or that there was none', async () => {
+    const [one, two] = [await door(), await door()];
+    for (const as of [alice, undefined]) {
+      const whose = as === undefined ? 'nobody' : 'alice';
+      const first = await at(one, { version, as });
+      expect(seen(first)).toEqual(['whole handshake', whose]);
+      // The certificate is not offered again: what is known comes from the ticket.
+      for (const next of [two, one, two])
+        expect(seen(await at(next, { version, session: first.session }))).toEqual(['resumed', whose]);
+    }
+    expect(two.resumed).toEqual([true, true, true, true]);
+    expect(one.resumed).toEqual([false, true, false, true]);
+  });
+
+  test('C02 of another certificate than the one that is shown now stands for the one that was proved', async () => {
+    const one = await door();
+    const bob = await issue(ca, { commonName: 'bob' });
+    const first = await at(one, { version, as: alice });
+    // RFC 8446 §4.6.1: a resumed session is the old one; whatever else the client holds is not asked for.
+    expect(seen(await at(one, { version, as: bob, session: first.session }))).toEqual(['resumed', 'alice']);
+    expect(seen(await at(one, { version, as: bob }))).toEqual(['whole handshake', 'somebody']);
+  });
+
+  test('is not understood after the secret has changed: a whole handshake, never an error', async () => {
+    const one = await door();
+    const { session } = await at(one, { version, as: alice });
+    one.setTicketSecret(randomBytes(32));
+    expect(seen(await at(one, { version, session }))).toEqual(['whole handshake', 'nobody']);
+    const renewed = await at(one, { version, session, as: alice });
+    expect(seen(renewed)).toEqual(['whole handshake', 'alice']);
+    expect(seen(await at(one, { version, session: renewed.session }))).toEqual(['resumed', 'alice']);
+    one.setTicketSecret(SECRET);
+    expect(seen(await at(one, { version, session: renewed.session }))).toEqual(['whole handshake', 'nobody']);
+  });
+
+  test('C07 is not understood where something else is trusted, and is again where the same is', async () => {
+    const one = await door();
+    const { session } = await at(one, { version, as: alice });
+    one.setSecureContext(material({ secret: SECRET, scope: 'another' }));
+    expect(seen(await at(one, { version, session }))).toEqual(['whole handshake', 'nobody']);
+    const two = await door(material({ secret: SECRET, scope: 'another' }));
+    expect(seen(await at(two, { version, session }))).toEqual(['whole handshake', 'nobody']);
+    one.setSecureContext(material());
+    expect(seen(await at(one, { version, session }))).toEqual(['resumed', 'alice']);
+  });
+
+  test('C18 of a name under which nobody asks does not resume where a certificate is asked for, nor the other way round', async () => {
+    const strict = ['strict.example.test'];
+    const [one, two] = [await door(material(), strict), await door(material(), strict)];
+    const under = (serverName: string, more: Partial<VisitOptions> = {}) => ({
+      version,
+      serverName,
+      ...more,
+    });
+    const unasked = await at(one, under('open.example.test', { as: alice }));
+    expect(seen(unasked)).toEqual(['whole handshake', 'nobody']);
+    const asked = await at(one, under('strict.example.test', { as: alice }));
+    expect(seen(asked)).toEqual(['whole handshake', 'alice']);
+    for (const next of [one, two]) {
+      // It is asked, and may show what it has.
+      const { session: open } = unasked;
+      expect(seen(await at(next, under('strict.example.test', { session: open, as: alice })))).toEqual([
+        'whole handshake',
+        'alice',
+      ]);
+      expect(seen(await at(next, under('open.example.test', { session: asked.session })))).toEqual([
+        'whole handshake',
+        'nobody',
+      ]);
+      expect(seen(await at(next, under('open.example.test', { session: open })))).toEqual([
+        'resumed',
+        'nobody',
+      ]);
+      expect(seen(await at(next, under('strict.example.test', { session: asked.session })))).toEqual([
+        'resumed',
+        'alice',
+      ]);
+    }
+  });
+
+  test('with any of its bytes changed is not understood: a whole handshake, never an error', async () => {
+    const one = await door();
+    const { session = Buffer.alloc(0) } = await at(one, { version, as: alice });
+    const { length } = ticketIn(session);
+    const offsets = [
+      0,
+      7,
+      15,
+      16,
+      31,
+      32,
+      33,
+      100,
+      Math.floor(length / 2),
+      length - 33,
+      length - 32,
+      length - 1,
+    ];
+    for (const offset of offsets)
+      expect(seen(await at(one, { version, session: withBitTurned(session, offset) }))).toEqual([
+        'whole handshake',
+        'nobody',
+      ]);
+    expect(seen(await at(one, { version, session }))).toEqual(['resumed', 'alice']);
+  });
+
+  test('is not given out where tickets are off', async () => {
+    const one = await door({ ...material(), tickets: undefined });
+    const { session } = await at(one, { version, as: alice });
+    expect(seen(await at(one, { version, session }))).toEqual(['whole handshake', 'nobody']);
+    const with_ = await at(await door(), { version, as: alice });
+    expect(seen(await at(one, { version, session: with_.session }))).toEqual(['whole handshake', 'nobody']);
+    // And switched on and off again at run time.
+    one.setSecureContext(material());
+    expect(seen(await at(one, { version, session: with_.session }))).toEqual(['resumed', 'alice']);
+    one.setSecureContext({ ...material(), tickets: undefined });
+    one.setTicketSecret(SECRET);
+    expect(seen(await at(one, { version, session: with_.session }))).toEqual(['whole handshake', 'nobody']);
+  });
+
+  test('C07 of the administration does not exist: its certificates are verified at every connection', async () => {
+    const admin = await openAdmin({
+      host: '127.0.0.1',
+      port: 0,
+      checks: [],
+      tls: { certificate: server.pem, key: server.keyPem, clientCa: ca.pem },
+      tokenFile: 'none',
+      administer: async () => ({ status: 200, body: {} }),
+    });
+    open.push(admin);
+    const path = '/admin/v1/grants';
+    const first = await visit(admin.port, { ca, version, as: alice, path });
+    expect([first.status, first.isResumed]).toEqual([200, false]);
+    const again = await visit(admin.port, { ca, version, path, session: first.session });
+    expect([again.status, again.isResumed]).toEqual([401, false]);
+  });
+});
