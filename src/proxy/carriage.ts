@@ -34,6 +34,7 @@ export class Carriage implements ForwardJob {
   readonly path: string;
   readonly headers: string[];
   readonly hasBody: boolean;
+  readonly bodyLength: number | undefined;
   readonly maxBodyBytes: number;
   readonly #room: CarriageRoom;
   readonly #call: Call;
@@ -50,6 +51,7 @@ export class Carriage implements ForwardJob {
     this.path = wirePath(rule, target);
     this.headers = list;
     this.hasBody = head.framing !== 'none';
+    this.bodyLength = head.contentLength;
     this.maxBodyBytes = room.maxBodyBytes;
     this.#room = room;
     this.#call = call;

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Dispatcher } from 'undici';
 import type { Tally } from '../http/call.ts';
+import { ANSWER_LATE, CONNECT_LATE } from './leg/upstream-socket.ts';
 import { enterLine, isFull, type Line, type LineTerms, leaveLine, type Turn } from './line.ts';
 import type { StreamEnd } from './live-streams.ts';
 import type { Patience, Waiting } from './patience.ts';
@@ -18,6 +19,8 @@ export interface ForwardJob {
   readonly path: string;
   readonly headers: string[];
   readonly hasBody: boolean;
+  /** As the client named it; a body without one is as long as it is. */
+  readonly bodyLength: number | undefined;
   readonly maxBodyBytes: number;
   answerHeaders(rawHeaders: readonly string[], status: number): string[];
   /** The upstream gave no answer: tell the client, and the log. Called at most once, before anything was sent. */
@@ -36,7 +39,7 @@ export interface Carried extends Tally {
 
 /** The connections to one target. */
 export interface PoolLine extends Line {
-  readonly pool: Pool;
+  readonly pool: () => Pool;
   /** Connections that are used once: what is asked again must not meet another one that has been closed meanwhile. */
   readonly fresh: () => Pool;
 }
@@ -122,7 +125,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
   takeTurn(): void {
     const { method, path, headers } = this.#job;
     this.#stage = 'given';
-    this.#pool = this.#repeated ? this.#line.fresh() : this.#line.pool;
+    this.#pool = this.#repeated ? this.#line.fresh() : this.#line.pool();
     this.#connection = this.#pool.take();
     // `blocking` is about others that wait for the same connection: there are none.
     this.#connection.client.dispatch(
@@ -331,7 +334,13 @@ const MOST_AT_ONCE = 4_096;
 const plainText = (part: Buffer | string): string =>
   typeof part === 'string' ? part : part.toString('latin1');
 
-const LATE = new Set(['UND_ERR_CONNECT_TIMEOUT', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT']);
+const LATE = new Set<string>([
+  'UND_ERR_CONNECT_TIMEOUT',
+  'UND_ERR_HEADERS_TIMEOUT',
+  'UND_ERR_BODY_TIMEOUT',
+  CONNECT_LATE,
+  ANSWER_LATE,
+]);
 
 const BODY_FAULTS = {
   too_large: { reason: 'body_too_large' },

@@ -1,6 +1,8 @@
+import { BareExchange } from './bare-exchange.ts';
 import { type Carried, Exchange, type ForwardJob, type Lines, type PoolLine } from './exchange.ts';
 import { watchHealth } from './health.ts';
 import type { BareUpstream } from './leg/bare-upstream.ts';
+import { deadlines } from './leg/deadlines.ts';
 import { isBare, openSockets, type UpstreamSockets } from './leg/upstream-sockets.ts';
 import { freePlace } from './line.ts';
 import { patience } from './patience.ts';
@@ -19,7 +21,7 @@ import { MAX_PENDING, type UpstreamSettings } from './upstream-settings.ts';
 export interface Upstream {
   /** Undefined when it was refused at once. */
   forward(job: ForwardJob): Carried | undefined;
-  /** The same targets and the same lines over bare sockets; undefined where they need more than plain HTTP. */
+  /** Its bare sockets, which both lanes use; undefined where its targets need more than plain HTTP. */
   readonly bare: BareUpstream | undefined;
   /** Lets what runs end, within this time. */
   close(withinSeconds: number): Promise<void>;
@@ -41,12 +43,13 @@ export function openUpstream(
     return pool;
   };
   const lines = targets.all.map((target): PoolLine => {
+    let pool: Pool | undefined;
     let fresh: Pool | undefined;
     return {
       target,
       running: 0,
       waiting: new Set(),
-      pool: open(target.url, true),
+      pool: () => (pool ??= open(target.url, true)),
       fresh: () => (fresh ??= open(target.url, false)),
     };
   });
@@ -59,31 +62,32 @@ export function openUpstream(
   const sockets = targets.all.every(({ url }) => isBare(url))
     ? targets.all.map((target) => openSockets(target.url, () => freePlace(lineOf(target), terms)))
     : undefined;
+  const bare: BareUpstream | undefined = sockets && {
+    timeouts: settings.timeouts,
+    terms,
+    targets,
+    lineOf,
+    socketsOf: ({ place }) => sockets[place] as UpstreamSockets,
+    deadlines: deadlines(),
+  };
 
   return {
-    bare: sockets && {
-      timeouts: settings.timeouts,
-      terms,
-      targets,
-      lineOf,
-      socketsOf: ({ place }) => sockets[place] as UpstreamSockets,
-    },
+    bare,
     forward(job) {
-      const exchange = new Exchange(all, job);
+      const exchange = bare === undefined ? new Exchange(all, job) : new BareExchange(bare, job);
       return exchange.start() ? exchange : undefined;
     },
     async close(withinSeconds) {
       closing = true;
       health?.stop();
-      // Whatever began on one of them holds the upstream until it has ended: what is left now is to end.
-      for (const one of sockets ?? []) one.close();
       // A pool that is destroyed while it closes does not tell that it has closed.
       const cut = Promise.withResolvers<unknown>();
-      const timer = setTimeout(
-        () => cut.resolve(Promise.allSettled(pools.map((pool) => pool.destroy()))),
-        withinSeconds * 1_000,
-      );
-      await Promise.race([Promise.allSettled(pools.map((pool) => pool.close())), cut.promise]);
+      const timer = setTimeout(() => {
+        for (const one of sockets ?? []) one.cut();
+        cut.resolve(Promise.allSettled(pools.map((pool) => pool.destroy())));
+      }, withinSeconds * 1_000);
+      const ends = [...(sockets ?? []), ...pools].map((one): Promise<unknown> => one.close());
+      await Promise.race([Promise.allSettled(ends), cut.promise]);
       clearTimeout(timer);
     },
   };

@@ -36,6 +36,10 @@ export class LostAnswer extends Error {
   }
 }
 
+/** Codes of what did not come in time: a connection, and an answer or more of one. */
+export const CONNECT_LATE = 'UPSTREAM_CONNECT_TIMEOUT';
+export const ANSWER_LATE = 'UPSTREAM_LATE';
+
 /** Where a target is, and how it is called in requests. */
 export interface Address {
   readonly connect: { readonly host: string; readonly port: number } | { readonly path: string };
@@ -133,7 +137,36 @@ export class UpstreamSocket {
     return this.#socket.write(part);
   }
 
-  /** Goes on reading, after `onData` said that it was enough. */
+  /** What is written until `release` leaves together. */
+  hold(): void {
+    this.#socket.cork();
+  }
+
+  release(): void {
+    this.#socket.uncork();
+  }
+
+  /** RFC 9112 §7.1. */
+  writeChunk(part: Buffer): boolean {
+    this.#socket.cork();
+    this.#socket.write(`${part.length.toString(16)}\r\n`, 'latin1');
+    this.#socket.write(part);
+    const takesMore = this.#socket.write('\r\n', 'latin1');
+    this.#socket.uncork();
+    return takesMore;
+  }
+
+  endChunks(): void {
+    this.#sentWhole = true;
+    this.#socket.write('0\r\n\r\n', 'latin1');
+  }
+
+  /** For the asker while it is being told: no more after this read. The same as `onData` that says false. */
+  pause(): void {
+    this.#wantsMore = false;
+  }
+
+  /** Goes on reading, after it was enough. */
   resume(): void {
     this.#wantsMore = true;
     this.#socket.resume();

@@ -5,8 +5,10 @@ export interface UpstreamSockets {
   readonly address: Address;
   /** One that is idle, or a new one; `fresh`: one that nobody has used. */
   take(fresh: boolean): UpstreamSocket;
-  /** At once; none is kept from now on. */
-  close(): void;
+  /** None is kept from now on; done when the last one that is in use has ended. */
+  close(): Promise<void>;
+  /** Ends them under whoever uses them. */
+  cut(): void;
 }
 
 const LOOK_MS = 1_000;
@@ -23,6 +25,8 @@ export function openSockets(target: string, onFree: () => void): UpstreamSockets
   let rested: UpstreamSocket[] = [];
   let resting = false;
   let closed = false;
+  let isCut = false;
+  const empty = Promise.withResolvers<void>();
   let timer: NodeJS.Timeout | undefined;
 
   const onIdle = (socket: UpstreamSocket): boolean => {
@@ -51,6 +55,7 @@ export function openSockets(target: string, onFree: () => void): UpstreamSockets
   };
   const onGone = (socket: UpstreamSocket): void => {
     all.delete(socket);
+    if (closed && all.size === 0) empty.resolve();
     const place = idle.indexOf(socket);
     if (place >= 0) idle.splice(place, 1);
   };
@@ -73,11 +78,19 @@ export function openSockets(target: string, onFree: () => void): UpstreamSockets
       }
       const made = new UpstreamSocket(address, onIdle, onGone);
       all.add(made);
+      // Whoever comes now learns it from the socket.
+      if (isCut) made.cut();
       return made;
     },
     close() {
       closed = true;
       clearInterval(timer);
+      for (const socket of [...idle, ...rested, ...justDone]) socket.drop();
+      if (all.size === 0) empty.resolve();
+      return empty.promise;
+    },
+    cut() {
+      isCut = true;
       for (const socket of all) socket.cut();
     },
   };

@@ -1,0 +1,346 @@
+import type { ServerResponse } from 'node:http';
+import { type Carried, type ForwardJob, GrantEnded, REPEATABLE, refusalFor } from './exchange.ts';
+import type { AnswerHead } from './leg/answer-head.ts';
+import { type Asking, askSoon } from './leg/ask-soon.ts';
+import type { BareUpstream } from './leg/bare-upstream.ts';
+import type { Due } from './leg/deadlines.ts';
+import {
+  ANSWER_LATE,
+  type Asker,
+  CONNECT_LATE,
+  LostAnswer,
+  type UpstreamSocket,
+} from './leg/upstream-socket.ts';
+import { enterLine, isFull, type Line, leaveLine, type Turn } from './line.ts';
+import type { StreamEnd } from './live-streams.ts';
+import { discardRest, type ProxyRefusal } from './refuse.ts';
+import { BodyFault } from './request-body.ts';
+import { type BodyCarrier, SentBody } from './sent-body.ts';
+
+/**
+ * - `waiting`: for its turn; `called`: it has it, and takes a connection in a moment.
+ * - `connecting`, `sending` the body, `asked`: the upstream has it.
+ * - `answering`: the answer has begun.
+ */
+type Stage = 'waiting' | 'called' | 'connecting' | 'sending' | 'asked' | 'answering' | 'over';
+
+/** One request of the full lane and its answer, over a bare connection; what happens to either side is told to the other. */
+export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, Due {
+  deadline = Number.POSITIVE_INFINITY;
+  before: Due | undefined = undefined;
+  after: Due | undefined = undefined;
+  upstreamSeconds: number | undefined = undefined;
+  bytesOut = 0;
+  readonly #upstream: BareUpstream;
+  readonly #job: ForwardJob;
+  readonly #startedAt = performance.now();
+  #line: Line;
+  #stage: Stage = 'waiting';
+  #repeated = false;
+  #fields = '';
+  #body: SentBody | undefined;
+  #socket: UpstreamSocket | undefined;
+  /** What was read of the answer and not written yet. */
+  #held: Buffer | undefined;
+  #more: Buffer[] | undefined;
+  #headSent = false;
+  /** The client has not taken what it was given. */
+  #stalled = false;
+  #drains = false;
+
+  constructor(upstream: BareUpstream, job: ForwardJob) {
+    this.#upstream = upstream;
+    this.#job = job;
+    this.#line = upstream.lineOf(upstream.targets.choose());
+  }
+
+  /** False when it was refused at once. */
+  start(): boolean {
+    const { request, response, method, path, headers, hasBody, bodyLength, maxBodyBytes } = this.#job;
+    if (isFull(this.#line, this.#upstream.terms)) {
+      this.#job.failed(OVERLOADED, undefined);
+      return false;
+    }
+    const fields = fieldsOf(headers);
+    if (fields === undefined || !REQUEST_LINE.test(`${method} ${path}`)) {
+      this.#job.failed({ reason: 'malformed', detail: 'a header field' }, undefined);
+      return false;
+    }
+    this.#fields = fields;
+    response.on('close', () => this.#clientLeft());
+    if (hasBody) this.#body = new SentBody(request, bodyLength, maxBodyBytes, this);
+    this.#upstream.deadlines.add(this);
+    this.#enter();
+    return true;
+  }
+
+  get bytesIn(): number {
+    return this.#body?.bytes ?? 0;
+  }
+
+  cut(why: StreamEnd): void {
+    this.#end(new GrantEnded(why));
+  }
+
+  takeTurn(): void {
+    this.#stage = 'called';
+    askSoon(this);
+  }
+
+  ask(): void {
+    // It has left meanwhile.
+    if (this.#stage !== 'called') return;
+    try {
+      this.#ask();
+    } catch (error) {
+      this.onFault(error);
+    }
+  }
+
+  #ask(): void {
+    const { method, path } = this.#job;
+    const sockets = this.#upstream.socketsOf(this.#line.target);
+    const { address } = sockets;
+    const toHead = method === 'HEAD';
+    const opening = toHead || this.#repeated ? address.openingOnce : address.opening;
+    const body = this.#body;
+    const framing = body?.framing ?? (EXPECTS_BODY.has(method) ? 'content-length: 0\r\n' : '');
+    const socket = sockets.take(this.#repeated);
+    const head = `${method} ${path}${opening}${this.#fields}${framing}\r\n`;
+    this.#socket = socket;
+    if (socket.connected) this.#stage = body === undefined ? 'asked' : 'sending';
+    else this.#stage = 'connecting';
+    if (body === undefined) socket.ask(this, toHead, head, undefined, true);
+    else {
+      socket.hold();
+      socket.ask(this, toHead, head, undefined, false);
+      const takesMore = body.begin(socket);
+      socket.release();
+      // What was there was too much.
+      if (this.#socket === undefined) return;
+      if (socket.connected) body.flow(takesMore);
+    }
+    if (!socket.connected) this.#wait(this.#upstream.timeouts.connect);
+    else this.#sent();
+  }
+
+  onConnected(): void {
+    if (this.#stage !== 'connecting') return;
+    this.#stage = this.#body === undefined ? 'asked' : 'sending';
+    this.#body?.flow(true);
+    this.#sent();
+  }
+
+  onDrain(): void {
+    this.#body?.flow(true);
+    if (this.#stage === 'sending') this.#sent();
+  }
+
+  bodyMoved(): void {
+    if (this.#stage === 'sending') this.#sent();
+  }
+
+  bodyFailed(fault: BodyFault): void {
+    // Who has left is told by the answer's own end; here it may be only the body that broke off.
+    if (fault.kind === 'client_gone' && this.#job.response.destroyed) this.#clientLeft();
+    else this.#end(fault);
+  }
+
+  #sent(): void {
+    const { timeouts } = this.#upstream;
+    const isWhole = this.#body === undefined || this.#body.isWhole;
+    if (isWhole) this.#stage = 'asked';
+    this.#wait(isWhole ? timeouts.headers : timeouts.idle);
+  }
+
+  onHead(head: AnswerHead): void {
+    const { status, rawHeaders } = head;
+    this.#stage = 'answering';
+    this.upstreamSeconds = (performance.now() - this.#startedAt) / 1_000;
+    this.#upstream.targets.answered(this.#line.target);
+    this.#job.response.writeHead(status, this.#job.answerHeaders(rawHeaders, status));
+  }
+
+  onData(bytes: Buffer, from: number, end: number): boolean {
+    const size = end - from;
+    this.bytesOut += size;
+    // The buffer is not ours, and what is written may wait for the client.
+    const part = Buffer.allocUnsafe(size);
+    bytes.copy(part, 0, from, end);
+    if (this.#held === undefined) this.#held = part;
+    else (this.#more ??= []).push(part);
+    return true;
+  }
+
+  onRead(): void {
+    if (this.#stage !== 'answering') return;
+    const { response } = this.#job;
+    const part = this.#take();
+    this.#wait(this.#upstream.timeouts.idle);
+    if (part === undefined) {
+      if (!this.#headSent) response.flushHeaders();
+      this.#headSent = true;
+      return;
+    }
+    this.#headSent = true;
+    if (response.destroyed || response.write(part)) return;
+    // A client that takes nothing keeps a connection from everybody else.
+    this.#stalled = true;
+    this.#socket?.pause();
+    if (this.#drains) return;
+    this.#drains = true;
+    response.on('drain', () => this.#clientReads());
+  }
+
+  onWhole(kept: boolean): void {
+    const { request, response } = this.#job;
+    const part = this.#take();
+    this.#socket = undefined;
+    this.#finish(kept);
+    // It will be told in a moment that nobody wants it any more.
+    if (response.destroyed) return;
+    if (part === undefined) response.end();
+    else response.end(part);
+    // The upstream answered without hearing the client out.
+    if (!request.complete)
+      discardRest(request, (arrived) => {
+        if (!arrived) request.destroy();
+      });
+  }
+
+  onLost(cause: LostAnswer): void {
+    this.#socket = undefined;
+    if (this.#stage !== 'answering') {
+      if (!cause.idleClose) this.#upstream.targets.failed(this.#line.target);
+      if (this.#mayRepeat(cause)) return this.#repeat(cause);
+    }
+    this.#end(cause);
+  }
+
+  onFault(error: unknown): void {
+    this.#end(error instanceof Error ? error : new Error('a mistake of ours', { cause: error }));
+  }
+
+  /** What is awaited did not come in time. */
+  late(): void {
+    switch (this.#stage) {
+      case 'waiting':
+      case 'called':
+        this.#finish();
+        return this.#job.failed(OVERLOADED, undefined);
+      case 'connecting':
+        this.#socket?.drop();
+        return this.onLost(new LostAnswer('no connection in time', CONNECT_LATE, { unreached: true }));
+      case 'sending':
+        return this.#end(
+          new BodyFault(this.#body?.waitsForClient === true ? 'client_too_slow' : 'upstream_too_slow'),
+        );
+      case 'asked':
+        return this.#end(new LostAnswer('no answer in time', ANSWER_LATE));
+      case 'answering':
+        if (!this.#stalled) return this.#end(new LostAnswer('no more in time', ANSWER_LATE));
+        this.#job.response.destroy();
+        return this.#clientLeft();
+      case 'over':
+    }
+  }
+
+  #enter(): void {
+    this.#stage = 'waiting';
+    this.#wait(this.#upstream.timeouts.headers);
+    enterLine(this.#line, this.#upstream.terms, this);
+  }
+
+  #clientLeft(): void {
+    if (this.#stage === 'over') return;
+    this.#finish();
+    this.#job.broken(new BodyFault('client_gone'));
+  }
+
+  #clientReads(): void {
+    if (this.#stage !== 'answering' || !this.#stalled) return;
+    this.#stalled = false;
+    this.#wait(this.#upstream.timeouts.idle);
+    this.#socket?.resume();
+  }
+
+  #take(): Buffer | undefined {
+    const held = this.#held;
+    this.#held = undefined;
+    if (held === undefined || this.#more === undefined) return held;
+    const all = Buffer.concat([held, ...this.#more]);
+    this.#more = undefined;
+    return all;
+  }
+
+  /** RFC 9110 §9.2.2, RFC 9112 §9.3.1: a connection may be closed for being idle just when we use it again. */
+  #mayRepeat({ idleClose, unreached }: LostAnswer): boolean {
+    const { method, hasBody } = this.#job;
+    if (this.#repeated || hasBody || !REPEATABLE.has(method)) return false;
+    return idleClose || (unreached && this.#upstream.targets.hasOther(this.#line.target));
+  }
+
+  #repeat(cause: LostAnswer): void {
+    const { targets, lineOf, terms } = this.#upstream;
+    const { target } = this.#line;
+    leaveLine(this.#line, terms, this);
+    this.#repeated = true;
+    this.#line = lineOf(targets.hasOther(target) ? targets.choose(target) : target);
+    this.#job.repeated(cause);
+    this.#enter();
+  }
+
+  /** There is no answer, or it breaks off. */
+  #end(cause: Error): void {
+    if (this.#stage === 'over') return;
+    const isBegun = this.#stage === 'answering';
+    this.#finish();
+    const { request, response } = this.#job;
+    if (!isBegun || !response.headersSent) return this.#job.failed(refusalFor(cause), cause);
+    this.#job.broken(cause);
+    breakOff(response, request.httpVersion);
+  }
+
+  /** `later`: its place in the line becomes free together with its connection. */
+  #finish(later = false): void {
+    this.#stage = 'over';
+    this.#upstream.deadlines.remove(this);
+    this.#socket?.drop();
+    this.#socket = undefined;
+    this.#body?.stop();
+    if (!later) leaveLine(this.#line, this.#upstream.terms, this);
+  }
+
+  #wait(seconds: number): void {
+    this.deadline = performance.now() + seconds * 1_000;
+  }
+}
+
+const OVERLOADED: ProxyRefusal = { reason: 'overloaded', retryAfter: 1 };
+/** RFC 9110 §8.6: without a body these say so. */
+const EXPECTS_BODY: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH']);
+
+/** RFC 9112 §3. Both were judged before; what is written to a connection is looked at once more. */
+const REQUEST_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ \/[\x21-\x7e]*$/;
+/** RFC 9110 §5.1, §5.5: no control character, as the HTTP client has it too. */
+const FIELD = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n$/;
+
+/** As they stand on the wire, but for the framing; undefined when one of them cannot stand there. */
+function fieldsOf(list: readonly string[]): string | undefined {
+  let text = '';
+  for (let at = 0; at + 1 < list.length; at += 2) {
+    const name = list[at] as string;
+    if (name === 'content-length') continue;
+    const line = `${name}: ${list[at + 1]}\r\n`;
+    if (!FIELD.test(line)) return undefined;
+    text += line;
+  }
+  return text;
+}
+
+/** Never a clean end: where only the close marks the end of the answer, a reset tells that it is not the end. */
+export function breakOff(response: ServerResponse, httpVersion: string): void {
+  const { socket } = response.req;
+  if (httpVersion === '1.0' && !('encrypted' in socket)) socket.resetAndDestroy();
+  response.destroy();
+}

@@ -1,0 +1,58 @@
+/** Somebody who waits for something, each time for something else. */
+export interface Due {
+  /** When it is late, by `performance.now()`. */
+  deadline: number;
+  late(): void;
+  /** For `deadlines` alone. */
+  before: Due | undefined;
+  after: Due | undefined;
+}
+
+/**
+ * Who waits for what is looked at now and then, all at once: nearly nobody is ever late, and a timer for each costs more
+ * than everything else about waiting. Those who wait are chained to each other, so that coming and going leave no garbage.
+ */
+export interface Deadlines {
+  add(who: Due): void;
+  remove(who: Due): void;
+}
+
+const TICK_MS = 200;
+
+export function deadlines(): Deadlines {
+  let first: Due | undefined;
+  let timer: NodeJS.Timeout | undefined;
+
+  const look = (): void => {
+    const now = performance.now();
+    const late: Due[] = [];
+    for (let who = first; who !== undefined; who = who.after) if (who.deadline <= now) late.push(who);
+    for (const who of late) {
+      // Whoever was told before may have ended it.
+      if (who.deadline > now) continue;
+      who.deadline = Number.POSITIVE_INFINITY;
+      who.late();
+    }
+    if (first !== undefined) return;
+    clearInterval(timer);
+    timer = undefined;
+  };
+  return {
+    add(who) {
+      who.after = first;
+      if (first !== undefined) first.before = who;
+      first = who;
+      timer ??= setInterval(look, TICK_MS).unref();
+    },
+    remove(who) {
+      const { before, after } = who;
+      if (before !== undefined) before.after = after;
+      else if (first === who) first = after;
+      if (after !== undefined) after.before = before;
+      // Whoever is gone points at nobody, or garbage would keep garbage alive.
+      who.before = undefined;
+      who.after = undefined;
+      who.deadline = Number.POSITIVE_INFINITY;
+    },
+  };
+}
