@@ -265,7 +265,11 @@ describe('two replicas on one Redis with the same keys', () => {
     await andBothReload(() =>
       execFileSync(process.execPath, [
         join(import.meta.dirname, '../../src/main.ts'),
-        ...['keys', 'rotate', folder.file('keys.json'), '--publish-before', '3s'],
+        'keys',
+        'rotate',
+        folder.file('keys.json'),
+        '--publish-before',
+        '3s',
       ]),
     );
     await until('the old ticket is not understood any more', async () =>

@@ -32,7 +32,7 @@ function world() {
     create: asked((name, ...rest: [Readonly<Record<string, string>>, number]) =>
       stored.create(name, ...rest),
     ),
-    replace: stored.replace,
+    replace: (...given) => stored.replace(...given),
   };
   return {
     now,
