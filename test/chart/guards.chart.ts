@@ -187,12 +187,125 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     change: { networkPolicy: { adminFrom: [] } },
     says: 'networkPolicy.adminFrom: is empty, so Prometheus could not reach the metrics',
   },
+  {
+    name: 'a header that every pod could write',
+    from: 'ingress',
+    change: { networkPolicy: { from: [] } },
+    says: 'networkPolicy.from: is empty, so whatever runs at an address of config.certificates.forwardedFrom',
+  },
+  {
+    name: 'TLS passed by the Ingress to plain HTTP',
+    from: 'ingress',
+    change: { ingress: { clientCertificates: 'passthrough' } },
+    says: 'ingress.clientCertificates: passthrough leaves TLS to gatehouse',
+  },
+  {
+    name: 'Redis that would not be used',
+    from: 'redis',
+    change: { store: { type: 'embedded' }, replicaCount: 1 },
+    says: 'store.redis: is given, but store.type is embedded',
+  },
+  {
+    name: 'TLS to Redis that would not be spoken',
+    from: 'redis',
+    change: { store: { redis: { tls: { existingSecret: 'redis-tls' } } } },
+    says: 'store.redis.tls: is given, but store.redis.url does not ask for TLS',
+  },
+  {
+    name: 'a client certificate for Redis without its key',
+    from: 'redis-secret',
+    change: { store: { redis: { tls: { keyKey: '' } } } },
+    says: 'store.redis.tls: needs certificateKey and keyKey',
+  },
+  {
+    name: 'a password in a URL of the configuration',
+    from: 'embedded',
+    change: { config: { upstreams: { default: { url: 'http://me:hunter2@orders.shop.svc:8080' } } } },
+    says: 'config: holds a URL with a password',
+  },
+  {
+    name: 'cert-manager without a name for the certificate',
+    from: 'cert-manager',
+    change: { config: { publicUrl: 'https://[2001:db8::1]:8443' } },
+    says: 'tls.certManager.dnsNames: is missing',
+  },
+  {
+    name: 'a TLSRoute without a name',
+    from: 'gateway-api-passthrough',
+    change: { config: { publicUrl: 'https://192.0.2.7' } },
+    says: 'gatewayApi.tlsRoute.hostnames: is missing',
+  },
+  {
+    name: 'fewer pods at most than at least',
+    from: 'autoscaling',
+    change: { autoscaling: { minReplicas: 20 } },
+    says: 'autoscaling: minReplicas is more than maxReplicas',
+  },
+  {
+    name: 'autoscaling by nothing',
+    from: 'autoscaling',
+    change: {
+      autoscaling: { targetCPUUtilizationPercentage: null, targetMemoryUtilizationPercentage: null },
+    },
+    says: 'autoscaling: has nothing to go by',
+  },
+  {
+    name: 'a node port of a Service that has none',
+    from: 'embedded',
+    change: { service: { nodePort: 30_443 } },
+    says: 'service: nodePort and externalTrafficPolicy are of the types',
+  },
+  {
+    name: 'a load balancer that is none',
+    from: 'load-balancer',
+    change: { service: { type: 'NodePort' } },
+    says: 'service: loadBalancerClass and loadBalancerSourceRanges are of the type',
+  },
+  {
+    name: 'a name that no Service may have',
+    from: 'embedded',
+    change: { fullnameOverride: 'front.door' },
+    says: 'fullnameOverride: is needed; "front.door" would be the name of the Service',
+  },
 ];
 
 test.each(CONTRADICTIONS)('A3 $name ends the rendering with a sentence', ({ from, change, says }) => {
   const { status, stdout, stderr } = templateWith(valuesFile(from), change);
   expect({ status, stdout }).toEqual({ status: 1, stdout: '' });
   expect(stderr).toContain(says);
+});
+
+test.each([
+  { name: 'every port', rule: { ports: [] } },
+  { name: 'its port by number', rule: { ports: [{ port: 9100 }, { port: 8080, protocol: 'TCP' }] } },
+  { name: 'a range with its port', rule: { ports: [{ port: 8000, endPort: 8999 }] } },
+  { name: 'every port of a protocol', rule: { ports: [{ protocol: 'TCP' }] } },
+])('A3 the application’s port is not opened to everybody: $name', ({ rule }) => {
+  const open = (extra: object) =>
+    templateWith(valuesFile('sidecar'), { networkPolicy: { extraIngress: [{ ...rule, ...extra }] } });
+  expect(open({}).stderr).toContain(
+    'networkPolicy.extraIngress: opens port 8080 of the application to everybody',
+  );
+  // To somebody who is named it may be: whoever scrapes the application there.
+  expect(open({ from: [{ podSelector: { matchLabels: { app: 'scraper' } } }] }).status).toBe(0);
+});
+
+test('A3 a password in the address of Redis is seen wherever its signs stand', () => {
+  for (const url of [
+    'redis://:p@r:1',
+    'redis://me:p/w@r',
+    'redis://me:p@w@r',
+    'redis+sentinel://u:p@a:1,b:2/x',
+  ]) {
+    const { status, stderr } = templateWith(valuesFile('embedded'), {
+      store: { type: 'redis', redis: { url } },
+    });
+    expect([url, status, stderr]).toEqual([
+      url,
+      1,
+      expect.stringContaining('store.redis.url: holds a password'),
+    ]);
+  }
 });
 
 test('A3 each sentence is its own', () => {

@@ -100,10 +100,13 @@ describe.each(MATRIX)('%s', (name) => {
       ({ metadata }) => !metadata.name.endsWith('valkey'),
     );
     for (const { spec } of policies) {
-      const rules = spec?.['ingress'] as { ports: { port: number }[] }[];
-      expect(rules.slice(0, 2).map((rule) => rule.ports[0]?.port)).toEqual(
-        ports.map((port) => port.containerPort),
-      );
+      const rules = spec?.['ingress'] as { ports: { port: number }[]; from?: unknown[] }[];
+      const [https, admin] = ports.map((port) => port.containerPort);
+      expect(rules[0]?.ports).toEqual([{ port: https, protocol: 'TCP' }]);
+      // An empty list of those who may would be everybody.
+      for (const { ports: open, from = [] } of rules)
+        if (open.some(({ port }) => port === admin)) expect(from.length).toBeGreaterThan(0);
+      if (name !== 'sidecar-plain') expect(rules.length).toBe(name.startsWith('sidecar') ? 1 : 2);
     }
   });
 

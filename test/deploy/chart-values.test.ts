@@ -68,10 +68,29 @@ describe('A2 values.schema.json', () => {
     for (const block of blocks) expect(problemsOf(parse(block))).toEqual([]);
   });
 
+  test('accepts settings that only sound like secrets, and secrets by reference', () => {
+    expect(
+      problemsOf({
+        extraEnv: [
+          { name: 'GATEHOUSE_TOKENS__ACCESS_LIFETIME', value: '5m' },
+          { name: 'GATEHOUSE_TRACING__TOKEN_FILE', value: '/etc/gatehouse/secrets/otlp' },
+          {
+            name: 'GATEHOUSE_STORE__PASSWORD',
+            valueFrom: { secretKeyRef: { name: 'redis', key: 'password' } },
+          },
+        ],
+        extraArgs: ['--set', 'limits.rates.token=5/s', '--set', 'tokens.format=opaque'],
+      }),
+    ).toEqual([]);
+  });
+
   test('accepts what a parent chart adds', () => {
-    expect(problemsOf({ enabled: true, global: { imageRegistry: 'mirror', theirs: { any: true } } })).toEqual(
-      [],
-    );
+    expect(
+      problemsOf({
+        enabled: true,
+        global: { imageRegistry: 'mirror', imagePullSecrets: ['a', { name: 'b' }], theirs: { any: true } },
+      }),
+    ).toEqual([]);
   });
 });
 
@@ -152,6 +171,46 @@ const BAD: readonly { readonly name: string; readonly values: unknown; readonly 
     name: 'a secret in the environment',
     values: { extraEnv: [{ name: 'GATEHOUSE_STORE__PASSWORD', value: 'hunter2' }] },
     says: '/extraEnv/0/name must NOT be valid',
+  },
+  {
+    name: 'a password in the environment, inside a URL',
+    values: { extraEnv: [{ name: 'GATEHOUSE_STORE__URL', value: 'redis://:hunter2@redis' }] },
+    says: '/extraEnv/0/value must NOT be valid',
+  },
+  {
+    name: 'a secret among the arguments',
+    values: { extraArgs: ['--set', 'store.password=hunter2'] },
+    says: '/extraArgs/1 must NOT be valid',
+  },
+  {
+    name: 'a port decided behind the back of the manifest',
+    values: { extraArgs: ['--set=listen.port=1'] },
+    says: '/extraArgs/0 must NOT be valid',
+  },
+  {
+    name: 'a store decided behind the back of the manifest',
+    values: {
+      extraEnv: [
+        { name: 'TZ', value: 'UTC' },
+        { name: 'GATEHOUSE_STORE__TYPE', valueFrom: { configMapKeyRef: { name: 'a', key: 'b' } } },
+      ],
+    },
+    says: '/extraEnv/1/name must NOT be valid',
+  },
+  {
+    name: 'no seccomp profile',
+    values: { securityContext: { seccompProfile: { type: 'Unconfined' } } },
+    says: '/securityContext/seccompProfile/type must be equal to one of the allowed values RuntimeDefault,Localhost',
+  },
+  {
+    name: 'a label that selectors go by',
+    values: { podLabels: { 'app.kubernetes.io/component': 'mine' } },
+    says: '/podLabels property name must be valid',
+  },
+  {
+    name: 'an address that is not every address',
+    values: { ports: { host: '127.0.0.1' } },
+    says: '/ports/host must be equal to one of the allowed values 0.0.0.0,::',
   },
   {
     name: 'a password hash in values',

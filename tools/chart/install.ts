@@ -20,7 +20,7 @@ import { crdSchemas } from './crd-schemas.ts';
  * The programs that check charts, built by Go from sources the Go checksum database vouches for, into a folder that is kept:
  * `$XDG_CACHE_HOME/gatehouse-tools`. Everything needed later is there, so that the checks themselves fetch nothing.
  */
-const CACHE = join(process.env['XDG_CACHE_HOME'] || join(homedir(), '.cache'), 'gatehouse-tools');
+export const CACHE = join(process.env['XDG_CACHE_HOME'] || join(homedir(), '.cache'), 'gatehouse-tools');
 
 const PROGRAMS = [
   { name: 'helm', module: 'helm.sh/helm/v4', version: 'v4.2.4', main: 'cmd/helm' },
@@ -64,12 +64,16 @@ export const schemaFolder = (): string => SCHEMAS;
 
 export const hasGo = (): boolean => spawnSync('go', ['version']).status === 0;
 
-function go(words: readonly string[], cwd: string): string {
+export function go(
+  words: readonly string[],
+  cwd: string,
+  env: Readonly<Record<string, string>> = { GOFLAGS: '-mod=mod' },
+): string {
   const { status, stdout, stderr } = spawnSync('go', [...words], {
     cwd,
     encoding: 'utf8',
     maxBuffer: 64 * 1_024 * 1_024,
-    env: { ...process.env, GOFLAGS: '-mod=mod', GOTOOLCHAIN: 'local' },
+    env: { ...process.env, GOTOOLCHAIN: 'local', ...env },
   });
   if (status !== 0) throw new Error(`go ${words.join(' ')}: ${stderr.slice(-4_000)}`);
   return stdout;

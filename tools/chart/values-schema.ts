@@ -14,6 +14,16 @@ const port = z.int().min(1).max(65_535);
 const seconds = z.int().min(0).max(86_400);
 const count = z.int().min(1).max(1_000);
 const strings = z.record(text, text);
+/** What selectors go by is the chart's own; a second label of the same name would be one too many. */
+const OWN_LABELS = [
+  'app.kubernetes.io/name',
+  'app.kubernetes.io/instance',
+  'app.kubernetes.io/component',
+  'app.kubernetes.io/version',
+  'app.kubernetes.io/managed-by',
+  'helm.sh/chart',
+];
+const labels = z.record(z.string().meta({ not: { enum: OWN_LABELS } }), text);
 const names = z.array(text.min(1));
 /** Goes into the manifest as it is; Kubernetes itself is the judge. */
 const anything = z.record(text, z.unknown());
@@ -21,7 +31,16 @@ const anythings = z.array(anything);
 const quantity = z.string().regex(/^[0-9]+(\.[0-9]+)?(m|k|Ki|Mi|Gi|Ti|M|G|T)?$/);
 const duration = z.string().regex(/^([0-9]+(ms|s|m|h))+$/);
 /** What is called so comes by `valueFrom`. */
-const SECRET_NAME = '(PASSWORD|SECRET|TOKEN|PASSPHRASE|PRIVATE|CREDENTIAL)';
+const SECRET_NAME = '(PASSWORD|SECRET|TOKEN|PASSPHRASE|PRIVATE|CREDENTIAL|PSEUDONYM_KEY$)';
+/** Settings of ours that only sound like it. */
+const NO_SECRET = '(_FILE$|^GATEHOUSE_(TOKENS|LIMITS)__|_TOKEN_FORMAT$)';
+const SECRET_SETTING = '(^|=|\\.)(password|passwordHash|clientSecret|pseudonymKey|secret|tracing\\.token)=';
+const URL_WITH_PASSWORD = '://[^/@]*:[^/@]*@';
+/** What the manifest says of addresses, ports and the store must be what the program does. */
+const DECIDED_VARIABLE =
+  '^GATEHOUSE_(CONFIG|CONFIG_YAML|LISTEN__(HOST|PORT|BEHIND_TLS)|ADMIN__(HOST|PORT)|STORE__(TYPE|PATH))$';
+const DECIDED_ARGUMENT =
+  '^(-c|--config)|^(--set=)?(listen\\.(host|port|behindTls)|admin\\.(host|port)|store\\.(type|path))=';
 const digest = z.string().regex(/^(sha256:[0-9a-f]{64})?$/);
 
 const image = {
@@ -50,9 +69,15 @@ const monitor = z.strictObject({
   enabled: z.boolean(),
   interval: duration,
   scrapeTimeout: duration,
-  labels: strings,
+  tlsConfig: anything,
+  labels,
   relabelings: anythings,
   metricRelabelings: anythings,
+});
+
+const seccomp = z.strictObject({
+  type: z.enum(['RuntimeDefault', 'Localhost']),
+  localhostProfile: text.optional(),
 });
 
 /** What turns the hardening off must be a change of the chart, not a value somebody copied from somewhere. */
@@ -67,7 +92,7 @@ const containerSecurity = z.strictObject({
     drop: z.array(z.literal('ALL')).min(1).max(1),
     add: z.array(z.literal('NET_BIND_SERVICE')).optional(),
   }),
-  seccompProfile: anything,
+  seccompProfile: seccomp,
   seLinuxOptions: anything.optional(),
   appArmorProfile: anything.optional(),
 });
@@ -78,7 +103,7 @@ const podSecurity = z.strictObject({
   runAsGroup: z.int().min(1),
   fsGroup: z.int().min(1),
   fsGroupChangePolicy: z.enum(['OnRootMismatch', 'Always']),
-  seccompProfile: anything,
+  seccompProfile: seccomp,
   supplementalGroups: z.array(z.int().min(1)).optional(),
   seLinuxOptions: anything.optional(),
   sysctls: anythings.optional(),
@@ -87,10 +112,14 @@ const podSecurity = z.strictObject({
 /** All but `config`, and but the names by which a parent chart talks to it. */
 export const chartValues = {
   mode: z.enum(['gateway', 'sidecar']),
-  global: z.looseObject({ imageRegistry: text, imagePullSecrets: names }),
+  // Shared with the other charts of a parent, which write pull secrets in either way.
+  global: z.looseObject({
+    imageRegistry: text,
+    imagePullSecrets: z.array(z.union([text.min(1), z.strictObject({ name: text.min(1) })])),
+  }),
   nameOverride: name,
   fullnameOverride: name,
-  commonLabels: strings,
+  commonLabels: labels,
   commonAnnotations: strings,
   image: z.strictObject({
     ...image,
@@ -147,7 +176,7 @@ export const chartValues = {
     existingSecret: name,
     resources,
   }),
-  ports: z.strictObject({ https: port.min(1_024), admin: port.min(1_024) }),
+  ports: z.strictObject({ host: z.enum(['0.0.0.0', '::']), https: port.min(1_024), admin: port.min(1_024) }),
   sidecar: z.strictObject({
     native: z.boolean(),
     podSelector: strings,
@@ -159,7 +188,7 @@ export const chartValues = {
     port,
     nodePort: z.int().min(1).max(65_535).nullable(),
     annotations: strings,
-    labels: strings,
+    labels,
     loadBalancerClass: text,
     loadBalancerSourceRanges: names,
     externalTrafficPolicy: z.enum(['', 'Local', 'Cluster']),
@@ -228,7 +257,7 @@ export const chartValues = {
   tolerations: anythings,
   affinity: anything,
   priorityClassName: text,
-  podLabels: strings,
+  podLabels: labels,
   podAnnotations: strings,
   podSecurityContext: podSecurity,
   securityContext: containerSecurity,
@@ -249,17 +278,32 @@ export const chartValues = {
   metrics: z.strictObject({
     serviceMonitor: monitor,
     podMonitor: monitor,
-    prometheusRule: z.strictObject({ enabled: z.boolean(), labels: strings }),
-    dashboard: z.strictObject({ enabled: z.boolean(), labels: strings, annotations: strings }),
+    prometheusRule: z.strictObject({ enabled: z.boolean(), labels }),
+    dashboard: z.strictObject({ enabled: z.boolean(), labels, annotations: strings }),
   }),
-  extraArgs: names,
+  extraArgs: z.array(
+    z
+      .string()
+      .min(1)
+      .meta({ not: { pattern: `${SECRET_SETTING}|${URL_WITH_PASSWORD}|${DECIDED_ARGUMENT}` } }),
+  ),
   // A secret written into values ends in a manifest, in a repository, and in the history of both.
   extraEnv: z.array(
     z.union([
-      z.strictObject({ name: text.min(1), valueFrom: anything }),
       z.strictObject({
-        name: z.string().meta({ not: { pattern: SECRET_NAME } }),
-        value: text,
+        name: z
+          .string()
+          .min(1)
+          .meta({ not: { pattern: DECIDED_VARIABLE } }),
+        valueFrom: anything,
+      }),
+      z.strictObject({
+        name: z.string().meta({
+          not: {
+            anyOf: [{ pattern: DECIDED_VARIABLE }, { pattern: SECRET_NAME, not: { pattern: NO_SECRET } }],
+          },
+        }),
+        value: z.string().meta({ not: { pattern: URL_WITH_PASSWORD } }),
       }),
     ]),
   ),

@@ -2,7 +2,7 @@
 {{- define "gatehouse.ownSettings" -}}
 {{- $values := .Values -}}
 listen:
-  host: 0.0.0.0
+  host: {{ $values.ports.host | quote }}
   port: {{ $values.ports.https }}
   {{- if include "gatehouse.servesTls" . }}
   tls:
@@ -12,7 +12,7 @@ listen:
   behindTls: true
   {{- end }}
 admin:
-  host: 0.0.0.0
+  host: {{ $values.ports.host | quote }}
   port: {{ $values.ports.admin }}
   {{- if $values.adminToken.existingSecret }}
   tokenFile: /etc/gatehouse/admin/{{ $values.adminToken.key }}
@@ -75,7 +75,7 @@ certificates:
     {{- end }}
   {{- end }}
 {{- end }}
-{{- if and (include "gatehouse.isSidecar" .) (not (dig "upstreams" "default" false .Values.config)) }}
+{{- if and (include "gatehouse.isSidecar" .) (not (dig "upstreams" "default" false (default dict .Values.config))) }}
 upstreams:
   default:
     url: http://127.0.0.1:{{ .Values.sidecar.upstreamPort }}
@@ -87,5 +87,5 @@ log:
 {{- define "gatehouse.config" -}}
 {{- $suggested := include "gatehouse.suggestedSettings" . | fromYaml -}}
 {{- $own := include "gatehouse.ownSettings" . | fromYaml -}}
-{{- toYaml (mergeOverwrite $suggested (deepCopy .Values.config) $own) -}}
+{{- toYaml (mergeOverwrite $suggested (deepCopy (default dict .Values.config)) $own) -}}
 {{- end -}}

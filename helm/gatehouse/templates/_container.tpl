@@ -6,7 +6,7 @@ dict "root" $ "kind" "gateway" | "native" | "plain"
 {{- $root := .root -}}
 {{- $values := $root.Values -}}
 name: gatehouse
-image: {{ include "gatehouse.image" (dict "root" $root "image" $values.image "tag" $root.Chart.AppVersion) }}
+image: {{ include "gatehouse.image" (dict "root" $root "image" $values.image "tag" $root.Chart.AppVersion) | quote }}
 imagePullPolicy: {{ $values.image.pullPolicy }}
 {{- if eq .kind "native" }}
 restartPolicy: Always
@@ -34,17 +34,17 @@ ports:
     containerPort: {{ $values.ports.admin }}
     protocol: TCP
 startupProbe:
-  httpGet: { path: /livez, port: gh-admin, scheme: HTTP }
+  httpGet: { path: /livez, port: gh-admin, scheme: {{ include "gatehouse.adminScheme" $root }} }
   {{- toYaml $values.probes.startup | nindent 2 }}
 livenessProbe:
-  httpGet: { path: /livez, port: gh-admin, scheme: HTTP }
+  httpGet: { path: /livez, port: gh-admin, scheme: {{ include "gatehouse.adminScheme" $root }} }
   {{- toYaml $values.probes.liveness | nindent 2 }}
 readinessProbe:
-  httpGet: { path: /readyz, port: gh-admin, scheme: HTTP }
+  httpGet: { path: /readyz, port: gh-admin, scheme: {{ include "gatehouse.adminScheme" $root }} }
   {{- toYaml $values.probes.readiness | nindent 2 }}
 {{- include "gatehouse.preStop" $root }}
 securityContext:
-  {{- toYaml $values.securityContext | nindent 2 }}
+  {{- include "gatehouse.securityContext" $root | nindent 2 }}
 resources:
   {{- toYaml $values.resources | nindent 2 }}
 volumeMounts:
@@ -77,30 +77,30 @@ lifecycle:
 {{/* Everything that is mounted, as a list of {name, path, writable, secret | configMap | data}. */}}
 {{- define "gatehouse.mounts" -}}
 {{- $values := .Values -}}
-- { name: gatehouse-config, path: /etc/gatehouse/config, configMap: {{ include "gatehouse.configMapName" . }} }
-- { name: gatehouse-keys, path: /etc/gatehouse/keys, secret: {{ $values.signing.existingSecret }} }
+- { name: gatehouse-config, path: /etc/gatehouse/config, configMap: {{ include "gatehouse.configMapName" . | quote }} }
+- { name: gatehouse-keys, path: /etc/gatehouse/keys, secret: {{ $values.signing.existingSecret | quote }} }
 {{- if include "gatehouse.servesTls" . }}
-- { name: gatehouse-tls, path: /etc/gatehouse/tls, secret: {{ include "gatehouse.tlsSecret" . }} }
+- { name: gatehouse-tls, path: /etc/gatehouse/tls, secret: {{ include "gatehouse.tlsSecret" . | quote }} }
 {{- end }}
 {{- with $values.clientCA.existingSecret }}
-- { name: gatehouse-client-ca, path: /etc/gatehouse/client-ca, secret: {{ . }} }
+- { name: gatehouse-client-ca, path: /etc/gatehouse/client-ca, secret: {{ . | quote }} }
 {{- end }}
 {{- with $values.clientCA.existingConfigMap }}
-- { name: gatehouse-client-ca, path: /etc/gatehouse/client-ca, configMap: {{ . }} }
+- { name: gatehouse-client-ca, path: /etc/gatehouse/client-ca, configMap: {{ . | quote }} }
 {{- end }}
 {{- with $values.adminToken.existingSecret }}
-- { name: gatehouse-admin, path: /etc/gatehouse/admin, secret: {{ . }} }
+- { name: gatehouse-admin, path: /etc/gatehouse/admin, secret: {{ . | quote }} }
 {{- end }}
 {{- with $values.secretFiles.existingSecret }}
-- { name: gatehouse-secrets, path: /etc/gatehouse/secrets, secret: {{ . }} }
+- { name: gatehouse-secrets, path: /etc/gatehouse/secrets, secret: {{ . | quote }} }
 {{- end }}
 {{- if $values.valkey.enabled }}
-- { name: gatehouse-redis, path: /etc/gatehouse/redis, secret: {{ include "gatehouse.valkeySecret" . }}, only: [password] }
+- { name: gatehouse-redis, path: /etc/gatehouse/redis, secret: {{ include "gatehouse.valkeySecret" . | quote }}, only: [password] }
 {{- else if and (include "gatehouse.usesRedis" .) $values.store.redis.existingSecret }}
-- { name: gatehouse-redis, path: /etc/gatehouse/redis, secret: {{ $values.store.redis.existingSecret }} }
+- { name: gatehouse-redis, path: /etc/gatehouse/redis, secret: {{ $values.store.redis.existingSecret | quote }} }
 {{- end }}
 {{- if and (include "gatehouse.usesRedis" .) $values.store.redis.tls.existingSecret }}
-- { name: gatehouse-redis-tls, path: /etc/gatehouse/redis-tls, secret: {{ $values.store.redis.tls.existingSecret }} }
+- { name: gatehouse-redis-tls, path: /etc/gatehouse/redis-tls, secret: {{ $values.store.redis.tls.existingSecret | quote }} }
 {{- end }}
 - { name: gatehouse-data, path: /var/lib/gatehouse, writable: true }
 {{- end -}}
@@ -117,7 +117,7 @@ dict "root" $ "kind" as above
 {{- if .secret }}
 - name: {{ .name }}
   secret:
-    secretName: {{ .secret }}
+    secretName: {{ .secret | quote }}
     defaultMode: {{ $mode }}
     {{- with .only }}
     items:
@@ -128,7 +128,7 @@ dict "root" $ "kind" as above
 {{- else if .configMap }}
 - name: {{ .name }}
   configMap:
-    name: {{ .configMap }}
+    name: {{ .configMap | quote }}
 {{- end }}
 {{- end }}
 {{- include "gatehouse.dataVolume" . }}
@@ -146,10 +146,10 @@ dict "root" $ "kind" as above
 {{- else if $persistence.existingClaim }}
 - name: gatehouse-data
   persistentVolumeClaim:
-    claimName: {{ $persistence.existingClaim }}
+    claimName: {{ $persistence.existingClaim | quote }}
 {{- else if ne .kind "gateway" }}
 - name: gatehouse-data
   persistentVolumeClaim:
-    claimName: {{ include "gatehouse.fullname" .root }}-data
+    claimName: {{ printf "%s-data" (include "gatehouse.fullname" .root) | quote }}
 {{- end }}
 {{- end -}}

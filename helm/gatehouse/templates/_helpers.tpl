@@ -16,13 +16,13 @@
 {{- end -}}
 
 {{- define "gatehouse.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "gatehouse.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "gatehouse.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{/* Labels of everything; `component` is added where something is not the gateway itself. */}}
 {{- define "gatehouse.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
 {{ include "gatehouse.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -31,11 +31,20 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end -}}
 
+{{/* Labels of pods: without the chart's version, which would replace them where nothing has changed. dict "root" $ "component" "" */}}
+{{- define "gatehouse.podLabels" -}}
+{{ include "gatehouse.selectorLabels" .root }}
+app.kubernetes.io/component: {{ .component }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{/* metadata of an object: dict "root" $ "suffix" "" "labels" {} "annotations" {} "component" "" */}}
 {{- define "gatehouse.metadata" -}}
 {{- $root := .root -}}
-name: {{ include "gatehouse.fullname" $root }}{{ with .suffix }}-{{ . }}{{ end }}
-namespace: {{ $root.Release.Namespace }}
+name: {{ printf "%s%s" (include "gatehouse.fullname" $root) (empty .suffix | ternary "" (printf "-%s" .suffix)) | quote }}
+namespace: {{ $root.Release.Namespace | quote }}
 labels:
   {{- include "gatehouse.labels" $root | nindent 2 }}
   {{- with .component }}
@@ -67,11 +76,14 @@ annotations:
 {{- end -}}
 
 {{- define "gatehouse.pullSecrets" -}}
-{{- $names := concat .Values.global.imagePullSecrets .Values.image.pullSecrets | uniq -}}
-{{- with $names }}
+{{- $names := list -}}
+{{- range concat .Values.global.imagePullSecrets .Values.image.pullSecrets -}}
+{{- $names = append $names (kindIs "map" . | ternary (get (kindIs "map" . | ternary . dict) "name") .) -}}
+{{- end -}}
+{{- with uniq $names }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- end -}}
@@ -79,8 +91,9 @@ imagePullSecrets:
 {{- define "gatehouse.isSidecar" -}}{{- if eq .Values.mode "sidecar" -}}yes{{- end -}}{{- end -}}
 {{- define "gatehouse.usesRedis" -}}{{- if or (eq .Values.store.type "redis") .Values.valkey.enabled -}}yes{{- end -}}{{- end -}}
 {{- define "gatehouse.servesTls" -}}{{- if not .Values.tls.terminatedInFront -}}yes{{- end -}}{{- end -}}
+{{- define "gatehouse.adminScheme" -}}{{- if dig "admin" "tls" false (default dict .Values.config) -}}HTTPS{{- else -}}HTTP{{- end -}}{{- end -}}
 {{- define "gatehouse.asksCertificates" -}}
-{{- $given := dig "certificates" "issuers" list .Values.config -}}
+{{- $given := dig "certificates" "issuers" list (default dict .Values.config) -}}
 {{- if or .Values.clientCA.existingSecret .Values.clientCA.existingConfigMap $given -}}yes{{- end -}}
 {{- end -}}
 {{- define "gatehouse.manyPods" -}}
@@ -108,6 +121,16 @@ app.kubernetes.io/component: gateway
 {{- end -}}
 
 {{- define "gatehouse.publicHost" -}}
-{{- $url := urlParse (default "" .Values.config.publicUrl) -}}
+{{- $url := urlParse (default "" (default dict .Values.config).publicUrl) -}}
 {{- regexReplaceAll ":[0-9]+$" (default "" $url.host) "" -}}
+{{- end -}}
+
+{{/* `null` takes a value of values.yaml away; these are not there to be taken away. */}}
+{{- define "gatehouse.securityContext" -}}
+{{- $rules := dict "runAsNonRoot" true "runAsUser" 65532 "runAsGroup" 65532 "privileged" false "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) "seccompProfile" (dict "type" "RuntimeDefault") -}}
+{{- toYaml (merge (dict) (default (dict) .Values.securityContext) $rules) -}}
+{{- end -}}
+{{- define "gatehouse.podSecurityContext" -}}
+{{- $rules := dict "runAsNonRoot" true "runAsUser" 65532 "runAsGroup" 65532 "fsGroup" 65532 "seccompProfile" (dict "type" "RuntimeDefault") -}}
+{{- toYaml (merge (dict) (default (dict) .Values.podSecurityContext) $rules) -}}
 {{- end -}}

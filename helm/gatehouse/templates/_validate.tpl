@@ -3,6 +3,9 @@
 {{- $values := .Values -}}
 {{- $sidecar := include "gatehouse.isSidecar" . -}}
 {{- $redis := include "gatehouse.usesRedis" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" (include "gatehouse.fullname" .)) -}}
+{{- fail (printf "\nfullnameOverride: is needed; %q would be the name of the Service, which is small letters, digits and dashes, a letter first" (include "gatehouse.fullname" .)) -}}
+{{- end -}}
 {{- if not $values.signing.existingSecret -}}
 {{- fail "\nsigning.existingSecret: is missing; make the keys with `gatehouse keys new keys.json`, and the Secret with `kubectl create secret generic NAME --from-file=keys.json`" -}}
 {{- end -}}
@@ -18,14 +21,25 @@
 {{- if and $values.tls.certManager.enabled (not $values.tls.certManager.issuerRef.name) -}}
 {{- fail "\ntls.certManager.issuerRef.name: is missing; name the Issuer that makes the certificate" -}}
 {{- end -}}
+{{- $named := regexMatch "^[a-z0-9*]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$" (include "gatehouse.publicHost" .) -}}
+{{- $isName := and $named (not (regexMatch "^[0-9.]+$" (include "gatehouse.publicHost" .))) -}}
+{{- if and $values.tls.certManager.enabled (not $values.tls.certManager.dnsNames) (not $isName) -}}
+{{- fail "\ntls.certManager.dnsNames: is missing; config.publicUrl does not tell a host name" -}}
+{{- end -}}
+{{- if and $values.gatewayApi.tlsRoute.enabled (not $values.gatewayApi.tlsRoute.hostnames) (not $isName) -}}
+{{- fail "\ngatewayApi.tlsRoute.hostnames: is missing; config.publicUrl does not tell a host name" -}}
+{{- end -}}
 {{- if and $values.existingConfigMap $values.config -}}
 {{- fail "\nconfig: would not be used beside existingConfigMap; keep one of them" -}}
 {{- end -}}
-{{- if not (or $values.existingConfigMap $values.config.publicUrl) -}}
+{{- if not (or $values.existingConfigMap (default dict $values.config).publicUrl) -}}
 {{- fail "\nconfig.publicUrl: is missing; it is the address clients use, such as https://api.example.test" -}}
 {{- end -}}
 {{- if and $values.clientCA.existingSecret $values.clientCA.existingConfigMap -}}
 {{- fail "\nclientCA: existingSecret and existingConfigMap contradict each other; keep one of them" -}}
+{{- end -}}
+{{- if regexMatch "://[^/@\"\\s]*:[^/@\"\\s]*@" (toJson $values.config) -}}
+{{- fail "\nconfig: holds a URL with a password, which would lie open in a ConfigMap; use a setting that ends in File, with secretFiles" -}}
 {{- end -}}
 {{- include "gatehouse.validateStore" . -}}
 {{- if $sidecar -}}
@@ -40,6 +54,16 @@
 {{- end -}}
 {{- if or (eq (int $values.sidecar.upstreamPort) (int $values.ports.https)) (eq (int $values.sidecar.upstreamPort) (int $values.ports.admin)) -}}
 {{- fail "\nsidecar.upstreamPort: is a port of gatehouse itself; in one pod each port is taken once, so change ports.https or ports.admin" -}}
+{{- end -}}
+{{- end -}}
+{{- include "gatehouse.validateBypass" . -}}
+{{- include "gatehouse.validateService" . -}}
+{{- if $values.autoscaling.enabled -}}
+{{- if gt (int $values.autoscaling.minReplicas) (int $values.autoscaling.maxReplicas) -}}
+{{- fail "\nautoscaling: minReplicas is more than maxReplicas" -}}
+{{- end -}}
+{{- if not (or $values.autoscaling.targetCPUUtilizationPercentage $values.autoscaling.targetMemoryUtilizationPercentage) -}}
+{{- fail "\nautoscaling: has nothing to go by; give targetCPUUtilizationPercentage or targetMemoryUtilizationPercentage" -}}
 {{- end -}}
 {{- end -}}
 {{- if eq (int $values.ports.https) (int $values.ports.admin) -}}
@@ -58,11 +82,14 @@
 {{- define "gatehouse.validateStore" -}}
 {{- $values := .Values -}}
 {{- $redis := $values.store.redis -}}
-{{- if and $values.valkey.enabled (or $redis.url $redis.urlKey $redis.existingSecret) -}}
+{{- if and $values.valkey.enabled (or $redis.url $redis.urlKey $redis.existingSecret $redis.tls.existingSecret) -}}
 {{- fail "\nvalkey.enabled: contradicts store.redis; keep the Valkey of the chart, or your own" -}}
 {{- end -}}
 {{- if and (eq $values.store.type "redis") (not $values.valkey.enabled) (not (or $redis.url $redis.urlKey)) -}}
 {{- fail "\nstore.redis.url: is missing; give it, or store.redis.urlKey with existingSecret, or valkey.enabled to try it out" -}}
+{{- end -}}
+{{- if and (ne $values.store.type "redis") (not $values.valkey.enabled) (or $redis.url $redis.urlKey $redis.existingSecret $redis.tls.existingSecret) -}}
+{{- fail "\nstore.redis: is given, but store.type is embedded, so that Redis would not be used; set store.type: redis" -}}
 {{- end -}}
 {{- if and $redis.url $redis.urlKey -}}
 {{- fail "\nstore.redis: url and urlKey contradict each other; keep one of them" -}}
@@ -70,8 +97,14 @@
 {{- if and $redis.urlKey (not $redis.existingSecret) -}}
 {{- fail "\nstore.redis.urlKey: needs store.redis.existingSecret, the Secret it is a key of" -}}
 {{- end -}}
-{{- if regexMatch "^[a-z+]+://[^/@]*:[^/@]*@" $redis.url -}}
+{{- if regexMatch "^[a-z+]+://.*:.*@" $redis.url -}}
 {{- fail "\nstore.redis.url: holds a password, which would lie open in a ConfigMap; put it into a Secret (store.redis.existingSecret)" -}}
+{{- end -}}
+{{- if and $redis.tls.existingSecret $redis.url (not (hasPrefix "rediss" $redis.url)) -}}
+{{- fail "\nstore.redis.tls: is given, but store.redis.url does not ask for TLS; begin it with rediss" -}}
+{{- end -}}
+{{- if ne (empty $redis.tls.certificateKey) (empty $redis.tls.keyKey) -}}
+{{- fail "\nstore.redis.tls: needs certificateKey and keyKey, or neither" -}}
 {{- end -}}
 {{- if not (include "gatehouse.usesRedis" .) -}}
 {{- if include "gatehouse.manyPods" . -}}
@@ -83,6 +116,40 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Ways around gatehouse that a value would open. */}}
+{{- define "gatehouse.validateBypass" -}}
+{{- $values := .Values -}}
+{{- $policy := $values.networkPolicy -}}
+{{- if and $policy.enabled (not $policy.from) (dig "certificates" "forwardedFrom" list (default dict $values.config)) -}}
+{{- fail "\nnetworkPolicy.from: is empty, so whatever runs at an address of config.certificates.forwardedFrom could be anybody by writing the header; name the pods of the proxy" -}}
+{{- end -}}
+{{- if and $policy.enabled (include "gatehouse.isSidecar" .) -}}
+{{- $port := int $values.sidecar.upstreamPort -}}
+{{- range $policy.extraIngress -}}
+{{- if not .from -}}
+{{- $open := empty .ports -}}
+{{- range .ports -}}
+{{- if or (not .port) (eq (toString .port) (toString $port)) (and .endPort (le (int .port) $port) (ge (int .endPort) $port)) -}}{{- $open = true -}}{{- end -}}
+{{- end -}}
+{{- if $open -}}
+{{- fail (printf "\nnetworkPolicy.extraIngress: opens port %d of the application to everybody, around gatehouse; name in `from` who may go there" $port) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the API server would refuse, in its own words and later. */}}
+{{- define "gatehouse.validateService" -}}
+{{- $service := .Values.service -}}
+{{- if and (eq $service.type "ClusterIP") (or $service.nodePort $service.externalTrafficPolicy) -}}
+{{- fail "\nservice: nodePort and externalTrafficPolicy are of the types NodePort and LoadBalancer" -}}
+{{- end -}}
+{{- if and (ne $service.type "LoadBalancer") (or $service.loadBalancerClass $service.loadBalancerSourceRanges) -}}
+{{- fail "\nservice: loadBalancerClass and loadBalancerSourceRanges are of the type LoadBalancer" -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "gatehouse.validateFront" -}}
 {{- $values := .Values -}}
 {{- $http := $values.gatewayApi.httpRoute -}}
@@ -91,10 +158,13 @@
 {{- if not $front.clientCertificates -}}
 {{- fail (printf "\n%s: ends TLS, so client certificates never reach gatehouse; say how they do in %s.clientCertificates, or use gatewayApi.tlsRoute" $name $name) -}}
 {{- end -}}
-{{- if and (eq $front.clientCertificates "header") (not $values.existingConfigMap) (not (dig "certificates" "forwardedFrom" list $values.config)) -}}
+{{- if and (eq $front.clientCertificates "header") (not $values.existingConfigMap) (not (dig "certificates" "forwardedFrom" list (default dict $values.config))) -}}
 {{- fail (printf "\n%s.clientCertificates: header needs config.certificates.forwardedFrom, the addresses whose header is believed" $name) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- if and $values.ingress.enabled $values.tls.terminatedInFront (eq $values.ingress.clientCertificates "passthrough") -}}
+{{- fail "\ningress.clientCertificates: passthrough leaves TLS to gatehouse, but tls.terminatedInFront says that it speaks plain HTTP" -}}
 {{- end -}}
 {{- if and $values.ingress.enabled (not $values.ingress.hosts) -}}
 {{- fail "\ningress.hosts: is empty; an Ingress needs a host name" -}}
