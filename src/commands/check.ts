@@ -31,8 +31,9 @@ const checkKeys: Check = async (settings, now) => {
   const { keyWarnings } = await import('../gateway/keys.ts');
   const { Fault } = await import('../ports/fault.ts');
   try {
-    openKeyring(readKeyringFile(keys.file)).current(now);
-    return { problems: [], warnings: keyWarnings(settings) };
+    const file = readKeyringFile(keys.file);
+    openKeyring(file).current(now);
+    return { problems: [], warnings: keyWarnings(settings, file) };
   } catch (error) {
     if (error instanceof Fault) return { problems: [`keys.file: ${error.message}`], warnings: [] };
     return { problems: [`keys.file: ${keys.file} cannot be used`], warnings: [] };

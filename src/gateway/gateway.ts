@@ -15,7 +15,7 @@ import { lookupsOf } from './administration-lookups.ts';
 import { keepsUp, materialOf, openAdminFor, openPublic, renewAdminTls } from './doors.ts';
 import { gatewayMetrics, laneCounts, secured, turnedAway } from './gateway-metrics.ts';
 import { buildGeneration, type Generation } from './generation.ts';
-import { ensureKeyFile, keyWarnings } from './keys.ts';
+import { ensureKeyFile } from './keys.ts';
 import type { LoopGuard } from './loop-guard.ts';
 import { openObservers } from './observe.ts';
 import { type OpenedStore, openStore } from './open-store.ts';
@@ -119,6 +119,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       metrics,
       mayRecord: () => !settings.audit.failClosed || !audit.isBlocked(),
       limits: store.limits ?? options.limits,
+      isTraced: tracer !== undefined,
       isPressed: () => loop?.isPressed() === true,
     });
     closing.push(() => permanent.stop());
@@ -126,7 +127,10 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       () => buildGeneration(settings, permanent),
       settings,
       async (fault) => {
-        log.error('store_away_at_start', errorFields(fault));
+        log.error('store_away_at_start', {
+          reason: fault.message,
+          note: 'nobody is served before the keys were held against the store; trying again until it answers',
+        });
         await answerProbes();
       },
     );
@@ -197,8 +201,8 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       ...hooks,
       onSecured: secured(metrics),
       onTurnedAway: turnedAway(metrics),
-      // A request that is to be recorded needs its span before it is sent on.
-      firstReader: tracer === undefined ? lane : undefined,
+      // It gives everything away while the generation in force has no fast lane.
+      firstReader: lane,
     });
     tickets.follow((secret) => listener.setTicketSecret(secret));
     permanent.nowServing();
@@ -310,9 +314,9 @@ async function onceThere<T>(
 }
 
 /** What works today and will not for ever. */
-function tellWarnings({ files, settings }: Generation, log: Logger): void {
+function tellWarnings({ files, keyWarnings }: Generation, log: Logger): void {
   for (const warning of files.warnings) log.warn('certificate_warning', { warning });
-  for (const warning of keyWarnings(settings)) log.warn('key_warning', { warning });
+  for (const warning of keyWarnings) log.warn('key_warning', { warning });
 }
 
 /** A mistake of ours in handling one call ends that call, with its id in the log and in the answer. */

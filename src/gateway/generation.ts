@@ -29,7 +29,7 @@ import { createAsserter } from '../tokens/assertion.ts';
 import type { Keyring } from '../tokens/keyring.ts';
 import { createMint } from '../tokens/mint.ts';
 import { createSealer } from '../tokens/sealer.ts';
-import { openKeys } from './keys.ts';
+import { keyWarnings, openKeys, readKeys } from './keys.ts';
 import type { Permanent } from './permanent.ts';
 import { certificateFilesOf, integrationsOf, introspectionOf, policyOf, rulesOf } from './registry.ts';
 import { checkMatcher, metadataMatcher, ownPaths, serviceLookalike, servicePaths } from './service-paths.ts';
@@ -39,6 +39,8 @@ import { StartError } from './start-error.ts';
 export interface Generation {
   readonly settings: Settings;
   readonly files: CertificateFiles;
+  /** What works today and will not for ever. */
+  readonly keyWarnings: readonly string[];
   readonly keyring: Keyring;
   /** The names of its keys. */
   readonly keys: string;
@@ -55,7 +57,8 @@ export interface Generation {
 export async function buildGeneration(settings: Settings, permanent: Permanent): Promise<Generation> {
   const { store, log, now } = permanent;
   const files = loadFiles(settings, now());
-  const keyring = await openKeys(settings, store, now());
+  const keyFile = readKeys(settings);
+  const keyring = await openKeys(settings, store, now(), keyFile);
   const mint = createMint({
     keyring,
     publicUrl: settings.publicUrl,
@@ -193,10 +196,11 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     return afterCheck(url) !== undefined || (reading.kind === 'target' && isOwnPath(reading.target.path));
   };
   // A call that is to be recorded as a span needs it before it is sent on.
-  const isFast = settings.listen.fastLane && settings.tracing.otlp === undefined;
+  const isFast = settings.listen.fastLane && !permanent.isTraced;
   return {
     settings,
     files,
+    keyWarnings: keyWarnings(settings, keyFile),
     keyring,
     keys: [...keyring.fingerprints.keys()].toSorted().join(' '),
     fast: isFast

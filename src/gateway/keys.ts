@@ -5,7 +5,13 @@ import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import { KEEP_FOREVER, type Store } from '../ports/store.ts';
 import { type Keyring, openKeyring } from '../tokens/keyring.ts';
-import { newKeyring, readKeyringFile, retireTooSoon, writeKeyringFile } from '../tokens/keyring-file.ts';
+import {
+  type KeyringFile,
+  newKeyring,
+  readKeyringFile,
+  retireTooSoon,
+  writeKeyringFile,
+} from '../tokens/keyring-file.ts';
 import { StartError } from './start-error.ts';
 
 export const KEYS_NOTE = 'keys';
@@ -25,28 +31,44 @@ export async function ensureKeyFile(settings: Settings, store: Store): Promise<v
   writeKeyringFile(file, newKeyring(algorithm), { replace: false });
 }
 
+/** The key file as it is now. Read once by whoever uses it for several things: it may change at any time. */
+export function readKeys({ keys: { file } }: Settings): KeyringFile {
+  try {
+    return readKeyringFile(file);
+  } catch (error) {
+    throw unusable(file, error);
+  }
+}
+
+const unusable = (file: string, error: unknown): StartError =>
+  error instanceof Fault
+    ? new StartError([`keys.file: ${error.message}`], { cause: error })
+    : new StartError([`keys.file: ${file} cannot be used (${(error as Error).name})`]);
+
 /**
  * Opens the keyring and holds it against the fingerprints in the store. Other keys beside grants would refuse
  * every client its refresh, and blame the client for it; so they are refused here, before anybody asks.
  */
-export async function openKeys(settings: Settings, store: Store, now: Epoch): Promise<Keyring> {
+export async function openKeys(
+  settings: Settings,
+  store: Store,
+  now: Epoch,
+  file = readKeys(settings),
+): Promise<Keyring> {
   let keyring: Keyring;
   try {
-    keyring = openKeyring(readKeyringFile(settings.keys.file));
+    keyring = openKeyring(file);
     keyring.current(now);
   } catch (error) {
-    if (error instanceof Fault) throw new StartError([`keys.file: ${error.message}`], { cause: error });
-    throw new StartError([`keys.file: ${settings.keys.file} cannot be used (${(error as Error).name})`]);
+    throw unusable(settings.keys.file, error);
   }
   await compareWithStore(settings, store, keyring, now);
   return keyring;
 }
 
 /** What an operator should know about keys that work today. */
-export const keyWarnings = (settings: Settings): string[] =>
-  retireTooSoon(readKeyringFile(settings.keys.file), longestGrant(settings)).map(
-    (warning) => `${settings.keys.file}: ${warning}`,
-  );
+export const keyWarnings = (settings: Settings, file: KeyringFile): string[] =>
+  retireTooSoon(file, longestGrant(settings)).map((warning) => `${settings.keys.file}: ${warning}`);
 
 const write = (fingerprint: string, retireAt: Epoch): string =>
   `${fingerprint} ${Number.isFinite(retireAt) ? retireAt : 'never'}`;

@@ -28,6 +28,8 @@ export interface Permanent {
   readonly pace: PollPace;
   readonly waiting: WaitingRoom;
   readonly confirm: ConfirmMemory;
+  /** Are calls recorded as spans? Settled at the start. */
+  readonly isTraced: boolean;
   /** Does this process not keep up, so that new work of its own should wait? */
   readonly isPressed: () => boolean;
   /** WebSockets and other long answers, whichever configuration they began under. */
@@ -51,6 +53,7 @@ export interface PermanentOptions {
   readonly mayRecord: () => boolean;
   /** Where counts are shared with other processes; left out, this is the only one. */
   readonly limits?: SharedLimits | undefined;
+  readonly isTraced: boolean;
   readonly isPressed: () => boolean;
 }
 
@@ -75,6 +78,7 @@ export function createPermanent({
   metrics,
   mayRecord,
   limits: shared,
+  isTraced,
   isPressed,
 }: PermanentOptions): Permanent {
   const limiters = new Map<string, { readonly rate: string; readonly limit: RateLimit }>();
@@ -110,6 +114,7 @@ export function createPermanent({
     nowServing() {
       servingSince = now();
     },
+    isTraced,
     isPressed,
     pace: pollPace(),
     confirm: confirmMemory({

@@ -71,6 +71,40 @@ test('a reload switches it off and on', async () => {
   expect(await lanes(gate)).toMatchObject({ [FAST]: 2, [full('off')]: 1 });
 });
 
+/** A collector that is never asked in these tests: nothing listens there. */
+const COLLECTOR = 'http://127.0.0.1:1/v1/traces';
+const oneRequest = async (gate: House): Promise<void> => {
+  const { access_token: token } = await gate.grant();
+  const client = await rawTlsClient(gate.port, gate.ca.pem);
+  client.send(`GET /files/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\n\r\n`);
+  expect(readAnswer(await client.until((all) => wholeAnswer(all))).status).toBe(200);
+  client.destroy();
+};
+
+test('a collector that gets no spans takes nobody out of the lane', async () => {
+  const gate = await house((settings) => ({ ...settings, tracing: { otlp: COLLECTOR, ratio: 0 } }));
+  await oneRequest(gate);
+  expect((await lanes(gate))[FAST]).toBe(1);
+});
+
+test('what is recorded as a span takes the full lane, until the restart that ends recording', async () => {
+  const gate = await house((settings) => ({ ...settings, tracing: { otlp: COLLECTOR, ratio: 1 } }));
+  await oneRequest(gate);
+  await gate.reload((settings) => ({ ...settings, tracing: {} }));
+  await oneRequest(gate);
+  const counted = await lanes(gate);
+  expect(counted[FAST]).toBe(0);
+  // The two grants took it as well.
+  expect(counted[full('off')]).toBe(4);
+});
+
+test('a collector that is named while it runs counts after a restart, and nobody leaves the lane before', async () => {
+  const gate = await house();
+  await gate.reload((settings) => ({ ...settings, tracing: { otlp: COLLECTOR, ratio: 1 } }));
+  await oneRequest(gate);
+  expect((await lanes(gate))[FAST]).toBe(1);
+});
+
 test('X01 a connection on which nothing is asked for in time is told so, and closed', async () => {
   const gate = await house((settings) => ({
     ...settings,

@@ -10,6 +10,7 @@ import { placeInWords } from '../../src/stores/redis-url.ts';
 import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { openHouse } from '../support/house.ts';
 import { redisServer } from '../support/redis-server.ts';
+import { faultyWay } from '../support/tcp-fault.ts';
 
 const closing: (() => unknown)[] = [];
 afterEach(async () => {
@@ -90,6 +91,30 @@ test('a Redis that is not there at the start is told of in the same words', asyn
       reason: 'the connection is down',
     }),
     expect.objectContaining({ event: 'store_back', address: `127.0.0.1:${port}` }),
+  ]);
+  expect(told[0]).not.toHaveProperty('stack');
+});
+
+test('a Redis that goes away while the keys are held against it is told of in one sentence, and waited for', async () => {
+  const server = await redisServer();
+  closing.push(() => server.stop());
+  let cuts = 0;
+  const way = await faultyWay(server.port, (bytes) => {
+    if (!bytes.includes('{keys}:n') || cuts > 0) return;
+    cuts += 1;
+    way.set('refuse');
+    setTimeout(() => way.set('pass'), 1_000);
+  });
+  closing.push(() => way.close());
+  const house = await openHouse((settings) => ({
+    ...settings,
+    store: { type: 'redis', url: `redis://127.0.0.1:${way.port}` },
+    keys: { file: keyFile() },
+  }));
+  closing.push(() => house.close());
+  const told = house.log.filter(({ event }) => event === 'store_away_at_start');
+  expect(told).toEqual([
+    expect.objectContaining({ level: 'error', reason: expect.any(String), note: expect.any(String) }),
   ]);
   expect(told[0]).not.toHaveProperty('stack');
 });
