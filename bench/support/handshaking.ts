@@ -1,0 +1,129 @@
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { connect } from 'node:tls';
+import { type Front, freePort, start } from './fronts.ts';
+import { cpuSeconds, machineTimes, ownSeconds } from './linux.ts';
+
+export interface Errand {
+  readonly front: Front;
+  /** Where `ca.pem`, `alice.pem` and her key are. */
+  readonly folder: string;
+  readonly version: 'TLSv1.2' | 'TLSv1.3';
+  /** Does the client show a certificate? */
+  readonly certified: boolean;
+  /** `full`: it never says that it was there before. `resumed`: it always does. `returning`: it does when it can. */
+  readonly kind: 'full' | 'resumed' | 'returning';
+}
+
+export interface Sample {
+  /** Of the server, for each connection: accepted, shaken hands with, closed. */
+  readonly cpuMicros: number;
+  /** Part of the connections. */
+  readonly resumed: number;
+  /** Of a core, used by other programs meanwhile. */
+  readonly others: number;
+}
+
+const AT_ONCE = 8;
+
+/** So many connections, each with a handshake and nothing else. */
+export async function shakeHands(errand: Errand, connections: number): Promise<Sample> {
+  const { front, kind } = errand;
+  const client = clientOf(errand);
+  // Whoever comes back, each with a session of its own. All of `resumed` were seen before this is measured.
+  const sessions: (Buffer | undefined)[] = await Promise.all(
+    Array.from({ length: AT_ONCE }, async () => (kind === 'full' ? undefined : (await client()).session)),
+  );
+  const before = { server: cpuSeconds(front.pids), own: ownSeconds(), machine: machineTimes() };
+  const began = performance.now();
+  let resumed = 0;
+  let left = connections;
+  await Promise.all(
+    sessions.map(async (first) => {
+      let session = first;
+      while (left > 0) {
+        left -= 1;
+        const shaken = await client(session);
+        if (shaken.isResumed) resumed += 1;
+        else if (kind === 'returning') session = shaken.session;
+      }
+    }),
+  );
+  const seconds = (performance.now() - began) / 1_000;
+  const server = cpuSeconds(front.pids) - before.server;
+  const machine = machineTimes();
+  const others =
+    machine.busy -
+    before.machine.busy +
+    machine.stolen -
+    before.machine.stolen -
+    server -
+    (ownSeconds() - before.own);
+  const share = resumed / connections;
+  if ((kind === 'full' && share > 0) || (kind === 'resumed' && share < 1))
+    throw new Error(`${kind}: ${resumed} of ${connections} were resumed`);
+  return { cpuMicros: (server * 1e6) / connections, resumed: share, others: others / seconds };
+}
+
+interface Shaken {
+  readonly isResumed: boolean;
+  readonly session: Buffer | undefined;
+}
+
+function clientOf({ front, folder, version, certified }: Errand): (session?: Buffer) => Promise<Shaken> {
+  const read = (name: string): string => readFileSync(join(folder, name), 'utf8');
+  const options = {
+    host: '127.0.0.1',
+    port: front.port,
+    servername: 'localhost',
+    ca: read('ca.pem'),
+    minVersion: version,
+    maxVersion: version,
+    ALPNProtocols: ['http/1.1'],
+    ...(certified && { cert: read('alice.pem'), key: read('alice-key.pem') }),
+  };
+  return (session) =>
+    new Promise((resolve, reject) => {
+      let latest: Buffer | undefined;
+      let isResumed = false;
+      const socket = connect({ ...options, ...(session !== undefined && { session }) }, () => {
+        isResumed = socket.isSessionReused();
+        // The server's last word is its tickets, or the answer to this; either way it has finished.
+        socket.end();
+      });
+      socket.on('session', (one: Buffer) => {
+        latest = one;
+      });
+      socket.on('error', reject);
+      socket.on('close', () => resolve({ isResumed, session: latest }));
+      socket.resume();
+    });
+}
+
+/** HAProxy with the same certificates: it asks for a client certificate, verifies it, and resumes by tickets of its own. */
+export async function handshakingHaproxy(program: string, folder: string, core: number): Promise<Front> {
+  const port = await freePort();
+  const own = join(folder, 'haproxy');
+  mkdirSync(own, { recursive: true });
+  const pair = join(own, 'server.pem');
+  const read = (name: string): string => readFileSync(join(folder, name), 'utf8');
+  writeFileSync(pair, `${read('server.pem')}\n${read('server-key.pem')}`, { mode: 0o600 });
+  const file = join(own, 'haproxy.cfg');
+  writeFileSync(
+    file,
+    `global
+  nbthread 1
+  maxconn 8000
+defaults
+  mode http
+  timeout client 60s
+  timeout server 60s
+  timeout connect 5s
+frontend front
+  bind 127.0.0.1:${port} backlog 1024 ssl crt ${pair} ca-file ${join(folder, 'ca.pem')} verify optional alpn h2,http/1.1
+  http-request return status 200
+`,
+    { mode: 0o600 },
+  );
+  return start(core, [program, '-db', '-f', file], port, join(own, 'output.log'));
+}
