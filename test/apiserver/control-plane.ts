@@ -1,0 +1,168 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { generateKeyPairSync, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
+import { stringify } from 'yaml';
+import { type ClusterProgram, clusterProgram } from '../../tools/chart/cluster.ts';
+import { type Access, connect } from './api.ts';
+
+/** A real etcd and a real kube-apiserver, on the loopback: they judge objects and keep them; nothing runs. */
+export interface ControlPlane {
+  readonly access: Access;
+  /** For helm and kubectl. */
+  readonly kubeconfig: string;
+  stop(): Promise<void>;
+}
+
+const START_MS = 300_000;
+const TRIES = 3;
+
+export async function startControlPlane(): Promise<ControlPlane> {
+  for (let tried = 1; ; tried++) {
+    try {
+      return await start();
+    } catch (error) {
+      // A free port can be taken by somebody else before it is used.
+      if (tried === TRIES) throw error;
+    }
+  }
+}
+
+async function start(): Promise<ControlPlane> {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-control-plane-'));
+  const processes: Running[] = [];
+  const stop = async (): Promise<void> => {
+    for (const one of processes.reverse()) await one.stop();
+    rmSync(folder, { recursive: true, force: true });
+  };
+  try {
+    const [client, peer, secure] = await freePorts(3);
+    processes.push(startEtcd(folder, `http://127.0.0.1:${client}`, `http://127.0.0.1:${peer}`));
+    const token = randomBytes(24).toString('hex');
+    const server = startApiServer(folder, `http://127.0.0.1:${client}`, secure ?? 0, token);
+    processes.push(server);
+    const url = `https://127.0.0.1:${secure}`;
+    const certificate = join(folder, 'certificates/apiserver.crt');
+    await until(() => {
+      for (const one of processes) one.mustLive();
+      return isReady(url, certificate, token);
+    });
+    const kubeconfig = join(folder, 'kubeconfig');
+    writeFileSync(kubeconfig, kubeconfigOf(url, certificate, token), { mode: 0o600 });
+    return { access: { url, ca: readFileSync(certificate, 'utf8'), token }, kubeconfig, stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+const startEtcd = (folder: string, client: string, peer: string): Running =>
+  run('etcd', folder, [
+    '--data-dir',
+    join(folder, 'etcd'),
+    `--listen-client-urls=${client}`,
+    `--advertise-client-urls=${client}`,
+    `--listen-peer-urls=${peer}`,
+    `--initial-advertise-peer-urls=${peer}`,
+    `--initial-cluster=default=${peer}`,
+    // What is kept here is thrown away at the end.
+    '--unsafe-no-fsync',
+  ]);
+
+function startApiServer(folder: string, etcd: string, port: number, token: string): Running {
+  const account = generateKeyPairSync('rsa', { modulusLength: 2_048 });
+  const files = {
+    'accounts.key': account.privateKey.export({ type: 'pkcs8', format: 'pem' }),
+    'accounts.pub': account.publicKey.export({ type: 'spki', format: 'pem' }),
+    'tokens.csv': `${token},operator,operator,"system:masters"\n`,
+  };
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text, { mode: 0o600 });
+  mkdirSync(join(folder, 'certificates'));
+  return run('kube-apiserver', folder, [
+    `--etcd-servers=${etcd}`,
+    '--bind-address=127.0.0.1',
+    `--secure-port=${port}`,
+    `--cert-dir=${join(folder, 'certificates')}`,
+    // A dual-stack cluster, so that Services may ask for either.
+    '--service-cluster-ip-range=10.96.0.0/16,fd00:96::/108',
+    '--authorization-mode=RBAC',
+    `--token-auth-file=${join(folder, 'tokens.csv')}`,
+    '--service-account-issuer=https://kubernetes.default.svc',
+    `--service-account-key-file=${join(folder, 'accounts.pub')}`,
+    `--service-account-signing-key-file=${join(folder, 'accounts.key')}`,
+  ]);
+}
+
+interface Running {
+  mustLive(): void;
+  stop(): Promise<void>;
+}
+
+function run(name: ClusterProgram, folder: string, words: readonly string[]): Running {
+  const log = join(folder, `${name}.log`);
+  const file = openSync(log, 'a', 0o600);
+  const child: ChildProcess = spawn(clusterProgram(name), [...words], {
+    stdio: ['ignore', file, file],
+    cwd: folder,
+    env: { PATH: process.env['PATH'] ?? '', HOME: folder },
+  });
+  closeSync(file);
+  let isOver = false;
+  child.once('exit', () => {
+    isOver = true;
+  });
+  const ended = once(child, 'exit');
+  return {
+    mustLive: () => {
+      if (isOver) throw new Error(`${name} ended:\n${readFileSync(log, 'utf8').slice(-4_000)}`);
+    },
+    stop: async () => {
+      if (isOver) return;
+      child.kill('SIGTERM');
+      const late = setTimeout(() => child.kill('SIGKILL'), 15_000);
+      await ended;
+      clearTimeout(late);
+    },
+  };
+}
+
+async function isReady(url: string, certificate: string, token: string): Promise<boolean> {
+  try {
+    const api = connect({ url, ca: readFileSync(certificate, 'utf8'), token });
+    const { status } = await api.call('GET', '/readyz');
+    // Made by the server itself after its start.
+    return status === 200 && (await api.call('GET', '/api/v1/namespaces/default')).status === 200;
+  } catch {
+    return false;
+  }
+}
+
+export async function until(holds: () => Promise<boolean>, limitMs = START_MS): Promise<void> {
+  const end = performance.now() + limitMs;
+  while (!(await holds())) {
+    if (performance.now() > end) throw new Error(`it did not come true within ${limitMs / 1_000} s`);
+    await pause(200);
+  }
+}
+
+async function freePorts(count: number): Promise<readonly number[]> {
+  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
+  await Promise.all(servers.map((server) => once(server, 'listening')));
+  const ports = servers.map((server) => (server.address() as { port: number }).port);
+  await Promise.all(servers.map((server) => new Promise((closed) => server.close(closed))));
+  return ports;
+}
+
+const kubeconfigOf = (url: string, certificate: string, token: string): string =>
+  stringify({
+    apiVersion: 'v1',
+    kind: 'Config',
+    clusters: [{ name: 'here', cluster: { server: url, 'certificate-authority': certificate } }],
+    users: [{ name: 'operator', user: { token } }],
+    contexts: [{ name: 'here', context: { cluster: 'here', user: 'operator' } }],
+    'current-context': 'here',
+  });

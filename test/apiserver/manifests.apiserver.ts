@@ -1,0 +1,250 @@
+import { join } from 'node:path';
+import { beforeAll, describe, expect, inject, test } from 'vitest';
+import { parse } from 'yaml';
+import { run, template } from '../chart/helm.ts';
+import {
+  type Container,
+  MATRIX,
+  type Manifest,
+  ofKind,
+  only,
+  type PodSpec,
+  readManifests,
+  valuesFile,
+} from '../support/manifests.ts';
+import { type Answer, connect } from './api.ts';
+import { podsOf, restrictedNamespace } from './namespace.ts';
+
+const api = connect(inject('access'));
+const KUSTOMIZE = join(import.meta.dirname, '../../deploy/kustomize');
+const NAMESPACE = 'shop';
+
+beforeAll(async () => {
+  await restrictedNamespace(api, NAMESPACE);
+  // Of no-network-policy-values.yaml: an account that is somebody else's.
+  await api.apply({
+    apiVersion: 'v1',
+    kind: 'ServiceAccount',
+    metadata: { name: 'shared', namespace: NAMESPACE },
+  });
+});
+
+const tried = (object: Manifest): Promise<Answer> =>
+  api.apply(object, { namespace: NAMESPACE, dryRun: true });
+
+/** Taken without a word: not even that something is outdated, or that its pods would be refused. */
+async function taken(objects: readonly Manifest[]): Promise<void> {
+  // Pods need their account before they are judged; it is the one thing that is kept.
+  for (const account of ofKind(objects, 'ServiceAccount')) await api.apply(account, { namespace: NAMESPACE });
+  for (const object of [...objects, ...objects.flatMap(podsOf)]) {
+    const { status, warnings, body } = await tried(object);
+    const what = `${object.kind} ${object.metadata.name}`;
+    expect([what, status < 300 ? 'taken' : body.message, ...warnings]).toEqual([what, 'taken']);
+  }
+}
+
+/** A pod of somebody else's application, as the restricted standard wants it. */
+const application = (extra: Partial<PodSpec> = {}): Manifest => ({
+  apiVersion: 'apps/v1',
+  kind: 'Deployment',
+  metadata: { name: 'orders', namespace: NAMESPACE },
+  spec: {
+    selector: { matchLabels: { app: 'orders' } },
+    template: {
+      metadata: { labels: { app: 'orders' } },
+      spec: {
+        ...extra,
+        containers: [
+          {
+            name: 'orders',
+            image: 'registry.example.test/orders:1.4.2',
+            securityContext: {
+              runAsNonRoot: true,
+              allowPrivilegeEscalation: false,
+              capabilities: { drop: ['ALL'] },
+              seccompProfile: { type: 'RuntimeDefault' },
+            },
+          },
+          ...(extra.containers ?? []),
+        ],
+      },
+    },
+  },
+});
+
+describe('A13 an API server takes everything', () => {
+  test.each(MATRIX)('%s', async (name) => {
+    const objects = readManifests(template(valuesFile(name)));
+    expect(objects.length).toBeGreaterThan(3);
+    await taken(objects);
+  });
+
+  test('the oldest Kubernetes the chart knows: what is rendered for it', async () => {
+    for (const name of ['embedded', 'sidecar'])
+      await taken(readManifests(template(valuesFile(name), ['--kube-version', '1.29.0'])));
+  });
+
+  test.each(['base', 'examples/existing-app'])('deploy/kustomize/%s', async (folder) => {
+    const { status, stdout, stderr } = run('kustomize', ['build', join(KUSTOMIZE, folder)]);
+    expect([status, stderr]).toEqual([0, '']);
+    const objects = readManifests(stdout);
+    const ours = objects.filter(({ metadata }) => !['orders', 'reports'].includes(metadata.name));
+    await taken(ours);
+    // The applications of the example are not restricted themselves; their Deployments are taken all the same.
+    for (const object of objects.filter((one) => !ours.includes(one)))
+      expect((await tried(object)).body.message).toBeUndefined();
+  });
+
+  test.each([
+    { name: 'sidecar', below: 'initContainers' },
+    { name: 'sidecar-plain', below: 'containers' },
+    { name: 'sidecar-embedded', below: 'initContainers' },
+  ] as const)(
+    '$name: the container and the volumes, pasted into pods of somebody else',
+    async ({ name, below }) => {
+      const data =
+        readManifests(template(valuesFile(name))).find((one) => one.data?.['container.yaml'])?.data ?? {};
+      await taken([
+        application({
+          [below]: parse(data['container.yaml'] ?? '') as Container[],
+          volumes: parse(data['volumes.yaml'] ?? '') as Record<string, unknown>[],
+        }),
+      ]);
+    },
+  );
+});
+
+/** Each is sound but for one thing. A server that takes them would take anything. */
+const REFUSED: readonly {
+  name: string;
+  from: string;
+  kind: string;
+  change: (text: string) => string;
+  says: RegExp;
+}[] = [
+  {
+    name: 'a field that does not exist',
+    from: 'redis',
+    kind: 'Deployment',
+    change: (text) => text.replace('automountServiceAccountToken', 'automountServiceAccountTokens'),
+    says: /automountServiceAccountTokens: field not declared in schema/,
+  },
+  {
+    name: 'text for a number',
+    from: 'redis',
+    kind: 'Deployment',
+    change: (text) => text.replace('"containerPort":8443', '"containerPort":"8443"'),
+    says: /containerPort/,
+  },
+  {
+    name: 'a mount without its volume',
+    from: 'redis',
+    kind: 'Deployment',
+    change: (text) => text.replace('"name":"gatehouse-tls","secret"', '"name":"other","secret"'),
+    says: /volumeMounts\[\d\]\.name: Not found: "gatehouse-tls"/,
+  },
+  {
+    name: 'a selector that its pods do not match',
+    from: 'redis',
+    kind: 'Deployment',
+    change: (text) => text.replace(/("selector":.*?"app.kubernetes.io\/component":)"gateway"/, '$1"x"'),
+    says: /`selector` does not match template `labels`/,
+  },
+  {
+    name: 'two volumes of one name',
+    from: 'redis',
+    kind: 'Deployment',
+    change: (text) => text.replaceAll('"gatehouse-keys","secret"', '"gatehouse-tls","secret"'),
+    says: /duplicate|Duplicate/,
+  },
+  {
+    name: 'a name that no Service may have',
+    from: 'redis',
+    kind: 'Service',
+    change: (text) => text.replace('"name":"gate-gatehouse"', '"name":"gate.gatehouse"'),
+    says: /metadata\.name: Invalid value: "gate\.gatehouse"/,
+  },
+  {
+    name: 'a node port of a Service that has none',
+    from: 'redis',
+    kind: 'Service',
+    change: (text) => text.replace('"port":443', '"nodePort":30443,"port":443'),
+    says: /nodePort: Forbidden: may not be used when `type` is 'ClusterIP'/,
+  },
+  {
+    name: 'a policy for nobody in particular',
+    from: 'monitoring',
+    kind: 'NetworkPolicy',
+    change: (text) => text.replace(/"namespaceSelector":.*?"podSelector":\{.*?\}\}/, ''),
+    says: /must specify a peer/,
+  },
+  {
+    name: 'a Certificate without an Issuer',
+    from: 'cert-manager',
+    kind: 'Certificate',
+    change: (text) => text.replace(/"issuerRef":\{.*?\}/, '"issuerRef":{}'),
+    says: /spec\.issuerRef\.name: Required value/,
+  },
+  {
+    name: 'a route with a name that is none',
+    from: 'gateway-api-http',
+    kind: 'HTTPRoute',
+    change: (text) => text.replace('"api.example.test"', '"https://api.example.test"'),
+    says: /spec\.hostnames\[0\]: Invalid value/,
+  },
+  {
+    name: 'a monitor with a field of another kind',
+    from: 'monitoring',
+    kind: 'ServiceMonitor',
+    change: (text) => text.replace('"endpoints"', '"podMetricsEndpoints"'),
+    says: /podMetricsEndpoints: field not declared in schema/,
+  },
+  {
+    name: 'an autoscaler with fewer pods at most than at least',
+    from: 'autoscaling',
+    kind: 'HorizontalPodAutoscaler',
+    change: (text) => text.replace('"maxReplicas":12', '"maxReplicas":2'),
+    says: /maxReplicas: Invalid value: 2: must be greater than or equal to `minReplicas`/,
+  },
+];
+
+describe('A13 it refuses', () => {
+  test.each(REFUSED)('$name', async ({ from, kind, change, says }) => {
+    const sound = ofKind(readManifests(template(valuesFile(from))), kind)[0];
+    const text = JSON.stringify(sound);
+    const changed = change(text);
+    expect(changed).not.toBe(text);
+    const { status, body } = await tried(JSON.parse(changed) as Manifest);
+    expect([status >= 400, body.message]).toEqual([true, expect.stringMatching(says)]);
+  });
+
+  test.each([
+    { name: 'root', change: { runAsNonRoot: false, runAsUser: 0 }, says: 'runAsNonRoot' },
+    { name: 'kept capabilities', change: { capabilities: {} }, says: 'unrestricted capabilities' },
+    { name: 'more privileges', change: { allowPrivilegeEscalation: true }, says: 'allowPrivilegeEscalation' },
+    {
+      name: 'no seccomp profile',
+      change: { seccompProfile: { type: 'Unconfined' } },
+      says: 'seccompProfile',
+    },
+  ])('in a restricted namespace, a pod of ours with $name', async ({ change, says }) => {
+    const objects = readManifests(template(valuesFile('redis')));
+    await api.apply(only(ofKind(objects, 'ServiceAccount')));
+    const pod = only(ofKind(objects, 'Deployment').flatMap(podsOf));
+    const spec = pod.spec as unknown as PodSpec;
+    const [container] = spec.containers ?? [];
+    const { securityContext, ...rest } = container ?? ({} as Container);
+    expect((await tried(pod)).status).toBe(201);
+    const open = { ...rest, securityContext: { ...securityContext, ...change } };
+    const { status, body } = await tried({ ...pod, spec: { ...pod.spec, containers: [open] } });
+    expect([status, body.message]).toEqual([
+      403,
+      expect.stringMatching(new RegExp(`violates PodSecurity "restricted.*${says}`)),
+    ]);
+  });
+
+  test('what it takes for a dry run is not kept', async () => {
+    const path = await api.pathOf({ apiVersion: 'apps/v1', kind: 'Deployment' }, NAMESPACE);
+    expect((await api.call('GET', path)).body['items']).toEqual([]);
+  });
+});

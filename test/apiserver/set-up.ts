@@ -1,0 +1,58 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { TestProject } from 'vitest/node';
+import { schemaFolder } from '../../tools/chart/install.ts';
+import { readManifests } from '../support/manifests.ts';
+import { type Access, type Api, connect } from './api.ts';
+import { startControlPlane, until } from './control-plane.ts';
+
+declare module 'vitest' {
+  interface ProvidedContext {
+    readonly access: Access;
+    readonly kubeconfig: string;
+  }
+}
+
+/** Kinds of others that the chart makes objects of. */
+const KINDS = ['HTTPRoute', 'TLSRoute', 'Certificate', 'ServiceMonitor', 'PodMonitor', 'PrometheusRule'];
+
+export default async function setUp(project: TestProject): Promise<() => Promise<void>> {
+  const plane = await startControlPlane();
+  try {
+    await defineKinds(connect(plane.access));
+  } catch (error) {
+    await plane.stop();
+    throw error;
+  }
+  project.provide('access', plane.access);
+  project.provide('kubeconfig', plane.kubeconfig);
+  return plane.stop;
+}
+
+/** The definitions of those who define them, as a cluster has them. */
+async function defineKinds(api: Api): Promise<void> {
+  const folder = join(schemaFolder(), 'definitions');
+  const definitions = readdirSync(folder)
+    .flatMap((file) => readManifests(readFileSync(join(folder, file), 'utf8')))
+    .filter(({ kind, spec }) => {
+      const { kind: defined = '' } = (spec?.['names'] ?? {}) as { readonly kind?: string };
+      return kind === 'CustomResourceDefinition' && KINDS.includes(defined);
+    });
+  if (definitions.length !== KINDS.length)
+    throw new Error(`${definitions.length} of ${KINDS.length} definitions found in ${folder}`);
+  for (const { metadata, ...definition } of definitions) {
+    // Labels are left out: cert-manager's are templates of its chart.
+    const { labels: _, ...named } = metadata;
+    const { status, body } = await api.apply({ ...definition, metadata: named });
+    if (status >= 300) throw new Error(`${metadata.name}: ${body.message}`);
+  }
+  for (const definition of definitions) await until(() => isEstablished(api, definition.metadata.name));
+}
+
+async function isEstablished(api: Api, name: string): Promise<boolean> {
+  const { body } = await api.call('GET', `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${name}`);
+  const { conditions = [] } = (body['status'] ?? {}) as {
+    readonly conditions?: readonly { readonly type: string; readonly status: string }[];
+  };
+  return conditions.some(({ type, status }) => type === 'Established' && status === 'True');
+}
