@@ -55,8 +55,12 @@ async function gatehouse(listen: SettingsInput['listen'] = {}): Promise<{ front:
     },
   }));
   folders.push(folder);
-  const { pid, port, stop } = await serveProgram({ folder: folder.path, entry, core: SERVER_CORE });
-  const front = { port, pids: treeOf(pid), stop };
+  const program = await serveProgram({ folder: folder.path, entry, core: SERVER_CORE });
+  const front: Front = {
+    port: program.port,
+    pids: treeOf(program.pid),
+    stop: () => program.stop(),
+  };
   fronts.push(front);
   return { front, folder: folder.path };
 }
