@@ -5,6 +5,7 @@ import { Fault } from '../ports/fault.ts';
 import type { RecordStore, Version } from '../ports/record-store.ts';
 import { KEEP_FOREVER } from '../ports/store.ts';
 import type { Env, ExpiryKey, HolderKey, RecordKind, TableName } from './embedded-env.ts';
+import { isUsableId } from './record-id.ts';
 
 /** A record as it lies in the file. */
 export interface Envelope {
@@ -38,12 +39,6 @@ export const unreadable = (kind: string, why: string, cause?: unknown): Fault =>
     `a record of ${kind} cannot be read: ${why}. Was the store written by a newer gatehouse?`,
     { cause },
   );
-
-const MAX_ID_LENGTH = 480;
-
-/** LMDB keys have a length; and what is not well-formed text would not come back as it went in. */
-export const isUsableId = (id: string): boolean =>
-  id.length > 0 && id.length <= MAX_ID_LENGTH && id.isWellFormed();
 
 /** Versions of one life count up from a number drawn at random, so a writer from a former life finds no match. */
 export const firstVersion = (): number => Math.floor(Math.random() * 2 ** 51) + 1;

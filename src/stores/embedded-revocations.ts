@@ -2,7 +2,8 @@ import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RevocationLog } from '../ports/revocation-log.ts';
 import type { Env } from './embedded-env.ts';
-import { EMPTY, expiryKey, firstVersion, isUsableId, unreadable } from './embedded-records.ts';
+import { EMPTY, expiryKey, firstVersion, unreadable } from './embedded-records.ts';
+import { isUsableId } from './record-id.ts';
 import {
   clientKey,
   entryOf,
@@ -14,16 +15,21 @@ import {
 } from './revocation-rules.ts';
 
 /**
- * Revocations are read straight from the memory map, synchronously, on every request.
+ * Revocations are read straight from the memory map, synchronously, on every request. Where nobody else writes to the
+ * store (`alone`), a bearer that was not revoked is not looked up again before something has been announced here.
  *
  * Whole clients and identities are revoked seldom. A stamp beside the entries changes in the same transaction
  * as any of those, so while it stays the same we know, across processes, which of these tables have entries.
  */
-export function embeddedRevocations(env: Env, now: () => Epoch): RevocationLog {
+export function embeddedRevocations(env: Env, now: () => Epoch, alone: boolean): RevocationLog {
   const table = env.tables.revocations;
   let knownStamp = -1;
   let anyClient = true;
   let anyIdentity = true;
+  /** Counts what was announced; of no use any more once a write has ended in doubt. */
+  let announced = 0;
+  let certain = alone;
+  const unrevoked = new WeakMap<object, number>();
 
   const limitOf = (key: string): number => {
     const bytes = table.getBinaryFast(key);
@@ -74,18 +80,35 @@ export function embeddedRevocations(env: Env, now: () => Epoch): RevocationLog {
     throw new Fault('overloaded', 'too many writers for one revocation');
   };
 
-  return {
-    announce: oneAtATime(write),
+  const lookUp: RevocationLog['isRevoked'] = ({ grantId, generation, clientId, identity, issuedAt }) =>
+    env.fresh(() => {
+      if (generation < limitOf(grantKey(grantId))) return true;
+      minding();
+      return (
+        (anyClient && issuedAt < limitOf(clientKey(clientId))) ||
+        (anyIdentity && issuedAt < limitOf(identityKey(identity)))
+      );
+    });
 
-    isRevoked: ({ grantId, generation, clientId, identity, issuedAt }) =>
-      env.fresh(() => {
-        if (generation < limitOf(grantKey(grantId))) return true;
-        minding();
-        return (
-          (anyClient && issuedAt < limitOf(clientKey(clientId))) ||
-          (anyIdentity && issuedAt < limitOf(identityKey(identity)))
-        );
-      }),
+  return {
+    announce: oneAtATime(async (key, asked) => {
+      try {
+        await write(key, asked);
+      } catch (error) {
+        // It may be written all the same, or later.
+        certain = false;
+        throw error;
+      } finally {
+        announced += 1;
+      }
+    }),
+
+    isRevoked(bearer) {
+      if (certain && unrevoked.get(bearer) === announced) return false;
+      const revoked = lookUp(bearer);
+      if (certain && !revoked) unrevoked.set(bearer, announced);
+      return revoked;
+    },
   };
 }
 

@@ -7,6 +7,7 @@ import type { RecordStore } from '../ports/record-store.ts';
 import { KEEP_FOREVER } from '../ports/store.ts';
 import { CHECK_ID } from './redis-checks.ts';
 import { type RedisClient, redisScript } from './redis-client.ts';
+import { TIME } from './redis-time.ts';
 
 /**
  * Grants by identity: one sorted set for each identity, its members grant ids, their scores the times until which the
@@ -14,13 +15,6 @@ import { type RedisClient, redisScript } from './redis-client.ts';
  * without a grant (its maker was interrupted, or is just about to make it) is passed over and goes at its time.
  * Sets and records lie in different slots of a cluster, so they are never touched in one step.
  */
-const TIME = `
-local function time(given)
-  if given ~= '' then return tonumber(given) end
-  local t = redis.call('TIME')
-  return t[1] * 1000 + math.floor(t[2] / 1000)
-end
-`;
 
 /** A century: no record is kept longer. */
 const FOREVER_MS = 3_155_760_000_000;

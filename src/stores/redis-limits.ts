@@ -1,6 +1,7 @@
 import { COUNT_SLICE, type SharedLimits } from '../ports/shared-limits.ts';
 import { inBatches } from './redis-batch.ts';
 import { type RedisClient, type RedisScript, redisScript } from './redis-client.ts';
+import { TIME } from './redis-time.ts';
 
 /**
  * Counts that replicas share. Both kinds are one string with an end of its own:
@@ -10,17 +11,13 @@ import { type RedisClient, type RedisScript, redisScript } from './redis-client.
  *
  * A command that is sent again because its answer was lost counts twice: a limit may err on the strict side.
  */
-const TIME = `
-local function time(given)
-  if given ~= '' then return tonumber(given) end
-  local t = redis.call('TIME')
-  return t[1] * 1000 + math.floor(t[2] / 1000)
-end
+
+const NOW = `${TIME}
 local now = time(ARGV[1])
 `;
 
 /** ARGV: time; then for each key burst, per second, amount, 1 if it is owed. One after another: a key may come twice. */
-const DRAW = redisScript(`${TIME}
+const DRAW = redisScript(`${NOW}
 local answer = {}
 for i, key in ipairs(KEYS) do
   local at = i * 4 - 2
@@ -43,7 +40,7 @@ end
 return answer`);
 
 /** ARGV: time, milliseconds of a slice; then for each key most, milliseconds to stand, amount. */
-const COUNT = redisScript(`${TIME}
+const COUNT = redisScript(`${NOW}
 local length = tonumber(ARGV[2])
 local answer = {}
 for i, key in ipairs(KEYS) do

@@ -3,8 +3,10 @@ import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordStore, Version } from '../ports/record-store.ts';
 import { KEEP_FOREVER } from '../ports/store.ts';
+import { isUsableId } from './record-id.ts';
 import { inBatches } from './redis-batch.ts';
 import { type RedisClient, redisScript } from './redis-client.ts';
+import { TIME } from './redis-time.ts';
 
 /**
  * A record is one string: `<version> <keep until, milliseconds, 0 = for ever> <JSON>`. The first two are what the
@@ -13,12 +15,8 @@ import { type RedisClient, redisScript } from './redis-client.ts';
  * ioredis sends a command again when its answer was lost. The version a writer brings along is its own and new, so
  * finding it in place means: this very write has happened.
  */
-const TIME = `
-local function time(given)
-  if given ~= '' then return tonumber(given) end
-  local t = redis.call('TIME')
-  return t[1] * 1000 + math.floor(t[2] / 1000)
-end
+
+const OVER = `
 -- What has no such time is damaged: whoever reads it says so.
 local function over(keep, now) return keep and keep ~= '0' and tonumber(keep) <= now end
 `;
@@ -33,7 +31,7 @@ local function keep(key, version, till, json, now)
 end
 `;
 
-const READ = redisScript(`${TIME}
+const READ = redisScript(`${TIME}${OVER}
 local now = time(ARGV[1])
 local answer = {now}
 for i, found in ipairs(redis.call('MGET', unpack(KEYS))) do
@@ -48,7 +46,7 @@ end
 return answer`);
 
 /** ARGV: our version, keep until, JSON, time. */
-const CREATE = redisScript(`${TIME}${KEEP}
+const CREATE = redisScript(`${TIME}${OVER}${KEEP}
 local now = time(ARGV[4])
 local found = redis.call('GET', KEYS[1])
 if found then
@@ -59,7 +57,7 @@ end
 return keep(KEYS[1], ARGV[1], ARGV[2], ARGV[3], now)`);
 
 /** ARGV: time; then for each key version seen, our version, keep until, JSON. */
-const REPLACE = redisScript(`${TIME}${KEEP}
+const REPLACE = redisScript(`${TIME}${OVER}${KEEP}
 local now = time(ARGV[1])
 local answer = {}
 -- Of two writers of one record in one batch the second is late.
@@ -81,10 +79,6 @@ return answer`);
 export type RedisRecordKind = 'g' | 'd' | 'u' | 'n';
 
 const FORMAT = 1;
-const MAX_ID_LENGTH = 480;
-
-/** What is not well-formed text would not come back as it went in. */
-const isUsableId = (id: string): boolean => id.length > 0 && id.length <= MAX_ID_LENGTH && id.isWellFormed();
 
 /** A script must not hold up the others for long: this many records take it a fraction of a millisecond. */
 const BATCH = 100;

@@ -1,5 +1,6 @@
 import { Fault } from '../ports/fault.ts';
 import { type RedisClient, type RedisScript, redisScript } from './redis-client.ts';
+import { TIME } from './redis-time.ts';
 import type { RevocationEntry } from './revocation-rules.ts';
 
 /**
@@ -48,12 +49,7 @@ export type KeyedEntry = readonly [key: string, entry: RevocationEntry];
 
 export const NO_ENTRY = '0-0';
 
-const TIME = `
-local function time(given)
-  if given ~= '' then return tonumber(given) end
-  local t = redis.call('TIME')
-  return t[1] * 1000 + math.floor(t[2] / 1000)
-end
+const PROLOGUE = `${TIME}
 local now = time(ARGV[1])
 local function head()
   local h = redis.call('HMGET', KEYS[1], 'epoch', 'last', 'floor')
@@ -70,10 +66,10 @@ if redis.call('HEXISTS', KEYS[1], 'epoch') == 0 then
 end
 `;
 
-const HEAD = redisScript(`${TIME}${BEGIN} return head()`);
+const HEAD = redisScript(`${PROLOGUE}${BEGIN} return head()`);
 
 /** KEYS: head, ended, limits, log, replicas. ARGV from 4: key, limit, keep until, and again. Only changes are logged. */
-const ANNOUNCE = redisScript(`${TIME}${BEGIN}
+const ANNOUNCE = redisScript(`${PROLOGUE}${BEGIN}
 local changed = {}
 for i = 4, #ARGV, 3 do
   local key, limit, till = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -110,25 +106,25 @@ answer[5] = redis.call('HGETALL', KEYS[5])
 return answer`);
 
 /** KEYS: head, replicas. ARGV: time, replica, applied id, lease. */
-const BEAT = redisScript(`${TIME}
+const BEAT = redisScript(`${PROLOGUE}
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[3] .. ' ' .. string.format('%d', now) .. ' ' .. ARGV[4])
 local answer = head()
 answer[5] = redis.call('HLEN', KEYS[2])
 return answer`);
 
-const PEERS = redisScript(`${TIME}
+const PEERS = redisScript(`${PROLOGUE}
 local answer = head()
 answer[5] = redis.call('HGETALL', KEYS[2])
 return answer`);
 
 /** Whoever knows all that was revoked before says so: tokens older than this epoch count again. ARGV: time, floor. */
-const VOUCH = redisScript(`${TIME}
+const VOUCH = redisScript(`${PROLOGUE}
 local floor = redis.call('HGET', KEYS[1], 'floor')
 if floor and tonumber(floor) > tonumber(ARGV[2]) then redis.call('HSET', KEYS[1], 'floor', ARGV[2]) end
 return head()`);
 
 /** KEYS: head, ended, limits, replicas. ARGV: time, cursor. A bounded piece of what is over; returns the next cursor. */
-const SWEEP = redisScript(`${TIME}
+const SWEEP = redisScript(`${PROLOGUE}
 local seconds = string.format('%.3f', now / 1000)
 local over = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', seconds, 'LIMIT', 0, 1000)
 if #over > 0 then redis.call('ZREM', KEYS[2], unpack(over)) end
