@@ -9,6 +9,8 @@ export interface Errand {
   /** Where `ca.pem`, `alice.pem` and her key are. */
   readonly folder: string;
   readonly version: 'TLSv1.2' | 'TLSv1.3';
+  /** The one key exchange the client offers. */
+  readonly group: 'X25519' | 'X25519MLKEM768';
   /** Does the client show a certificate? */
   readonly certified: boolean;
   /** `full`: it never says that it was there before. `resumed`: it always does. `returning`: it does when it can. */
@@ -70,7 +72,13 @@ interface Shaken {
   readonly session: Buffer | undefined;
 }
 
-function clientOf({ front, folder, version, certified }: Errand): (session?: Buffer) => Promise<Shaken> {
+function clientOf({
+  front,
+  folder,
+  version,
+  group,
+  certified,
+}: Errand): (session?: Buffer) => Promise<Shaken> {
   const read = (name: string): string => readFileSync(join(folder, name), 'utf8');
   const options = {
     host: '127.0.0.1',
@@ -79,6 +87,7 @@ function clientOf({ front, folder, version, certified }: Errand): (session?: Buf
     ca: read('ca.pem'),
     minVersion: version,
     maxVersion: version,
+    ecdhCurve: group,
     ALPNProtocols: ['http/1.1'],
     ...(certified && { cert: read('alice.pem'), key: read('alice-key.pem') }),
   };
