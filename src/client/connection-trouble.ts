@@ -29,6 +29,20 @@ const UNKNOWN_CA: readonly string[] = [
 const NO_TLS = /wrong version number|packet length too long|record layer failure/i;
 const CLOSED: readonly string[] = ['ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET'];
 
+const LATE: readonly string[] = [
+  'ABORT_ERR',
+  'ETIMEDOUT',
+  'UND_ERR_BODY_TIMEOUT',
+  'UND_ERR_CONNECT_TIMEOUT',
+  'UND_ERR_HEADERS_TIMEOUT',
+];
+
+/** Ours ended it since it took too long: requests here are given up for no other reason. */
+export const isLate = (error: unknown): boolean => {
+  const { name, code = '' } = error as NodeJS.ErrnoException;
+  return name === 'AbortError' || name === 'TimeoutError' || LATE.includes(code);
+};
+
 /** Words for codes that say it all. */
 const WORDS: Readonly<Record<string, (terms: TroubleTerms) => string>> = {
   CERT_HAS_EXPIRED: () => 'shows a certificate that has expired',
@@ -42,6 +56,7 @@ export function connectionTrouble(error: unknown, terms: TroubleTerms): Connecti
   const { name, code = '', message, cause } = error as NodeJS.ErrnoException & { readonly cause?: Error };
   const there = (words: string): ConnectionTrouble => ({ words, isOurs: false });
   if (error instanceof UnusablePair) return { words: `was not asked: ${message}`, isOurs: true };
+  if (isLate(error)) return there('did not answer in time');
   if (UNKNOWN_CA.includes(code))
     return there(
       terms.caGiven
@@ -54,8 +69,7 @@ export function connectionTrouble(error: unknown, terms: TroubleTerms): Connecti
   if (isTls && NO_TLS.test(message)) return there('does not answer in TLS; does it speak https?');
   if (!isTls && CLOSED.includes(code))
     return there('closed the connection without an answer; does it speak https?');
-  const why = name === 'TimeoutError' ? 'no answer in time' : code || message || cause?.message || name;
-  return there(`cannot be reached (${why})`);
+  return there(`cannot be reached (${code || message || cause?.message || name})`);
 }
 
 export class UnusablePair extends Error {}

@@ -1,6 +1,6 @@
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import { connectionTrouble } from '../client/connection-trouble.ts';
+import { connectionTrouble, isLate } from '../client/connection-trouble.ts';
 import type { Settings } from '../config/schema.ts';
 import { CommandError, EXIT } from './command.ts';
 
@@ -13,6 +13,8 @@ export interface AdminTarget {
   readonly cert?: Buffer | undefined;
   readonly key?: Buffer | undefined;
   readonly ca?: Buffer;
+  /** Milliseconds for one answer. */
+  readonly withinMs?: number;
 }
 
 export interface Answer {
@@ -30,7 +32,7 @@ export function adminUrl({ host, port, tls }: Settings['admin']): string {
 }
 
 export function askAdmin(
-  { url, token, cert, key, ca }: AdminTarget,
+  { url, token, cert, key, ca, withinMs = LIMIT_MS }: AdminTarget,
   method: 'GET' | 'POST',
   path: string,
   body?: Readonly<Record<string, string>>,
@@ -38,6 +40,15 @@ export function askAdmin(
   const text = body === undefined ? undefined : JSON.stringify(body);
   const away = (why: string): CommandError =>
     new CommandError(`the admin listener ${url.origin} ${why}`, EXIT.unavailable);
+  const trouble = (error: unknown): CommandError => {
+    if (!isLate(error))
+      return away(connectionTrouble(error, { url, caBy: '--cacert FILE', caGiven: ca !== undefined }).words);
+    const unsure =
+      method === 'POST' ? ' What was asked for may have been done; it can be asked for again.' : '';
+    return away(
+      `did not answer within ${withinMs / 1_000} s. Is this its address? \`gatehouse health --url ${url.origin}\` tells how it is.${unsure}`,
+    );
+  };
   return new Promise((answered, failed) => {
     const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
     const request = send(
@@ -45,7 +56,7 @@ export function askAdmin(
       {
         method,
         agent: false,
-        signal: AbortSignal.timeout(LIMIT_MS),
+        signal: AbortSignal.timeout(withinMs),
         ...(cert !== undefined && { cert, key }),
         ...(ca !== undefined && { ca }),
         headers: {
@@ -64,7 +75,7 @@ export function askAdmin(
           if (length > MAX_BYTES) response.destroy(new Error('its answer is too long'));
           else parts.push(part);
         });
-        response.on('error', (error) => failed(away(error.message)));
+        response.on('error', (error) => failed(isLate(error) ? trouble(error) : away(error.message)));
         response.on('end', () => {
           try {
             const json = JSON.parse(Buffer.concat(parts).toString('utf8')) as Answer['json'];
@@ -75,9 +86,7 @@ export function askAdmin(
         });
       },
     );
-    request.on('error', (error) =>
-      failed(away(connectionTrouble(error, { url, caBy: '--cacert FILE', caGiven: ca !== undefined }).words)),
-    );
+    request.on('error', (error) => failed(trouble(error)));
     request.end(text);
   });
 }

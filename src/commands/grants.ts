@@ -42,7 +42,11 @@ export const command: Command = {
   options: {
     ...CONFIG_OPTIONS,
     url: { type: 'string', value: 'URL', help: 'the admin listener, instead of reading the configuration' },
-    'token-file': { type: 'string', value: 'FILE', help: 'holds the admin token (default: admin.tokenFile)' },
+    'token-file': {
+      type: 'string',
+      value: 'FILE',
+      help: 'holds the admin token (default: admin.tokenFile); - is standard input',
+    },
     cert: { type: 'string', value: 'FILE', help: 'a certificate of admin.tls.clientCa instead, PEM' },
     key: { type: 'string', value: 'FILE', help: 'its private key, PEM' },
     cacert: { type: 'string', value: 'FILE', help: 'the CA of an admin listener with TLS, PEM' },
@@ -82,20 +86,13 @@ const ACTIONS: Readonly<
   async list(context, target, ids) {
     if (ids.length > 0)
       throw new UsageError('gatehouse grants list: takes no grant; use --client, --identity or --name');
-    // By id: a page may repeat a grant.
-    const found = new Map<string, GrantView>();
-    for (let after: string | undefined; ; ) {
-      const query = new URLSearchParams({ limit: '1000', state: context.flag('all') ? 'all' : 'live' });
-      for (const [name, value] of [...holderOptions(context), ['after', after] as const])
-        if (value !== undefined) query.set(name, value);
-      const page = await said(target, 'GET', `/grants?${query.toString()}`);
-      for (const grant of page['grants'] as GrantView[]) found.set(grant.id, grant);
-      if (typeof page['next'] !== 'string' || found.size >= MOST) break;
-      after = page['next'];
-    }
-    const grants = [...found.values()];
-    if (context.json) writeJson(context, { grants });
+    const { grants, cut } = await allGrants(context, target);
+    if (context.json) writeJson(context, { grants, ...(cut && { cut }) });
     else printTable(context, grants);
+    if (cut)
+      context.stderr(
+        `gatehouse: cut after ${grants.length} grants; there may be more. Name whose by --client, --identity or --name, or page through GET /admin/v1/grants.\n`,
+      );
     return EXIT.ok;
   },
 
@@ -146,6 +143,34 @@ const ACTIONS: Readonly<
 
 /** A terminal is not the place for more; programs page through the API. */
 const MOST = 100_000;
+/** Pages may be short, and of what has ended: far more than there are grants to show. */
+const MOST_PAGES = 100_000;
+
+/** Page by page; `cut`: there may be more of them. */
+async function allGrants(
+  context: Context,
+  target: AdminTarget,
+): Promise<{ readonly grants: readonly GrantView[]; readonly cut: boolean }> {
+  const strange = (what: string): CommandError =>
+    new CommandError(`the admin listener ${target.url.origin} ${what}; is it gatehouse?`, EXIT.unavailable);
+  // By id: a page may repeat a grant.
+  const found = new Map<string, GrantView>();
+  const seen = new Set<string>();
+  let after: string | undefined;
+  while (found.size < MOST && seen.size < MOST_PAGES) {
+    const query = new URLSearchParams({ limit: '1000', state: context.flag('all') ? 'all' : 'live' });
+    for (const [name, value] of [...holderOptions(context), ['after', after] as const])
+      if (value !== undefined) query.set(name, value);
+    const { grants, next } = await said(target, 'GET', `/grants?${query.toString()}`);
+    if (!Array.isArray(grants)) throw strange('answered without grants');
+    for (const grant of grants as readonly GrantView[]) found.set(grant.id, grant);
+    if (typeof next !== 'string') return { grants: [...found.values()], cut: false };
+    if (seen.has(next)) throw strange('names the same page again and again');
+    seen.add(next);
+    after = next;
+  }
+  return { grants: [...found.values()], cut: true };
+}
 
 const holderOptions = (context: Context): [string, string | undefined][] => [
   ['client', context.option('client')],
@@ -195,7 +220,12 @@ async function targetOf(context: Context): Promise<AdminTarget | number> {
   if (url === undefined) {
     const loaded = await settingsFor(context);
     if (typeof loaded === 'number') return loaded;
-    url = adminUrl(loaded.settings.admin);
+    const { admin } = loaded.settings;
+    if (admin.port === 0)
+      throw new UsageError(
+        'gatehouse grants: admin.port is 0 (any free port); name the address with --url: the log line `ready` has it as adminPort',
+      );
+    url = adminUrl(admin);
     tokenFile ??= loaded.settings.admin.tokenFile;
   }
   const address = webAddress('gatehouse grants: --url', url, { scheme: 'http' });
@@ -205,14 +235,39 @@ async function targetOf(context: Context): Promise<AdminTarget | number> {
     url: address,
     ...(cert === undefined
       ? {
-          token: read('token-file', tokenFile ?? '')
-            .toString('utf8')
-            .trim(),
-          tokenFile: tokenFile ?? '',
+          token: tokenIn(
+            tokenFile ?? '',
+            tokenFile === '-' ? await allOf(context) : read('token-file', tokenFile ?? ''),
+          ),
+          tokenFile: tokenFile === '-' ? 'standard input' : (tokenFile ?? ''),
         }
       : { cert, key }),
     ...(cacert !== undefined && { ca: cacert }),
   };
+}
+
+/** Editors and shells end files with a line break. */
+function tokenIn(file: string, bytes: Buffer): string {
+  const token = bytes.toString('utf8').trim();
+  if (/^[\x20-\x7e]+$/.test(token)) return token;
+  throw new CommandError(
+    `--token-file ${file} holds ${token === '' ? 'nothing' : 'more than one line, or no text'}; the admin token alone is needed`,
+    EXIT.configuration,
+  );
+}
+
+const MOST_TOKEN = 4_096;
+
+async function allOf({ stdin }: Context): Promise<Buffer> {
+  const parts: Buffer[] = [];
+  let length = 0;
+  for await (const part of stdin) {
+    const bytes = Buffer.from(part);
+    length += bytes.length;
+    if (length > MOST_TOKEN) break;
+    parts.push(bytes);
+  }
+  return Buffer.concat(parts);
 }
 
 const TIMES = new Set(['issued', 'last_refreshed', 'until', 'revoked']);

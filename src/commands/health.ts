@@ -1,6 +1,6 @@
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import { connectionTrouble } from '../client/connection-trouble.ts';
+import { connectionTrouble, isLate } from '../client/connection-trouble.ts';
 import { webAddress } from './address.ts';
 import { adminUrl } from './admin-call.ts';
 import {
@@ -74,8 +74,7 @@ function ask(url: URL): Promise<Answer> {
   return new Promise((resolve) => {
     const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
     const fail = (error: NodeJS.ErrnoException): void => {
-      if (error.name === 'AbortError' || error.name === 'TimeoutError')
-        resolve({ why: `did not answer within ${LIMIT_MS / 1_000} s` });
+      if (isLate(error)) resolve({ why: `did not answer within ${LIMIT_MS / 1_000} s` });
       else resolve({ why: connectionTrouble(error, { url, caBy: '', caGiven: false }).words });
     };
     // Only "ready" or "not ready" is learned from it, as a kubelet does: whose certificate it shows does not matter.
