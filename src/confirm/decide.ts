@@ -1,5 +1,6 @@
 import type { Person } from '../domain/person.ts';
 import type { Refusal } from '../domain/refusal.ts';
+import { nameOfIntegration } from '../grants/desk.ts';
 import { confirmDevice, denyDevice, mayConfirm, questionOf } from '../grants/device-decision.ts';
 import { endedPage, refusedPage } from './notices.ts';
 import type { Session } from './session.ts';
@@ -86,7 +87,7 @@ export async function showEnd(room: Room, { session }: Visit): Promise<Reply> {
   if (request === undefined || ended === undefined) return { go: '' };
   const page = endPage(room.words, {
     ended,
-    integrationName: room.desk.integrations.get(request.clientId)?.name ?? request.clientId,
+    integrationName: nameOfIntegration(room.desk, request.clientId),
     another: room.at(''),
     ...(room.look.myGrants && identity !== undefined && { mine: room.at('/grants') }),
     ...(identity !== undefined && { signOut: room.form(session, '/sign-out') }),

@@ -1,5 +1,7 @@
 import { readUserCode, showUserCode } from '../domain/device-request.ts';
 import { findQuestion } from '../grants/device-decision.ts';
+import type { Call } from '../http/call.ts';
+import { queryOf } from '../http/query.ts';
 import type { RateLimit } from '../http/rate-limit.ts';
 import type { Fields } from './form.ts';
 import { MAX_WRONG_CODES } from './guess-limit.ts';
@@ -14,7 +16,7 @@ export async function showCode(room: Room, { call, session }: Visit): Promise<Re
   const locked = await lockedFor(room, session);
   if (locked > 0) return { page: tooManyPage(room, locked) };
   const fresh = session.identity === undefined ? room.sessions.extend(session) : session;
-  const code = codeInLink(call.request.url ?? '');
+  const code = codeInLink(call);
   const page = codePage(room.words, {
     form: room.form(fresh, ''),
     typed: code === undefined ? '' : showUserCode(code),
@@ -24,9 +26,8 @@ export async function showCode(room: Room, { call, session }: Visit): Promise<Re
   return { page, session: fresh };
 }
 
-function codeInLink(url: string): string | undefined {
-  const at = url.indexOf('?');
-  const given = at < 0 ? [] : new URLSearchParams(url.slice(at + 1)).getAll('user_code');
+function codeInLink({ request }: Call): string | undefined {
+  const given = new URLSearchParams(queryOf(request)).getAll('user_code');
   return given.length === 1 ? readUserCode(given[0] ?? '') : undefined;
 }
 

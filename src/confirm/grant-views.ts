@@ -1,5 +1,6 @@
 import type { Grant } from '../domain/grant.ts';
 import { parseScope, type Scope } from '../domain/scope.ts';
+import { nameOfIntegration } from '../grants/desk.ts';
 import { html, type Markup, plain } from './html.ts';
 import type { Page } from './layout.ts';
 import { scopeInWords } from './scope-words.ts';
@@ -49,8 +50,7 @@ ${facts(room, grant)}
 `;
 }
 
-const nameOf = (room: Room, { clientId }: Grant): string =>
-  plain(room.desk.integrations.get(clientId)?.name ?? clientId);
+const nameOf = (room: Room, { clientId }: Grant): string => plain(nameOfIntegration(room.desk, clientId));
 
 function facts(room: Room, grant: Grant): Markup {
   const { words, desk, look } = room;

@@ -1,5 +1,7 @@
 import type { Person } from '../domain/person.ts';
+import { nameOfIntegration } from '../grants/desk.ts';
 import { grantsHeldBy, heldGrant, isAwaited, revokeHeld } from '../grants/held.ts';
+import { queryOf } from '../http/query.ts';
 import type { Fields } from './form.ts';
 import { grantsPage, revokePage } from './grant-views.ts';
 import { missingPage } from './notices.ts';
@@ -23,7 +25,7 @@ export async function showGrants(room: Room, visit: Visit): Promise<Reply> {
   const who = await whoLooks(room, visit);
   if ('instead' in who) return who.instead;
   const { revoked, ...session } = visit.session;
-  const after = cursorIn(queryOf(visit).get('after'));
+  const after = cursorIn(new URLSearchParams(queryOf(visit.call.request)).get('after'));
   const held = await grantsHeldBy(room.desk, who.person.identity, after);
   const { request, ended } = session;
   const awaits =
@@ -36,7 +38,7 @@ export async function showGrants(room: Room, visit: Visit): Promise<Reply> {
     first: after === undefined,
     signOut: room.form(session, '/sign-out'),
     ...(revoked !== undefined && { revoked }),
-    ...(awaits && { awaited: room.desk.integrations.get(request.clientId)?.name ?? request.clientId }),
+    ...(awaits && { awaited: nameOfIntegration(room.desk, request.clientId) }),
     ...(held.next !== undefined && { next: held.next }),
   });
   return revoked === undefined ? { page } : { page, session };
@@ -46,7 +48,8 @@ export async function showGrants(room: Room, visit: Visit): Promise<Reply> {
 export async function showGrant(room: Room, visit: Visit): Promise<Reply> {
   const who = await whoLooks(room, visit);
   if ('instead' in who) return who.instead;
-  const held = await heldGrant(room.desk, who.person.identity, idIn(queryOf(visit).get('id')));
+  const asked = new URLSearchParams(queryOf(visit.call.request)).get('id');
+  const held = await heldGrant(room.desk, who.person.identity, idIn(asked));
   if (!held.ok) return { page: notThere(room) };
   return { page: revokePage(room, held.value, room.form(visit.session, '/revoke', held.value.id)) };
 }
@@ -58,7 +61,7 @@ export async function takeRevoke(room: Room, visit: Visit, fields: Fields): Prom
   if (!revoked.ok) return { page: notThere(room) };
   const { clientId, id } = revoked.value;
   visit.call.note({ clientId, grantId: id });
-  const name = room.desk.integrations.get(clientId)?.name ?? clientId;
+  const name = nameOfIntegration(room.desk, clientId);
   return { go: '/grants', session: { ...visit.session, revoked: name.slice(0, 80) } };
 }
 
@@ -74,9 +77,3 @@ const idIn = (text: string | null | undefined): string =>
 /** Where a page of the list begins, as a store may have said it. */
 const cursorIn = (text: string | null): string | undefined =>
   text !== null && /^[\w .+-]{1,200}$/.test(text) ? text : undefined;
-
-function queryOf({ call }: Visit): URLSearchParams {
-  const url = call.request.url ?? '';
-  const at = url.indexOf('?');
-  return new URLSearchParams(at < 0 ? '' : url.slice(at + 1));
-}

@@ -1,15 +1,13 @@
 import { z } from 'zod';
-import { inLanguage } from '../domain/language.ts';
 import type { Person } from '../domain/person.ts';
 import type { Call } from '../http/call.ts';
-import type { OpenIdProvider } from '../identity/openid.ts';
+import { queryOf } from '../http/query.ts';
 import type { Sealer } from '../ports/sealer.ts';
 import { cookieFlags, cookieValues } from './cookies.ts';
 import type { Fields } from './form.ts';
-import { plain } from './html.ts';
 import { expiredPage, refusedPage, tooManyPage } from './notices.ts';
 import { parsed, Session, sameText } from './session.ts';
-import { enter, nextOf, signInForm, stillOpen } from './sign-in.ts';
+import { enter, nextOf, signInForm, stillOpen, titleOf } from './sign-in.ts';
 import { movingPage } from './views.ts';
 import type { Reply, Room, Visit } from './visit.ts';
 
@@ -47,9 +45,6 @@ function readJourney(room: Room, call: Call): Journey | undefined {
   return room.desk.now() < journey.data.expires ? journey.data : undefined;
 }
 
-const titleOf = (room: Room, provider: OpenIdProvider): string =>
-  plain(inLanguage(provider.title, room.words.language), 60);
-
 /** The button “Sign in with …”. The answer is a page that leads on: a form may not lead to another site. */
 export async function takeProvider(room: Room, visit: Visit, fields: Fields): Promise<Reply> {
   const provider = room.providers.get(fields.get('provider') ?? '');
@@ -67,7 +62,7 @@ export async function takeProvider(room: Room, visit: Visit, fields: Fields): Pr
   return {
     page: movingPage({
       title: leaving.title,
-      lead: leaving.lead(titleOf(room, provider)),
+      lead: leaving.lead(titleOf(room.words, provider)),
       next: leaving.next,
       to: url,
     }),
@@ -84,8 +79,7 @@ export async function returnFrom(room: Room, call: Call, from: string, name: str
 async function arrive(room: Room, call: Call, from: string, name: string): Promise<Reply> {
   const journey = readJourney(room, call);
   const provider = room.providers.get(name);
-  const at = (call.request.url ?? '').indexOf('?');
-  const query = at < 0 ? '' : (call.request.url ?? '').slice(at);
+  const query = queryOf(call.request);
   const states = new URLSearchParams(query).getAll('state');
   if (journey === undefined) return { page: expiredPage(room) };
   // Another provider's answer, or an answer to another question than this browser's.
@@ -98,7 +92,7 @@ async function arrive(room: Room, call: Call, from: string, name: string): Promi
   const open = await stillOpen(room, visit);
   if (!open.ok) return open.instead;
   const { words, desk } = room;
-  const answer = await provider.finish(new URL(room.redirectUri(name) + query), journey);
+  const answer = await provider.finish(new URL(`${room.redirectUri(name)}?${query}`), journey);
   const failed = (reason: string, problem: string, person?: Person): Reply => {
     call.note({ reason });
     desk.log.audit('sign_in_failed', {

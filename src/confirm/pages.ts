@@ -1,6 +1,7 @@
 import { LANGUAGES, type Language } from '../domain/language.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import type { Call } from '../http/call.ts';
+import { queryOf } from '../http/query.ts';
 import { limitName } from '../http/rate-limit.ts';
 import type { OpenIdProvider } from '../identity/openid.ts';
 import { errorFields } from '../observability/logger.ts';
@@ -151,7 +152,7 @@ export function createConfirmPages(deps: ConfirmDeps): ConfirmPages {
     async handle(call, rest) {
       const place = placeOf(rest);
       const back = place === undefined ? '' : typeof place === 'object' ? '/sign-in' : STEPS[place].back;
-      const asked = languageIn(call.request.url ?? '');
+      const asked = languageIn(call);
       let room = rooms[asked ?? preferred(call.request.headers['accept-language']) ?? look.language];
       const where = () => ({ words: room.words, here: at(back) });
       try {
@@ -198,7 +199,7 @@ function placeOf(rest: string): Asked {
   return provider === undefined ? undefined : { provider };
 }
 
-function languageIn(url: string): Language | undefined {
-  const asked = new URLSearchParams(url.slice(url.indexOf('?') + 1 || url.length + 1)).get('language');
+function languageIn({ request }: Call): Language | undefined {
+  const asked = new URLSearchParams(queryOf(request)).get('language');
   return isLanguage(asked) ? asked : undefined;
 }

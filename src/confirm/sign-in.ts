@@ -3,6 +3,7 @@ import type { Person } from '../domain/person.ts';
 import { identify } from '../grants/certificate-grant.ts';
 import { failSignIn, questionOf } from '../grants/device-decision.ts';
 import { foldUserName } from '../identity/name-forms.ts';
+import type { OpenIdProvider } from '../identity/openid.ts';
 import { errorFields } from '../observability/logger.ts';
 import { PartlyAway } from '../ports/directory.ts';
 import { Fault } from '../ports/fault.ts';
@@ -14,6 +15,7 @@ import { endedPage, tooManyPage } from './notices.ts';
 import type { Session } from './session.ts';
 import { signInPage } from './views.ts';
 import type { Place, Reply, Room, Visit } from './visit.ts';
+import type { Words } from './words.ts';
 
 const MAX_NAME = 256;
 const MAX_PASSWORD = 1_024;
@@ -44,7 +46,6 @@ export function signInForm(
   said: { readonly problem?: string; readonly inFields?: boolean; readonly userName?: string } = {},
 ): Page {
   const { words, desk } = room;
-  const language = words.language;
   return signInPage(words, {
     lead: session.goal === undefined ? words.signIn.lead : words.signIn.leadGrants,
     isStep: session.goal === undefined,
@@ -54,11 +55,15 @@ export function signInForm(
     providers: [...room.providers.values()].map((provider) => ({
       form: room.form(session, '/openid'),
       name: provider.name,
-      title: plain(inLanguage(provider.title, language), 60),
+      title: titleOf(words, provider),
     })),
     ...said,
   });
 }
+
+/** What a provider is called on the pages. */
+export const titleOf = ({ language }: Words, { title }: OpenIdProvider): string =>
+  plain(inLanguage(title, language), 60);
 
 /** User name and password. Passwords for one request are tried one after another: the fifth wrong one closes it. */
 export async function takePassword(room: Room, visit: Visit, fields: Fields): Promise<Reply> {

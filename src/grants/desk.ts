@@ -42,3 +42,9 @@ export interface GrantPolicy {
     readonly interval: number;
   };
 }
+
+/** What people know it by. One that was taken out of the configuration has left only its id. */
+export const nameOfIntegration = (
+  { integrations }: Pick<GrantDesk, 'integrations'>,
+  clientId: string,
+): string => integrations.get(clientId)?.name ?? clientId;

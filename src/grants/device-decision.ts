@@ -12,7 +12,7 @@ import { granted, type Outcome, refused } from '../domain/outcome.ts';
 import type { Person } from '../domain/person.ts';
 import { parseScope, type Scope } from '../domain/scope.ts';
 import { Fault } from '../ports/fault.ts';
-import type { GrantDesk } from './desk.ts';
+import { type GrantDesk, nameOfIntegration } from './desk.ts';
 import { deviceIntegration, keepRequestUntil } from './device-grant.ts';
 import { mustBeRecordable } from './issue.ts';
 
@@ -127,11 +127,10 @@ function decidedQuestion(desk: GrantDesk, request: DeviceRequest): Outcome<Devic
   const scope = parseScope(request.scope, { spaces: true });
   if (!scope.ok) return scope;
   const { id, clientId, askedAt, askedFrom, expires } = request;
-  const integrationName = desk.integrations.get(clientId)?.name ?? clientId;
   return granted({
     requestId: id,
     clientId,
-    integrationName,
+    integrationName: nameOfIntegration(desk, clientId),
     scope: scope.value,
     askedAt,
     askedFrom,
