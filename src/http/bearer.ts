@@ -1,14 +1,14 @@
 import type { IncomingMessage } from 'node:http';
 import { granted, type Outcome, refused } from '../domain/outcome.ts';
+import { queryOf } from './query.ts';
 
 /** RFC 6750 §2.1: the scheme in any case, one space, b64token. An opaque token uses all of it: `+`, `/` and `==`. */
 const BEARER = /^bearer ([A-Za-z0-9._~+/-]+=*)$/i;
 
 /** The one token a request shows, in its Authorization header and nowhere else. Whether it is one of ours is another question. */
 export function presentedToken(request: IncomingMessage): Outcome<string> {
-  const query = request.url?.split('?', 2)[1] ?? '';
   // RFC 6750 §5.3: tokens do not belong in URLs.
-  if (/(?:^|&)(?:access_token|token)=/i.test(decodeLoosely(query)))
+  if (/(?:^|&)(?:access_token|token)=/i.test(decodeLoosely(queryOf(request))))
     return refused({
       reason: 'request_malformed',
       detail: 'Send the access token in the Authorization header, not in the URL.',

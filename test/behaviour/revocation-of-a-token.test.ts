@@ -56,6 +56,9 @@ test('V02: a token in the query string is 400, revokes nothing, and is redacted 
   const path = `?access_token=${grant.access_token}`;
   for (const to of ['/authsvc/Revoke/Token', '/files/1', '/health', '/authsvc/Authorize/Verify'])
     expect((await house.ask({ path: to + path })).status, to).toBe(400);
+  // A second question mark is part of the query, and hides nothing.
+  for (const to of ['/authsvc/Revoke/Token', '/authsvc/Authorize/Verify'])
+    expect((await house.ask({ path: `${to}?a=?&access_token=${grant.access_token}` })).status, to).toBe(400);
   expect(await call(grant)).toBe(200);
   expect(JSON.stringify(house.log)).not.toContain(openJwt(grant.access_token).parts[2]);
 });
