@@ -155,7 +155,7 @@ const ROWS: readonly (readonly [string, (load: Load, sizes: Sizes) => string])[]
   ['what ends first', (_, sizes) => wallOf(sizes)],
 ];
 
-export function sizingTable(
+function sizingTable(
   loads: readonly (readonly [name: string, load: Load])[],
   constants: Constants,
 ): string {

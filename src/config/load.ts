@@ -11,7 +11,7 @@ import { resolveSecretFiles, whyUnreadable } from './secret-files.ts';
 import { comparePaths, readPath, type SettingPath, startsWithPath, writePath } from './setting-path.ts';
 import { readYaml } from './yaml-source.ts';
 
-export const DEFAULT_FILE = '/etc/gatehouse/gatehouse.yaml';
+const DEFAULT_FILE = '/etc/gatehouse/gatehouse.yaml';
 const MAX_FILE_BYTES = 8 * 1_048_576;
 
 export interface LoadRequest {

@@ -102,7 +102,7 @@ const OF_EVERYBODY =
 
 const LOOPBACK = /^(?:localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])$/;
 
-export const CLAIM_MEANINGS = [
+const CLAIM_MEANINGS = [
   'subject',
   'userName',
   'email',

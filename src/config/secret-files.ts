@@ -46,7 +46,7 @@ export function resolveSecretFiles(draft: Draft, folder: string): readonly strin
   return files;
 }
 
-export function readSecret(
+function readSecret(
   file: string,
 ): { readonly ok: true; readonly text: string } | { readonly ok: false; readonly problem: string } {
   try {

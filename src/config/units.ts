@@ -73,7 +73,7 @@ export const pathIn = (folder: string) =>
     .meta({ title: 'path' })
     .transform((path) => (isAbsolute(path) ? path : resolve(folder, path)));
 
-export function addPeers(list: BlockList, text: string): boolean {
+function addPeers(list: BlockList, text: string): boolean {
   const [address = '', bits, ...rest] = text.split('/');
   const family = isIPv4(address) ? 'ipv4' : isIPv6(address) ? 'ipv6' : undefined;
   if (family === undefined || rest.length > 0) return false;

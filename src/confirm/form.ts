@@ -15,7 +15,7 @@ const MAX_FIELDS = 16;
  * Did a page of ours send this? Browsers say where a form comes from, and a page cannot make them lie. Where a
  * browser says nothing, the form token alone decides.
  */
-export function isForeign(request: IncomingMessage, origin: string): boolean {
+function isForeign(request: IncomingMessage, origin: string): boolean {
   const { origin: from, 'sec-fetch-site': site } = request.headers;
   if (site !== undefined && site !== 'same-origin' && site !== 'none') return true;
   // A browser that is told to send no referrer sends `Origin: null` with forms (Fetch, "append a request Origin

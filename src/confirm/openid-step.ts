@@ -30,7 +30,7 @@ const LIFETIME = 600;
 
 export const journeyCookie = (session: string): string => `${session}-openid`;
 
-export const journeyEnds = (name: string): string => `${name}=; ${cookieFlags(name, 0, 'Lax')}`;
+const journeyEnds = (name: string): string => `${name}=; ${cookieFlags(name, 0, 'Lax')}`;
 
 function writeJourney(sealer: Sealer, name: string, journey: Journey): string {
   return `${name}=${sealer.seal(PURPOSE, JSON.stringify(journey))}; ${cookieFlags(name, LIFETIME, 'Lax')}`;

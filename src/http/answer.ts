@@ -15,7 +15,7 @@ const NEVER_STORED = {
 } as const;
 
 /** Reason phrases are short printable ASCII; anything else in them becomes a question mark. */
-export const asReasonPhrase = (text: string): string => text.replace(/[^\x20-\x7e]/g, '?').slice(0, 120);
+const asReasonPhrase = (text: string): string => text.replace(/[^\x20-\x7e]/g, '?').slice(0, 120);
 
 /** Sends a JSON answer that nobody may store. HEAD gets the same head and no body. */
 export function sendJson(response: ServerResponse, { status, body, headers = {}, reason }: Answer): void {

@@ -12,7 +12,7 @@ import { foldCertificateName } from './name-forms.ts';
  *
  *   printf 'commonName:billing-worker' | sha256sum
  */
-export const derivedId = (source: NameSource, name: string): string =>
+const derivedId = (source: NameSource, name: string): string =>
   hash('sha256', `${source}:${foldCertificateName(source, name)}`, 'hex');
 
 /**

@@ -21,7 +21,7 @@ export interface Metrics extends Registry {
 export type RuleHandle = number;
 
 /** `failed`: no connection, or none that was kept up. `overloaded`: too many waited for one, so that it was not asked. */
-export const UPSTREAM_ERRORS = ['failed', 'timeout', 'broke_off', 'overloaded'] as const;
+const UPSTREAM_ERRORS = ['failed', 'timeout', 'broke_off', 'overloaded'] as const;
 export type UpstreamError = (typeof UPSTREAM_ERRORS)[number];
 
 export interface UpstreamMetrics {
@@ -31,7 +31,7 @@ export interface UpstreamMetrics {
 }
 
 /** What no rule matched, and what was refused before one was looked for. */
-export const NO_RULE = 'none';
+const NO_RULE = 'none';
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'OTHER'] as const;
 const OTHER = METHODS.length - 1;

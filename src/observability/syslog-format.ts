@@ -30,7 +30,7 @@ const NUMBERS: Readonly<Record<Facility, number>> = {
   local7: 23,
 };
 
-export const SEVERITY = { warning: 4, notice: 5, info: 6 } as const;
+const SEVERITY = { warning: 4, notice: 5, info: 6 } as const;
 export type Severity = keyof typeof SEVERITY;
 
 export interface SyslogTerms {

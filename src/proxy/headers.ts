@@ -271,7 +271,7 @@ function identityOf(caller: Caller): readonly [string, string, string] {
 }
 
 /** Printable ASCII as it is; every other byte, and the percent sign, percent-encoded: no name can end a line. */
-export const headerText = (text: string): string =>
+const headerText = (text: string): string =>
   text.replace(/[^\x20-\x24\x26-\x7e]+/g, (run) =>
     [...Buffer.from(run, 'utf8')]
       .map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, '0')}`)

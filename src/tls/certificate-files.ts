@@ -100,7 +100,7 @@ const nearEnd = (file: string, notAfter: Epoch, now: Epoch): string[] =>
   notAfter - now < SOON ? [`${file}: expires on ${new Date(notAfter * 1_000).toISOString()}`] : [];
 
 /** The server's certificate chain and key, after checking that they belong together and can be served today. */
-export function loadServerCertificate(
+function loadServerCertificate(
   files: { readonly certificate: string; readonly key: string },
   now: Epoch,
 ): ServerCertificate {
@@ -128,7 +128,7 @@ export function loadServerCertificate(
 }
 
 /** The issuers in one file; several share its name (a CA that is changing its key). */
-export function loadIssuers(issuer: CertificateFileNames['issuers'][number], now: Epoch): ApprovedIssuer[] {
+function loadIssuers(issuer: CertificateFileNames['issuers'][number], now: Epoch): ApprovedIssuer[] {
   const { file, ...rest } = issuer;
   const certificates = certificatesIn(file, readWhole(file));
   if (certificates.length === 0) throw new CertificateFilesError([`${file}: holds no certificate`]);

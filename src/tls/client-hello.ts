@@ -8,7 +8,7 @@ export type ClientHello =
   | { readonly kind: 'unreadable' }
   | { readonly kind: 'read'; readonly serverName: string | undefined };
 
-export const MAX_HELLO_BYTES = 16_384;
+const MAX_HELLO_BYTES = 16_384;
 
 const HANDSHAKE = 22;
 const CLIENT_HELLO = 1;

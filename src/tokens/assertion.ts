@@ -8,7 +8,7 @@ import type { Keyring, SigningKey } from './keyring.ts';
  * What an upstream can verify about a caller without trusting the network between us: a JWT of its own kind
  * (RFC 8725 §3.11), so that it is never taken for an access token, nor an access token for it.
  */
-export const ASSERTION_TYPE = 'gatehouse-assertion+jwt';
+const ASSERTION_TYPE = 'gatehouse-assertion+jwt';
 
 /** Seconds it counts, and for how many of them it is handed out again: whoever gets it has the rest to check it. */
 const LIFE = 60;

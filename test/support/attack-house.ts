@@ -32,7 +32,7 @@ export interface SendOptions {
   readonly untilClosed?: boolean;
 }
 
-export async function openAttackHouse(
+async function openAttackHouse(
   change?: Change,
 ): Promise<AttackHouse & { readonly close: () => Promise<void> }> {
   const upstream = await recordingUpstream();

@@ -21,7 +21,7 @@ export interface SyslogMessage {
 const RFC5424 =
   /^<(\d{1,3})>([1-9]\d{0,2}) (-|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:\d\d)) ([\x21-\x7e]{1,255}) ([\x21-\x7e]{1,48}) ([\x21-\x7e]{1,128}) ([\x21-\x7e]{1,32}) (-|(?:\[[^\]]*\])+)(?: ([\s\S]*))?$/;
 
-export function readSyslog(bytes: string): SyslogMessage {
+function readSyslog(bytes: string): SyslogMessage {
   const found = RFC5424.exec(bytes);
   if (found === null) throw new Error(`not a message of RFC 5424: ${bytes}`);
   const [, priority, version, time = '', host = '', app = '', process = '', id = '', data = '', text = ''] =

@@ -6,7 +6,7 @@ import type { Certified } from './pki.ts';
 export const CLIENT = { id: 'gatehouse', secret: 'a secret between the two of them' } as const;
 
 /** What the provider says about whoever signs in there under this name; any password is right. */
-export const ACCOUNTS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
+const ACCOUNTS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
   alice: {
     email: 'alice@example.test',
     email_verified: true,

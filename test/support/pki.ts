@@ -295,7 +295,7 @@ export function der(tag: number, ...parts: readonly Uint8Array[]): Buffer {
   return Buffer.concat([Buffer.from([tag, 0x80 | size.length, ...size]), content]);
 }
 
-export function derOid(oid: string): Buffer {
+function derOid(oid: string): Buffer {
   const [first = 0, second = 0, ...rest] = oid.split('.').map(Number);
   const bytes = [first * 40 + second, ...rest].flatMap((arc) => {
     const septets = [arc % 128];
