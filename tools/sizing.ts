@@ -155,10 +155,7 @@ const ROWS: readonly (readonly [string, (load: Load, sizes: Sizes) => string])[]
   ['what ends first', (_, sizes) => wallOf(sizes)],
 ];
 
-function sizingTable(
-  loads: readonly (readonly [name: string, load: Load])[],
-  constants: Constants,
-): string {
+function sizingTable(loads: readonly (readonly [name: string, load: Load])[], constants: Constants): string {
   const columns = loads.map(([name, load]) => {
     const sizes = sizesOf(load, constants);
     return [name, ...ROWS.map(([, write]) => write(load, sizes))];

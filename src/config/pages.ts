@@ -102,14 +102,7 @@ const OF_EVERYBODY =
 
 const LOOPBACK = /^(?:localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])$/;
 
-const CLAIM_MEANINGS = [
-  'subject',
-  'userName',
-  'email',
-  'commonName',
-  'userPrincipalName',
-  'id',
-] as const;
+const CLAIM_MEANINGS = ['subject', 'userName', 'email', 'commonName', 'userPrincipalName', 'id'] as const;
 
 /** `signIn`: further ways for people to sign in on the pages. */
 export const signInSection = (path: Path) =>
