@@ -1,4 +1,4 @@
-import { LRUCache } from 'lru-cache';
+import { boundedCache } from '../http/bounded-cache.ts';
 import { type Rate, type RateLimit, rateLimit, type Soon } from '../http/rate-limit.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import { type Turns, turns } from './turns.ts';
@@ -55,7 +55,7 @@ export interface ConfirmMemoryOptions {
 export function confirmMemory(options: ConfirmMemoryOptions): ConfirmMemory {
   const { now, rates = SIGN_IN_RATES, shared } = options;
   const { limit = (_: Guesses, rate: Rate) => rateLimit(rate, now) } = options;
-  const wrong = new LRUCache<string, number>({ max: 20_000 });
+  const wrong = boundedCache<string, number>(20_000);
   const here = (sessionId: string): number => wrong.get(sessionId) ?? 0;
   return {
     wrongCodes(sessionId) {

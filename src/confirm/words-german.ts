@@ -1,6 +1,9 @@
 import type { Words } from './words.ts';
 
-const DATE = new Intl.DateTimeFormat('de-DE', { dateStyle: 'long', timeZone: 'UTC' });
+// Made when a page first needs it: most processes never write one, and it takes megabytes of Node's own data.
+let known: Intl.DateTimeFormat | undefined;
+const dates = (): Intl.DateTimeFormat =>
+  (known ??= new Intl.DateTimeFormat('de-DE', { dateStyle: 'long', timeZone: 'UTC' }));
 
 /** Alles, was die Seiten auf Deutsch sagen. */
 export const german: Words = {
@@ -21,7 +24,7 @@ export const german: Words = {
     if (hours < 36) return `${hours} Stunden`;
     return `${days} Tage`;
   },
-  date: (milliseconds) => DATE.format(milliseconds),
+  date: (milliseconds) => dates().format(milliseconds),
   step: (at, of) => `Schritt ${at} von ${of}`,
   errorTitle: (title) => `Fehler: ${title}`,
 

@@ -1,6 +1,9 @@
 import type { Language } from '../domain/language.ts';
 
-const DATE = new Intl.DateTimeFormat('en-GB', { dateStyle: 'long', timeZone: 'UTC' });
+// Made when a page first needs it: most processes never write one, and it takes megabytes of Node's own data.
+let known: Intl.DateTimeFormat | undefined;
+const dates = (): Intl.DateTimeFormat =>
+  (known ??= new Intl.DateTimeFormat('en-GB', { dateStyle: 'long', timeZone: 'UTC' }));
 
 /**
  * Everything the pages say, in English. Another language is another record of this type; the pages themselves
@@ -27,7 +30,7 @@ export const english = {
     if (hours < 36) return `${hours} hours`;
     return `${days} days`;
   },
-  date: (milliseconds: number): string => DATE.format(milliseconds),
+  date: (milliseconds: number): string => dates().format(milliseconds),
   step: (at: number, of: number): string => `Step ${at} of ${of}`,
   errorTitle: (title: string): string => `Error: ${title}`,
 

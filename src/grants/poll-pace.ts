@@ -1,5 +1,5 @@
-import { LRUCache } from 'lru-cache';
 import type { Epoch } from '../domain/epoch.ts';
+import { boundedCache } from '../http/bounded-cache.ts';
 
 /**
  * How often each device may ask. Kept in the process's memory: a poll writes nothing. The pace counts from the
@@ -27,7 +27,7 @@ interface Pace {
 }
 
 export function pollPace(max = 100_000): PollPace {
-  const paces = new LRUCache<string, Pace>({ max });
+  const paces = boundedCache<string, Pace>(max);
   return {
     early(requestId, interval, now) {
       const pace = paces.get(requestId);

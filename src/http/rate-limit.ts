@@ -1,4 +1,4 @@
-import { LRUCache } from 'lru-cache';
+import { boundedCache } from './bounded-cache.ts';
 
 export interface Rate {
   readonly burst: number;
@@ -58,7 +58,7 @@ export interface LocalBuckets {
 }
 
 export function localBuckets(now: () => number, names: number): LocalBuckets {
-  const buckets = new LRUCache<string, Bucket>({ max: names });
+  const buckets = boundedCache<string, Bucket>(names);
   const filled = (bucket: Bucket, { burst, perSecond }: Rate): Bucket => {
     const time = now();
     bucket.level = Math.min(burst, bucket.level + Math.max(0, time - bucket.at) * perSecond);

@@ -1,5 +1,5 @@
-import { LRUCache } from 'lru-cache';
 import type { Epoch } from '../domain/epoch.ts';
+import { boundedCache } from '../http/bounded-cache.ts';
 import { type LocalBuckets, localBuckets } from '../http/rate-limit.ts';
 import { COUNT_SLICE, type SharedLimits } from '../ports/shared-limits.ts';
 
@@ -14,7 +14,7 @@ export function memoryLimits({
   readonly names?: number;
 }): SharedLimits {
   const buckets: LocalBuckets = localBuckets(now, names);
-  const windows = new LRUCache<string, Map<number, number>>({ max: names });
+  const windows = boundedCache<string, Map<number, number>>(names);
   return {
     draw: async (bucket, rate, amount, owed) => buckets.draw(bucket, rate, amount, owed),
     async count(name, { most = Number.POSITIVE_INFINITY, seconds }, amount) {

@@ -1,7 +1,7 @@
 import { createHash, X509Certificate } from 'node:crypto';
-import { LRUCache } from 'lru-cache';
 import type { Epoch } from '../domain/epoch.ts';
 import { granted, type Outcome, refused } from '../domain/outcome.ts';
+import { boundedCache } from '../http/bounded-cache.ts';
 import type { CertificateJudge, JudgedCertificate } from '../ports/certificate-judge.ts';
 import type { ApprovedIssuer } from './approved-issuer.ts';
 import {
@@ -38,7 +38,7 @@ interface Standing {
  * decided beyond that is used. Signatures and facts are remembered; time and revocation are asked every time.
  */
 export function createCertificateJudge(options: JudgeOptions): CertificateJudge {
-  const standings = new LRUCache<string, Outcome<Standing>>({ max: options.remembered ?? 5_000 });
+  const standings = boundedCache<string, Outcome<Standing>>(options.remembered ?? 5_000);
   return {
     judge(der, now) {
       const fingerprint = createHash('sha256').update(der).digest('base64url');

@@ -7,11 +7,11 @@ import {
   type KeyObject,
   timingSafeEqual,
 } from 'node:crypto';
-import { LRUCache } from 'lru-cache';
 import type { Bearer } from '../domain/bearer.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
 import { parseScope } from '../domain/scope.ts';
+import { boundedCache } from '../http/bounded-cache.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 import type { AccessHandle } from '../ports/token-mint.ts';
@@ -144,9 +144,9 @@ const MAX_LOOKUPS = 10_000;
  */
 export function opaqueTokenReader(options: OpaqueTokenReaderOptions): OpaqueTokenReader {
   const { keyring, issuer, remembered, grants } = options;
-  const memory = new LRUCache<string, Bearer>({ max: remembered });
+  const memory = boundedCache<string, Bearer>(remembered);
   /** Run out, and their grants forgotten: nothing can come of them, so that the store is not asked again. */
-  const gone = new LRUCache<string, true>({ max: remembered });
+  const gone = boundedCache<string, true>(remembered);
   const lookups = new Map<string, Promise<Bearer | undefined>>();
 
   const lookUp = async (token: string, handle: Handle, now: Epoch): Promise<Bearer | undefined> => {
