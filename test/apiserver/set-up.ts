@@ -26,7 +26,7 @@ export default async function setUp(project: TestProject): Promise<() => Promise
   }
   project.provide('access', plane.access);
   project.provide('kubeconfig', plane.kubeconfig);
-  return plane.stop;
+  return () => plane.stop();
 }
 
 /** The definitions of those who define them, as a cluster has them. */

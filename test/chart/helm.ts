@@ -13,14 +13,25 @@ export interface Ran {
 }
 
 /** With folders of its own: nothing of the caller's repositories, plugins or clusters counts. */
-export function run(name: Program, words: readonly string[], input?: string): Ran {
+export function run(
+  name: Program,
+  words: readonly string[],
+  input?: string,
+  more: Readonly<Record<string, string>> = {},
+): Ran {
   const home = mkdtempSync(join(tmpdir(), 'gatehouse-chart-'));
   try {
     const { status, stdout, stderr } = spawnSync(program(name), [...words], {
       encoding: 'utf8',
       timeout: 110_000,
       maxBuffer: 64 * 1_024 * 1_024,
-      env: { PATH: process.env['PATH'] ?? '', HOME: home, XDG_CACHE_HOME: home, XDG_CONFIG_HOME: home },
+      env: {
+        PATH: process.env['PATH'] ?? '',
+        HOME: home,
+        XDG_CACHE_HOME: home,
+        XDG_CONFIG_HOME: home,
+        ...more,
+      },
       ...(input !== undefined && { input }),
     });
     return { status, stdout, stderr };

@@ -1,12 +1,14 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { parseAllDocuments } from 'yaml';
 import { schemaFolder } from '../../tools/chart/install.ts';
 import {
   CHART,
   GOLDEN,
   gatehouseOf,
   MATRIX,
+  type Manifest,
   ofKind,
   only,
   podSpecs,
@@ -145,6 +147,75 @@ test('A6 the notes hold the very container that the ConfigMap holds', () => {
     ] ?? '';
   const indented = text.trimEnd().replace(/^(?=.)/gm, '    ');
   expect(notes.stdout).toContain(indented);
+});
+
+const notesOf = (file: string, changes: readonly string[] = []): string => {
+  const words = ['install', ...RELEASE, '-f', file, '--dry-run=client', ...changes];
+  const { status, stdout, stderr } = run('helm', words);
+  expect([status, stderr]).toEqual([0, '']);
+  return stdout.slice(stdout.indexOf('NOTES:'));
+};
+
+test('the notes of a sidecar say what a policy closes, and that nothing is closed without one', () => {
+  const shut = notesOf(valuesFile('sidecar'));
+  expect(shut).toContain('Until it is there nobody reaches them: the NetworkPolicy is in force already.');
+  expect(shut).toContain('Policies add up');
+  const open = notesOf(valuesFile('sidecar'), ['--set', 'networkPolicy.enabled=false']);
+  expect(open).not.toContain('is in force');
+  expect(open).toContain('whoever reaches the pods can go around gatehouse, to port 8080 of the application');
+});
+
+test('the notes tell what the application’s owner must bring', () => {
+  expect(notesOf(valuesFile('sidecar'), ['--set', 'image.pullSecrets={mine}'])).toContain('- name: "mine"');
+  expect(notesOf(valuesFile('sidecar'))).toContain(
+    '`terminationGracePeriodSeconds` of the pods: at least 40',
+  );
+  expect(notesOf(valuesFile('sidecar-embedded'))).toContain('strategy.type: Recreate');
+  expect(notesOf(valuesFile('sidecar'))).not.toContain('Recreate');
+});
+
+test('the notes warn of a header that every pod could write, and of a Gateway that speaks HTTP to TLS', () => {
+  const header = 'can be anybody by writing the header';
+  expect(notesOf(valuesFile('ingress'), ['--set', 'networkPolicy.enabled=false'])).toContain(header);
+  expect(notesOf(valuesFile('ingress'))).not.toContain(header);
+  const own = ['--set', 'tls.terminatedInFront=false', '--set', 'tls.existingSecret=mine'];
+  expect(notesOf(valuesFile('gateway-api-http'), own)).toContain('BackendTLSPolicy');
+  expect(notesOf(valuesFile('gateway-api-http'))).not.toContain('BackendTLSPolicy');
+});
+
+test('names that YAML would take for something else stay names', () => {
+  const names = ['signing.existingSecret=123', 'tls.existingSecret=true', 'store.redis.existingSecret=1e3'];
+  const more = ['serviceAccount.name=null', 'priorityClassName=y', 'image.pullSecrets={0x1}'];
+  const { status, stdout, stderr } = run('helm', [
+    'template',
+    'yes',
+    CHART,
+    ...['--namespace', '456', '-f', valuesFile('redis-password')],
+    ...[...names, ...more].flatMap((one) => ['--set-string', one]),
+  ]);
+  expect([status, stderr]).toEqual([0, '']);
+  expect(conform(stdout).status).toBe(0);
+  // As YAML 1.1 reads it, which Kubernetes does: there `yes` and `y` are no text.
+  const objects = parseAllDocuments(stdout, { version: '1.1' }).map((one) => one.toJSON() as Manifest | null);
+  for (const object of objects.filter((one) => one !== null)) {
+    expect(object.metadata).toMatchObject({
+      namespace: '456',
+      labels: { 'app.kubernetes.io/instance': 'yes' },
+    });
+    if (object.kind === 'Deployment')
+      expect(object.spec?.['template']).toMatchObject({
+        spec: { serviceAccountName: 'null', priorityClassName: 'y', imagePullSecrets: [{ name: '0x1' }] },
+      });
+  }
+});
+
+test('a release with the longest name has objects with names that may be', () => {
+  const long = 'a'.repeat(53);
+  const { stdout } = run('helm', ['template', long, CHART, '-f', valuesFile('monitoring')]);
+  for (const { metadata } of readManifests(stdout)) {
+    expect(metadata.name).toMatch(/^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$/);
+    expect(metadata.labels?.['app.kubernetes.io/instance']).toBe(long);
+  }
 });
 
 test('the values in docs/kubernetes.md render, and are what Kubernetes knows', () => {
