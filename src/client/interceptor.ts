@@ -16,15 +16,18 @@ export const bearer =
     const fail = (error: unknown): void =>
       handler.onResponseError?.(undefined as unknown as Dispatcher.DispatchController, error as Error);
 
-    void client.token().then((token) => {
+    const begin = async (): Promise<void> => {
+      const token = await client.token();
       const first = isRepeatable(options.body)
-        ? onceMore(handler, async () => {
+        ? onceMore(handler, fail, async () => {
             const renewed = await client.renew(token).catch(() => undefined);
             return renewed === undefined ? undefined : () => send(renewed, handler);
           })
         : handler;
+      // Throws where the dispatcher is closed, or the request is none.
       send(token, first);
-    }, fail);
+    };
+    begin().catch(fail);
     return true;
   };
 
@@ -51,15 +54,23 @@ function withToken(headers: Headers | undefined | null, token: string): Headers 
 const isRepeatable = (body: Dispatcher.DispatchOptions['body']): boolean =>
   body === undefined || body === null || typeof body === 'string' || body instanceof Uint8Array;
 
+/** gatehouse refuses in fewer words: a longer answer is passed on as it comes, and costs no memory. */
+const MOST_HELD = 16 * 1_024;
+
 /**
  * Passes everything on, but a refusal of the token: that answer is kept back until it is known whether there is a
  * better token. Without one it is passed on after all.
  */
 function onceMore(
   handler: Dispatcher.DispatchHandler,
+  fail: (error: unknown) => void,
   again: () => Promise<(() => void) | undefined>,
 ): Dispatcher.DispatchHandler {
   let held: ((to: Dispatcher.DispatchHandler) => void)[] | undefined;
+  let length = 0;
+  const passOn = (answer: readonly ((to: Dispatcher.DispatchHandler) => void)[]): void => {
+    for (const part of answer) part(handler);
+  };
   return {
     onRequestStart: (controller, context) => handler.onRequestStart?.(controller, context),
     onRequestUpgrade: (controller, status, headers, socket) =>
@@ -71,16 +82,23 @@ function onceMore(
       held = [(to) => to.onResponseStart?.(controller, status, headers, message)];
     },
     onResponseData(controller, chunk) {
-      if (held === undefined) handler.onResponseData?.(controller, chunk);
-      else held.push((to) => to.onResponseData?.(controller, chunk));
+      if (held === undefined) return handler.onResponseData?.(controller, chunk);
+      length += chunk.length;
+      held.push((to) => to.onResponseData?.(controller, chunk));
+      if (length <= MOST_HELD) return;
+      const answer = held;
+      held = undefined;
+      passOn(answer);
     },
     onResponseEnd(controller, trailers) {
       if (held === undefined) return handler.onResponseEnd?.(controller, trailers);
       const answer = [...held, (to: Dispatcher.DispatchHandler) => to.onResponseEnd?.(controller, trailers)];
-      void again().then((sendAgain) => {
-        if (sendAgain !== undefined) sendAgain();
-        else for (const part of answer) part(handler);
-      });
+      const goOn = async (): Promise<void> => {
+        const sendAgain = await again();
+        if (sendAgain === undefined) passOn(answer);
+        else sendAgain();
+      };
+      goOn().catch(fail);
     },
     onResponseError: (controller, error) => handler.onResponseError?.(controller, error),
   };

@@ -1,9 +1,9 @@
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
-import { createServer } from 'node:http';
+import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Agent, request } from 'undici';
+import { Agent, type Dispatcher, request } from 'undici';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import {
   bearer,
@@ -269,6 +269,49 @@ test('an interceptor without a better token passes the refusal on', async () => 
   const { statusCode, body } = await request(`${urlOf(house.port)}/files/a`, { dispatcher });
   expect(statusCode).toBe(401);
   expect(await body.json()).toMatchObject({ error: 'invalid_token' });
+});
+
+test('an interceptor whose dispatcher cannot send fails the request, and nothing else', async () => {
+  const agent = new Agent({ connect: { ca: house.ca.pem }, allowH2: false });
+  opened.push(agent);
+  const own = client();
+  /** Sends so many requests and no more. */
+  const atMost = (most: number): Dispatcher.DispatcherComposeInterceptor => {
+    let sent = 0;
+    return (dispatch) => (options, handler) => {
+      sent += 1;
+      if (sent > most) throw new Error('it cannot be sent');
+      return dispatch(options, handler);
+    };
+  };
+  const ask = (most: number) =>
+    request(`${urlOf(house.port)}/files/a`, { dispatcher: agent.compose(atMost(most), bearer(own)) });
+  await expect(ask(0)).rejects.toThrow('it cannot be sent');
+  // The same for the second try, after a renewal.
+  const token = await own.token();
+  await house.ask({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${token}` } });
+  await expect(ask(1)).rejects.toThrow('it cannot be sent');
+});
+
+test('an interceptor does not gather a refusal that goes on and on: it is passed on as it comes', async () => {
+  const answers: ServerResponse[] = [];
+  const endless = createServer((_, response) => {
+    answers.push(response);
+    response.writeHead(401, { 'www-authenticate': 'Bearer error="invalid_token"' });
+    response.write('x'.repeat(200_000));
+  });
+  await new Promise<void>((resolve) => endless.listen(0, '127.0.0.1', resolve));
+  opened.push({ close: () => new Promise((resolve) => endless.close(() => resolve())) });
+  const origin = `http://127.0.0.1:${(endless.address() as AddressInfo).port}`;
+  const agent = new Agent();
+  opened.push(agent);
+  const dispatcher = agent.compose(bearer(client({ origins: [origin] })));
+  const { statusCode, body } = await request(origin, { dispatcher });
+  expect(statusCode).toBe(401);
+  answers[0]?.end('the end');
+  const text = await body.text();
+  expect([text.length, text.endsWith('the end')]).toEqual([200_007, true]);
+  expect(answers).toHaveLength(1);
 });
 
 test('a kept grant is a file of mode 0600, whole or not there, with nothing left beside it', async () => {
