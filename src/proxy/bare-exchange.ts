@@ -40,9 +40,11 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
   #fields = '';
   #body: SentBody | undefined;
   #socket: UpstreamSocket | undefined;
-  /** What was read of the answer and not written yet. */
-  #held: Buffer | undefined;
-  #more: Buffer[] | undefined;
+  /** What this read brought of the answer: where it stands, and copies of what stood in several places. */
+  #bytes: Buffer | undefined;
+  #from = 0;
+  #to = 0;
+  #parts: Buffer[] | undefined;
   #headSent = false;
   /** The client has not taken what it was given. */
   #stalled = false;
@@ -158,24 +160,22 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
     this.#stage = 'answering';
     this.upstreamSeconds = (performance.now() - this.#startedAt) / 1_000;
     this.#upstream.targets.answered(this.#line.target);
-    this.#job.response.writeHead(status, this.#job.answerHeaders(rawHeaders, status));
+    this.#job.response.writeHead(status, this.#job.answerHeaders(rawHeaders, status, head));
   }
 
   onData(bytes: Buffer, from: number, end: number): boolean {
-    const size = end - from;
-    this.bytesOut += size;
-    // The buffer is not ours, and what is written may wait for the client.
-    const part = Buffer.allocUnsafe(size);
-    bytes.copy(part, 0, from, end);
-    if (this.#held === undefined) this.#held = part;
-    else (this.#more ??= []).push(part);
+    this.bytesOut += end - from;
+    if (this.#bytes !== undefined) (this.#parts ??= []).push(copyOf(this.#bytes, this.#from, this.#to));
+    this.#bytes = bytes;
+    this.#from = from;
+    this.#to = end;
     return true;
   }
 
   onRead(): void {
     if (this.#stage !== 'answering') return;
     const { response } = this.#job;
-    const part = this.#take();
+    const part = this.#takePart();
     this.#wait(this.#upstream.timeouts.idle);
     if (part === undefined) {
       if (!this.#headSent) response.flushHeaders();
@@ -194,13 +194,15 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
 
   onWhole(kept: boolean): void {
     const { request, response } = this.#job;
-    const part = this.#take();
     this.#socket = undefined;
     this.#finish(kept);
     // It will be told in a moment that nobody wants it any more.
     if (response.destroyed) return;
-    if (part === undefined) response.end();
-    else response.end(part);
+    const bytes = this.#bytes;
+    if (bytes === undefined) response.end();
+    else if (this.#parts === undefined && this.#to - this.#from <= MOST_AT_ONCE)
+      endWith(response, bytes.toString('latin1', this.#from, this.#to));
+    else response.end(this.#takePart());
     // The upstream answered without hearing the client out.
     if (!request.complete)
       discardRest(request, (arrived) => {
@@ -264,13 +266,14 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
     this.#socket?.resume();
   }
 
-  #take(): Buffer | undefined {
-    const held = this.#held;
-    this.#held = undefined;
-    if (held === undefined || this.#more === undefined) return held;
-    const all = Buffer.concat([held, ...this.#more]);
-    this.#more = undefined;
-    return all;
+  /** The buffer is not ours, and what is written may wait for the client. */
+  #takePart(): Buffer | undefined {
+    if (this.#bytes === undefined) return undefined;
+    const last = copyOf(this.#bytes, this.#from, this.#to);
+    const parts = this.#parts;
+    this.#bytes = undefined;
+    this.#parts = undefined;
+    return parts === undefined ? last : Buffer.concat([...parts, last]);
   }
 
   /** RFC 9110 §9.2.2, RFC 9112 §9.3.1: a connection may be closed for being idle just when we use it again. */
@@ -323,19 +326,48 @@ const EXPECTS_BODY: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH']);
 /** RFC 9112 §3. Both were judged before; what is written to a connection is looked at once more. */
 const REQUEST_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ \/[\x21-\x7e]*$/;
 /** RFC 9110 §5.1, §5.5: no control character, as the HTTP client has it too. */
-const FIELD = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n$/;
+const FIELDS = /^(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n)*$/;
 
 /** As they stand on the wire, but for the framing; undefined when one of them cannot stand there. */
 function fieldsOf(list: readonly string[]): string | undefined {
   let text = '';
+  let count = 0;
   for (let at = 0; at + 1 < list.length; at += 2) {
     const name = list[at] as string;
     if (name === 'content-length') continue;
-    const line = `${name}: ${list[at + 1]}\r\n`;
-    if (!FIELD.test(line)) return undefined;
-    text += line;
+    text += `${name}: ${list[at + 1]}\r\n`;
+    count += 1;
   }
-  return text;
+  // Each a line, and no lines beyond those: a value cannot have brought one with it.
+  for (let at = text.indexOf('\n'); at >= 0; at = text.indexOf('\n', at + 1)) count -= 1;
+  return count === 0 && FIELDS.test(text) ? text : undefined;
+}
+
+function copyOf(bytes: Buffer, from: number, to: number): Buffer {
+  const copy = Buffer.allocUnsafe(to - from);
+  bytes.copy(copy, 0, from, to);
+  return copy;
+}
+
+/** Longer bodies are better off as bytes. */
+const MOST_AT_ONCE = 16_384;
+
+/** How node's answers keep the head that was decided until something is sent. */
+type Unsent = ServerResponse & { _header?: unknown; _headerSent?: boolean; chunkedEncoding?: boolean };
+
+/**
+ * Head and body leave in one piece: node would hand the connection three. Where its answers do not look as they do now
+ * (those of HTTP/2 do not), it is done as usual.
+ */
+function endWith(response: Unsent, body: string): void {
+  const { _header: head } = response;
+  if (typeof head !== 'string' || response._headerSent !== false || !head.endsWith('\r\n\r\n')) {
+    response.end(body, 'latin1');
+    return;
+  }
+  response._header =
+    response.chunkedEncoding === true ? `${head}${body.length.toString(16)}\r\n${body}\r\n` : head + body;
+  response.end();
 }
 
 /** Never a clean end: where only the close marks the end of the answer, a reset tells that it is not the end. */

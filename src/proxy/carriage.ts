@@ -6,6 +6,7 @@ import { errorFields, type Logger } from '../observability/logger.ts';
 import { corsOf, withCors } from './cors.ts';
 import { type Carried, type ForwardJob, GrantEnded } from './exchange.ts';
 import type { HeaderRules } from './headers.ts';
+import type { AnswerHead } from './leg/answer-head.ts';
 import type { LiveStreams, StreamEnd } from './live-streams.ts';
 import type { ProxyRefusal } from './refuse.ts';
 import { BodyFault } from './request-body.ts';
@@ -66,13 +67,31 @@ export class Carriage implements ForwardJob {
     if (this.#room.endStreams === 'all') this.#watch();
   }
 
-  answerHeaders(raw: readonly string[], status: number): string[] {
-    const { headers, endStreams, out } = this.#room;
-    if (this.#bearer !== undefined && endStreams !== 'all' && isEventStream(raw)) this.#watch();
-    const location = out.locationFor(this.#admitted, this.#host);
-    const given = headers.forClient(raw, status, this.#call.id, location);
+  answerHeaders(raw: readonly string[], status: number, head?: AnswerHead): string[] {
+    const isWatchable = this.#bearer !== undefined && this.#room.endStreams !== 'all';
+    if (isWatchable && (head?.events ?? isEventStream(raw))) this.#watch();
+    const given = head === undefined ? this.#fieldsFor(raw, status) : this.#knownFieldsFor(head);
     const cors = corsOf(this.#admitted.rule, this.request.rawHeaders);
     return cors === undefined ? given : withCors(given, cors);
+  }
+
+  #fieldsFor(raw: readonly string[], status: number): string[] {
+    const { headers, out } = this.#room;
+    return headers.forClient(raw, status, this.#call.id, out.locationFor(this.#admitted, this.#host));
+  }
+
+  /** An upstream says the same again and again; what the rules leave of it is the same but for the id, unless it leads elsewhere. */
+  #knownFieldsFor(head: AnswerHead): string[] {
+    const { headers } = this.#room;
+    if (head.leads) return this.#fieldsFor(head.rawHeaders, head.status);
+    if (head.listedBy !== headers) {
+      head.listed = this.#fieldsFor(head.rawHeaders, head.status);
+      head.listedBy = headers;
+      if (head.listed[1] !== this.#call.id) throw new Error('the header rules begin with the id');
+    }
+    const list = head.listed.slice();
+    list[1] = this.#call.id;
+    return list;
   }
 
   failed(refusal: ProxyRefusal, cause: unknown): void {

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Dispatcher } from 'undici';
 import type { Tally } from '../http/call.ts';
+import type { AnswerHead } from './leg/answer-head.ts';
 import { ANSWER_LATE, CONNECT_LATE } from './leg/upstream-socket.ts';
 import { enterLine, isFull, type Line, type LineTerms, leaveLine, type Turn } from './line.ts';
 import type { StreamEnd } from './live-streams.ts';
@@ -22,7 +23,8 @@ export interface ForwardJob {
   /** As the client named it; a body without one is as long as it is. */
   readonly bodyLength: number | undefined;
   readonly maxBodyBytes: number;
-  answerHeaders(rawHeaders: readonly string[], status: number): string[];
+  /** `head`: where they were read, and where what was made of them is kept. */
+  answerHeaders(rawHeaders: readonly string[], status: number, head?: AnswerHead): string[];
   /** The upstream gave no answer: tell the client, and the log. Called at most once, before anything was sent. */
   failed(refusal: ProxyRefusal, cause: unknown): void;
   /** The exchange broke after its answer had begun. */

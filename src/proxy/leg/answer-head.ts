@@ -21,6 +21,9 @@ export interface AnswerHead {
   /** What was made of its fields, and by which rules: an upstream says the same again and again. */
   written: string;
   writtenBy: object | undefined;
+  /** The same as a list, in the full lane. */
+  listed: readonly string[];
+  listedBy: object | undefined;
   /** Seconds it says an idle connection stays open. */
   readonly keepAlive: number | undefined;
 }
@@ -108,6 +111,8 @@ export function readAnswerHead(text: string, toHead: boolean): AnswerHead | Answ
     leads,
     written: '',
     writtenBy: undefined,
+    listed: [],
+    listedBy: undefined,
   };
 }
 

@@ -8,7 +8,10 @@ export interface Asker {
   /** The socket takes more of the request. */
   onDrain(): void;
   onHead(head: AnswerHead): void;
-  /** A piece of the body; the bytes are the asker's only until it returns. False: no more for now. */
+  /**
+   * A piece of the body; the bytes are the asker's only until what follows has returned: the next piece, `onRead` or
+   * `onWhole`. False: no more for now.
+   */
   onData(bytes: Buffer, from: number, end: number): boolean;
   /** All that was read has been told. */
   onRead(): void;
