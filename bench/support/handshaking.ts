@@ -9,7 +9,7 @@ export interface Errand {
   /** Where `ca.pem`, `alice.pem` and her key are. */
   readonly folder: string;
   readonly version: 'TLSv1.2' | 'TLSv1.3';
-  /** The one key exchange the client offers. */
+  /** The key exchange the client offers first. */
   readonly group: 'X25519' | 'X25519MLKEM768';
   /** Does the client show a certificate? */
   readonly certified: boolean;
@@ -87,7 +87,8 @@ function clientOf({
     ca: read('ca.pem'),
     minVersion: version,
     maxVersion: version,
-    ecdhCurve: group,
+    // An ECDSA certificate needs its own curve among them in TLS 1.2.
+    ecdhCurve: `${group}:P-256`,
     ALPNProtocols: ['http/1.1'],
     ...(certified && { cert: read('alice.pem'), key: read('alice-key.pem') }),
   };

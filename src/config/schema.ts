@@ -53,7 +53,7 @@ export function settingsSections(folder: string) {
     }),
     sessionTickets: z.enum(['shared', 'process', 'off']).default('shared').meta({
       description:
-        'Who resumes the TLS session of a client that comes back within an hour, which costs less than a whole handshake: any worker or replica on the same store and keys, the process it was at before, or nobody.',
+        'Who resumes the TLS session of a client that comes back within ten minutes, which costs less than a whole handshake: any worker or replica on the same store and keys, the process it was at before, or nobody.',
     }),
   });
 

@@ -27,7 +27,7 @@ export interface TicketSecret {
 }
 
 /** Seconds a secret is in force. All replicas tell the time in the same way, and change together. */
-export const PERIOD = 7_200;
+export const PERIOD = 3_600;
 /** The next one is fetched so many seconds before it is needed: a store that is away for a moment then is not noticed. */
 const AHEAD = 120;
 /** It is kept for so many seconds more, for those whose clock is behind. */

@@ -8,8 +8,11 @@ export interface TicketMaterial {
   readonly scope: string;
 }
 
-/** Seconds from the handshake in which a key was proved to the last one that is taken on its word. */
-export const TICKET_SECONDS = 3_600;
+/**
+ * Seconds from the handshake in which a key was proved to the last one that is taken on its word. Short: who has got a new
+ * certificate goes on with the old one for so long, and it should not run out meanwhile.
+ */
+export const TICKET_SECONDS = 600;
 /** Name, MAC key and cipher key, as node wants them. */
 const KEY_BYTES = 48;
 

@@ -90,6 +90,14 @@ describe.each(VERSIONS)('a ticket of %s', (version) => {
     expect(seen(await at(one, { version, as: bob }))).toEqual(['whole handshake', 'somebody']);
   });
 
+  test('is not renewed when it is used: ten minutes after the proof it ends', async () => {
+    const one = await door();
+    const first = await at(one, { version, as: alice });
+    const again = await at(one, { version, session: first.session });
+    expect(seen(again)).toEqual(['resumed', 'alice']);
+    expect([first.session === undefined, again.session]).toEqual([false, undefined]);
+  });
+
   test('is not understood after the secret has changed: a whole handshake, never an error', async () => {
     const one = await door();
     const { session } = await at(one, { version, as: alice });
