@@ -29,37 +29,71 @@ export interface ForeignParser {
 const PATIENCE_MS = 20_000;
 
 /** Sends bytes, takes what comes back, and waits until the other side has closed. */
-const replay = (port: number, bytes: string): Promise<void> =>
+const replay = (port: number, bytes: string, halfClose: boolean): Promise<void> =>
   new Promise((resolve, reject) => {
     const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
     const late = setTimeout(
       () => socket.destroy(new Error('the parser did not come to an end')),
       PATIENCE_MS,
     );
-    socket.on('error', reject).on('close', () => {
+    // It may have closed after a request that said so: what it told of is what counts.
+    socket.on('error', halfClose ? reject : () => {}).on('close', () => {
       clearTimeout(late);
       resolve();
     });
     socket.on('end', () => socket.destroy()).resume();
-    socket.end(bytes, 'latin1');
+    if (halfClose) socket.end(bytes, 'latin1');
+    else socket.write(bytes, 'latin1');
   });
 
+/** Asked for behind everything else, of a server that takes the end of what is sent for the end of the client. */
+const lastRequest = (id: string): string =>
+  `GET /that-is-all HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX-Request-Id: ${id}\r\n\r\n`;
+const lastLine = (id: string): string => `GET /that-is-all ${id}`;
+
+interface Started {
+  readonly file: string;
+  readonly close: () => Promise<void>;
+  /** It takes no half-closed connection, and may tell of its last request after the connection has ended. */
+  readonly needsLast?: boolean;
+}
+
 /** A server that writes each request it has read into a file, before it closes the connection. */
-async function parserWith(
-  name: string,
-  start: (port: number) => Promise<{ readonly file: string; readonly close: () => Promise<void> }>,
-): Promise<ForeignParser> {
+async function parserWith(name: string, start: (port: number) => Promise<Started>): Promise<ForeignParser> {
   const port = await freePort();
-  const { file, close } = await start(port);
+  const { file, close, needsLast = false } = await start(port);
   const told = openSync(file, 'r');
   let at = 0;
+  const tail = (): string[] => {
+    const more = Buffer.alloc(fstatSync(told).size - at);
+    at += readSync(told, more, 0, more.length, at);
+    return more.toString('latin1').split('\n').filter(Boolean);
+  };
+  let count = 0;
+  /** All is told when what was asked for afterwards, on a connection of its own, is told. */
+  const askLast = async (bytes: string): Promise<string[]> => {
+    count += 1;
+    await replay(port, bytes + lastRequest(`${count}a`), false);
+    await replay(port, lastRequest(`${count}b`), false);
+    const lines = tail();
+    for (
+      const end = Date.now() + PATIENCE_MS;
+      lines.at(-1) !== lastLine(`${count}b`);
+      lines.push(...tail())
+    ) {
+      if (Date.now() > end) throw new Error(`${name} does not tell of the last request`);
+      await new Promise(setImmediate);
+    }
+    lines.pop();
+    if (lines.at(-1) === lastLine(`${count}a`)) lines.pop();
+    return lines;
+  };
   return {
     name,
     async read(bytes) {
-      await replay(port, bytes);
-      const more = Buffer.alloc(fstatSync(told).size - at);
-      at += readSync(told, more, 0, more.length, at);
-      return more.toString('latin1').split('\n').filter(Boolean);
+      if (needsLast) return askLast(bytes);
+      await replay(port, bytes, true);
+      return tail();
     },
     async close() {
       closeSync(told);
@@ -172,6 +206,47 @@ func main() {
 }
 `;
 
+/** It has a body in its hands before it tells of a request, and room for the longest that is sent here. */
+const HAPROXY = (port: number): string => `
+global
+  log stdout len 65535 format raw local0
+  nbthread 1
+  maxconn 100
+  tune.bufsize 131072
+  tune.maxrewrite 1024
+  tune.http.maxhdr 1024
+defaults
+  mode http
+  timeout client 20s
+  timeout server 20s
+  timeout connect 5s
+frontend parser
+  bind 127.0.0.1:${port}
+  # Whoever only looks whether the port is open asked for nothing.
+  option dontlognull
+  option http-buffer-request
+  http-request capture req.hdr(x-request-id) len 128
+  http-request set-var(txn.target) url
+  log global
+  log-format "%HM %[var(txn.target)] %[capture.req.hdr(0)]"
+  http-request return status 200
+`;
+
+/** Written in C like nginx, by others and from another beginning: requests are turned into blocks of its own. */
+export const haproxy = (): Promise<ForeignParser> =>
+  parserWith('haproxy', async (port) => {
+    let file = '';
+    const server = await startGateway({
+      program: 'sh',
+      port,
+      arguments: (_folder, write) => {
+        file = write('requests.log', '');
+        return ['-c', 'exec haproxy -f "$1" >> "$2"', 'sh', write('haproxy.cfg', HAPROXY(port)), file];
+      },
+    });
+    return { file, close: () => server.close(), needsLast: true };
+  });
+
 const BUILD_MS = 120_000;
 
 /** Built once for each text of the program, below the folder for temporary files; undefined where Go is not there. */
@@ -210,6 +285,6 @@ export async function goNetHttp(): Promise<ForeignParser | undefined> {
 
 /** All that can be had here. */
 export async function foreignParsers(): Promise<readonly ForeignParser[]> {
-  const all = await Promise.all([nginx(), python(), goNetHttp()]);
+  const all = await Promise.all([nginx(), haproxy(), python(), goNetHttp()]);
   return all.filter((parser) => parser !== undefined);
 }

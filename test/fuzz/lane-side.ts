@@ -1,0 +1,177 @@
+import { connect, type Socket } from 'node:net';
+import { type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
+import { type Recorded, type RecordingUpstream, recordingUpstream } from '../support/recording-upstream.ts';
+import type { LaneCase } from './lane-cases.ts';
+
+/** One of two gateways that differ in the lane alone, with an upstream of its own and a client that keeps its connection. */
+export interface LaneSide {
+  readonly gate: ProxyHarness;
+  readonly upstream: RecordingUpstream;
+  /** What was sent on the connection that is open, from its first byte on. */
+  readonly history: LaneCase[];
+  /** How often each last request was sent. */
+  readonly asked: Map<string, number>;
+  ask(one: LaneCase, quietMs: number): Promise<Outcome>;
+  /** The next case gets a connection of its own. */
+  drop(): void;
+  close(): Promise<void>;
+}
+
+export interface Outcome {
+  /** Each request the upstream got, without what is drawn anew for each. */
+  readonly seen: readonly string[];
+  readonly statuses: string;
+  /** The last answer said that it is the last. */
+  readonly saidClose: boolean;
+  /** How the end was known: everything was answered, the gateway closed, or nothing came any more. */
+  readonly ending: 'answered' | 'closed' | 'silent';
+}
+
+/** A connection is not kept for ever: a difference is looked for again with all that was sent on it. */
+const MOST_ON_ONE = 40;
+
+export async function openSide(firstLane: 'fast' | 'full'): Promise<LaneSide> {
+  const upstream = await recordingUpstream();
+  const gate = await proxyHarness({
+    upstream: upstream.url,
+    firstLane,
+    publicUrl: 'https://localhost:8443',
+    listener: true,
+  });
+  const history: LaneCase[] = [];
+  const asked = new Map<string, number>();
+  let client: Client | undefined;
+  const drop = (): void => {
+    client?.socket.destroy();
+    client = undefined;
+    history.length = 0;
+  };
+  return {
+    gate,
+    upstream,
+    history,
+    asked,
+    drop,
+    async ask(one, quietMs) {
+      if (history.length >= MOST_ON_ONE || client?.socket.destroyed === true) drop();
+      client ??= openClient(gate.port);
+      history.push(one);
+      if (one.last !== '') asked.set(one.last, (asked.get(one.last) ?? 0) + 1);
+      const before = upstream.requests.length;
+      const handedOver = handOvers(gate);
+      const { text, ending } = await client.ask(one, quietMs);
+      // What was on its way when the connection ended still arrives.
+      if (ending !== 'answered') await turns(4);
+      const seen = upstream.requests.slice(before).map(plain);
+      // A connection that was handed over never comes back to the fast lane.
+      if (ending !== 'answered' || handOvers(gate) > handedOver) drop();
+      return { seen, statuses: statuses(text), saidClose: saysClose(text), ending };
+    },
+    async close() {
+      drop();
+      await gate.close();
+      await upstream.close();
+    },
+  };
+}
+
+export const handOvers = ({ lane }: ProxyHarness): number => {
+  let sum = 0;
+  for (const count of Object.values(lane?.counts.handedOver ?? {})) sum += count;
+  return sum;
+};
+
+/** The event loop looks at every socket this often. */
+export async function turns(count: number): Promise<void> {
+  for (let turn = 0; turn < count; turn += 1) await new Promise(setImmediate);
+}
+
+interface Client {
+  readonly socket: Socket;
+  ask(one: LaneCase, quietMs: number): Promise<{ text: string; ending: Outcome['ending'] }>;
+}
+
+function openClient(port: number): Client {
+  const socket = connect(port, '127.0.0.1').setNoDelay(true);
+  let text = '';
+  let isDone: (text: string) => boolean = () => false;
+  let finish: (ending: Outcome['ending']) => void = () => {};
+  socket.setEncoding('latin1');
+  socket.on('data', (part: string) => {
+    text += part;
+    if (isDone(text)) finish('answered');
+  });
+  socket.on('error', () => {}).on('close', () => finish('closed'));
+  socket.on('timeout', () => void fallSilent());
+  /** On a busy machine time passes while bytes wait to be read. */
+  const fallSilent = async (): Promise<void> => {
+    const { bytesRead } = socket;
+    await turns(3);
+    if (socket.bytesRead === bytesRead) finish('silent');
+  };
+  return {
+    socket,
+    ask: (one, quietMs) =>
+      new Promise((resolve) => {
+        text = '';
+        isDone = one.methods === undefined ? endsWithLast(one) : hasAnswers(one.methods);
+        finish = (ending) => {
+          finish = () => {};
+          isDone = () => false;
+          socket.setTimeout(0);
+          resolve({ text, ending });
+        };
+        socket.setTimeout(quietMs);
+        const ends = [...one.cuts, one.bytes.length];
+        const write = (piece: number): void => {
+          const end = ends[piece];
+          if (socket.destroyed || end === undefined) return;
+          const from = piece === 0 ? 0 : (ends[piece - 1] ?? 0);
+          socket.write(one.bytes.subarray(from, end), () => setImmediate(write, piece + 1));
+        };
+        write(0);
+      }),
+  };
+}
+
+/** The upstream tells what it was asked for. */
+const endsWithLast = ({ last }: LaneCase): ((text: string) => boolean) => {
+  const end = `\r\n\r\nGET ${last}`;
+  return (text) => text.endsWith(end) && !saysClose(text);
+};
+
+/** As many whole answers as there were requests, none of which ends the connection. */
+function hasAnswers(methods: readonly string[]): (text: string) => boolean {
+  let at = 0;
+  let count = 0;
+  return (text) => {
+    while (count < methods.length) {
+      const headEnd = text.indexOf('\r\n\r\n', at);
+      if (headEnd < 0) return false;
+      const head = text.slice(at, headEnd + 2);
+      const length = methods[count] === 'HEAD' ? '0' : /\r\ncontent-length: *(\d+)\r/i.exec(head)?.[1];
+      const end = headEnd + 4 + Number(length);
+      if (CLOSES.test(head) || !(end <= text.length)) return false;
+      at = end;
+      count += 1;
+    }
+    return at === text.length;
+  };
+}
+
+const CLOSES = /\r\nconnection: close\r\n/i;
+const saysClose = (text: string): boolean => {
+  const start = text.lastIndexOf('HTTP/1.1 ');
+  return start >= 0 && CLOSES.test(text.slice(start));
+};
+
+const statuses = (text: string): string => (text.match(/HTTP\/1\.1 \d{3}/g) ?? []).join();
+
+const FRESH = new Set(['x-request-id', 'traceparent']);
+
+function plain({ method, target, headers, body, trailers }: Recorded): string {
+  const fields = headers
+    .map(([name, value]) => (FRESH.has(name) ? name : name === 'host' ? 'host' : `${name}: ${value}`))
+    .sort();
+  return JSON.stringify([method, target, fields, body, trailers]);
+}
