@@ -37,6 +37,8 @@ const malformed = (detail: string): TargetReading => ({ kind: 'malformed', detai
 
 /** pchar of RFC 3986 §3.3, and `|`, `[`, `]`, which browsers send as they are. */
 const SEGMENT = /^[A-Za-z0-9._~!$&'()*+,;=:@|[\]%-]*$/;
+/** Segments in which nothing is encoded, has two readings, or could be a dot segment: nearly all there are. */
+const PLAIN_PATH = /^(?:\/[A-Za-z0-9_~!$&'()*+,=:@|[\]-][A-Za-z0-9._~!$&'()*+,=:@|[\]-]*)+\/?$/;
 /** Printable ASCII: what stands after the question mark is the upstream's business, but it has to be text. */
 const QUERY = /^[\x21\x22\x24-\x7e]*$/;
 const ESCAPE = /%[0-9A-Fa-f]{2}/g;
@@ -82,6 +84,8 @@ function readOrigin(raw: string, encodedSlash: boolean): TargetReading {
   if (!QUERY.test(query)) return malformed('the query holds a character that must be encoded');
 
   const parts = rawPath.slice(1).split('/');
+  if (PLAIN_PATH.test(rawPath))
+    return { kind: 'target', target: { path: rawPath, segments: parts, query, encodedSlash: false } };
   const last = parts.length - 1;
   let changed = false;
   let holdsSlash = false;

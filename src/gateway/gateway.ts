@@ -101,7 +101,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       settings,
       log,
       now,
-      role: role === 'alone' ? 'owner' : 'worker',
+      role,
       // Alive, and not ready: whoever probes us should wait as we do.
       onWaiting: answerProbes,
     });

@@ -20,7 +20,7 @@ export interface OpenStoreOptions {
   readonly settings: Settings;
   readonly log: Logger;
   readonly now: () => number;
-  readonly role: 'owner' | 'worker';
+  readonly role: 'alone' | 'owner' | 'worker';
   /** Milliseconds a command to the server has; for somebody who is in no haste. */
   readonly commandTimeout?: number;
   /** The server is not there yet; called once, and we go on waiting for it. */

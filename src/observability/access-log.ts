@@ -68,36 +68,64 @@ export function createAccessLog(output: LogOutput, terms: AccessTerms): AccessLo
   const masked = (name: AccessField, value: string): string =>
     hidden.has(name) ? pseudonym(name, value) : value;
   const clock = stamp();
+  /** A field with its value; nothing where the field is left out. */
+  const field = (name: AccessField, write: (value: string) => string): ((value: string) => string) =>
+    before[name] === '' ? () => '' : repeated((value) => before[name] + write(masked(name, value)));
+  const from = field('from', quoted);
+  const method = field('method', quoted);
+  const rule = field('rule', quoted);
+  const decision = field('decision', quoted);
+  const identity = field('identity', plain);
+  const client = field('client', plain);
+  const grant = field('grant', quoted);
+  const upstream = field('upstream', quoted);
 
   return (facts) => {
     const time = clock(output.now().getTime());
-    const { trace, from, reason, identity, clientId, grantId, original } = facts;
+    const { trace, reason, original } = facts;
     let line = json ? `{"time":"${time}${middle}` : `${time.slice(11, 19)}${middle}`;
-    line += before.request_id + quoted(facts.id);
+    if (before.request_id !== '') line += before.request_id + quoted(facts.id);
     if (trace !== undefined && before.trace_id !== '') line += `${before.trace_id}"${trace.slice(3, 35)}"`;
-    if (before.from !== '') line += before.from + quoted(masked('from', from));
-    line += before.method + quoted(facts.method ?? '');
+    line += from(facts.from) + method(facts.method ?? '');
     if (before.path !== '') line += before.path + plain(pathOf(facts.url));
-    line += before.status + facts.status;
-    if (facts.aborted) line += `${before.aborted}true`;
-    line += before.ms + milliseconds(facts.seconds);
+    if (before.status !== '') line += before.status + facts.status;
+    if (facts.aborted && before.aborted !== '') line += `${before.aborted}true`;
+    if (before.ms !== '') line += before.ms + milliseconds(facts.seconds);
     if (facts.upstreamSeconds !== undefined && before.upstream_ms !== '')
       line += before.upstream_ms + milliseconds(facts.upstreamSeconds);
     if (facts.bytesIn !== undefined && before.bytes_in !== '') line += before.bytes_in + facts.bytesIn;
     if (facts.bytesOut !== undefined && before.bytes_out !== '') line += before.bytes_out + facts.bytesOut;
-    if (facts.rule !== undefined && before.rule !== '') line += before.rule + quoted(facts.rule);
-    if (facts.decision !== undefined) line += before.decision + quoted(facts.decision);
+    if (facts.rule !== undefined) line += rule(facts.rule);
+    if (facts.decision !== undefined) line += decision(facts.decision);
     if (reason !== undefined && before.reason !== '') line += before.reason + plain(reason);
-    if (identity !== undefined && before.identity !== '')
-      line += before.identity + plain(masked('identity', identity));
-    if (clientId !== undefined && before.client !== '')
-      line += before.client + plain(masked('client', clientId.slice(0, MAX_CLIENT_ID)));
-    if (grantId !== undefined && before.grant !== '') line += before.grant + quoted(masked('grant', grantId));
-    if (facts.upstream !== undefined && before.upstream !== '')
-      line += before.upstream + quoted(facts.upstream);
+    if (facts.identity !== undefined) line += identity(facts.identity);
+    if (facts.clientId !== undefined) line += client(facts.clientId.slice(0, MAX_CLIENT_ID));
+    if (facts.grantId !== undefined) line += grant(facts.grantId);
+    if (facts.upstream !== undefined) line += upstream(facts.upstream);
     if (original !== undefined && before.original !== '')
       line += before.original + plain(original.slice(0, MAX_PATH));
     output.write(line + end);
+  };
+}
+
+const SHELF = 1_024;
+const LONGEST = 256;
+
+/** Rules, people and clients are named again and again: how one of them is written is worked out once. */
+function repeated(write: (value: string) => string): (value: string) => string {
+  let recent = new Map<string, string>();
+  let older = new Map<string, string>();
+  return (value) => {
+    const known = recent.get(value);
+    if (known !== undefined) return known;
+    const text = older.get(value) ?? write(value);
+    if (value.length > LONGEST) return text;
+    if (recent.size >= SHELF) {
+      older = recent;
+      recent = new Map();
+    }
+    recent.set(value, text);
+    return text;
   };
 }
 

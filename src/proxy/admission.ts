@@ -7,6 +7,7 @@ import { type RequestTarget, readTarget } from '../domain/request-target.ts';
 import type { CompiledRules } from '../domain/rule-matcher.ts';
 import { meet, type Scope } from '../domain/scope.ts';
 import type { RevocationLog } from '../ports/revocation-log.ts';
+import type { Credentials } from './credentials.ts';
 import { unmetDemand } from './demand.ts';
 import type { ProxyRefusal } from './refuse.ts';
 
@@ -24,8 +25,7 @@ export interface AdmissionQuestion {
   readonly method: string;
   readonly url: string;
   readonly host: string;
-  /** The values of all Authorization fields. */
-  readonly authorization: readonly string[];
+  readonly credentials: Credentials;
   /** SHA-256 of the connection's client certificate, base64url; asked for only by bound tokens. */
   readonly certificate: () => string | undefined;
   readonly now: Epoch;
@@ -36,6 +36,8 @@ export interface Caller {
   readonly bearer: Bearer;
   /** The token's scope within the integration's scope of now. */
   readonly scope: Scope;
+  /** The rule that was last found content with it. Neither of them changes. */
+  satisfies: AccessRule | undefined;
 }
 
 export type Admission =
@@ -60,13 +62,9 @@ export type Admission =
 const refused = (refusal: ProxyRefusal): Admission => ({ kind: 'refused', refusal });
 
 export function admit(desk: AdmissionDesk, question: AdmissionQuestion): Admission | Promise<Admission> {
-  const { method, authorization, url, now } = question;
-  // RFC 6750 §2: one token, sent in one way. On public routes too: an upstream may look where we did not.
-  if (authorization.length > 1)
-    return refused({ reason: 'malformed', detail: 'more than one Authorization field' });
-  const [credentials] = authorization;
-  if (credentials !== undefined && holdsTwoTokens(credentials))
-    return refused({ reason: 'malformed', detail: 'more than one token' });
+  const { method, credentials, url, now } = question;
+  // On public routes too: an upstream may look where we did not.
+  if (credentials.kind === 'ambiguous') return refused({ reason: 'malformed', detail: credentials.detail });
   if (namesAccessToken(url)) return refused({ reason: 'malformed', detail: 'a token in the query' });
 
   const { rules } = desk;
@@ -81,10 +79,10 @@ export function admit(desk: AdmissionDesk, question: AdmissionQuestion): Admissi
     return refused({ reason: 'malformed', detail: 'an encoded slash in the path' });
   if (rule?.demand.kind === 'public') return { kind: 'admitted', rule, target, caller: undefined };
 
-  const token = bearerToken(credentials);
-  if (token === undefined) return turnedAway(rule, target, { reason: 'token_missing' });
-  if (token === 'malformed') return turnedAway(rule, target, { reason: 'token_invalid', why: 'malformed' });
-  const read = desk.readAccess(token.value, now);
+  if (credentials.kind === 'none') return turnedAway(rule, target, { reason: 'token_missing' });
+  if (credentials.kind === 'malformed')
+    return turnedAway(rule, target, { reason: 'token_invalid', why: 'malformed' });
+  const read = desk.readAccess(credentials.token, now);
   return read instanceof Promise
     ? read.then((bearer) => decide(desk, question, host, target, rule, bearer))
     : decide(desk, question, host, target, rule, read);
@@ -118,8 +116,11 @@ function decide(
       caller,
       tried: nearMisses(desk.rules, { method, host, target }),
     };
-  const unmet = unmetDemand(rule, caller.bearer.clientId, caller.scope);
-  if (unmet !== undefined) return turnedAway(rule, target, unmet, caller);
+  if (caller.satisfies !== rule) {
+    const unmet = unmetDemand(rule, caller.bearer.clientId, caller.scope);
+    if (unmet !== undefined) return turnedAway(rule, target, unmet, caller);
+    caller.satisfies = rule;
+  }
   return { kind: 'admitted', rule, target, caller };
 }
 
@@ -148,22 +149,10 @@ const callers = new WeakMap<Bearer, { readonly of: Integration; readonly caller:
 function callerOf(bearer: Bearer, integration: Integration): Caller {
   const known = callers.get(bearer);
   if (known?.of === integration) return known.caller;
-  const caller = { bearer, scope: meet(bearer.scope, integration.scope) };
+  const caller: Caller = { bearer, scope: meet(bearer.scope, integration.scope), satisfies: undefined };
   callers.set(bearer, { of: integration, caller });
   return caller;
 }
-
-/** RFC 6750 §2.1: the scheme in any case, one space, b64token. */
-const BEARER = /^bearer ([A-Za-z0-9._~+/-]+=*)$/i;
-
-function bearerToken(credentials: string | undefined): { readonly value: string } | 'malformed' | undefined {
-  if (credentials === undefined || !/^bearer(?:\s|$)/i.test(credentials)) return undefined;
-  const value = BEARER.exec(credentials)?.[1];
-  return value === undefined ? 'malformed' : { value };
-}
-
-const holdsTwoTokens = (credentials: string): boolean =>
-  credentials.includes(',') && (/^bearer\b/i.test(credentials) || /,\s*bearer\b/i.test(credentials));
 
 /** RFC 6750 §5.3: a token in a URL ends up in logs and histories. Encoded names count as well. */
 export function namesAccessToken(url: string): boolean {

@@ -4,6 +4,7 @@ import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { type Admission, type AdmissionDesk, admit, type Caller } from './admission.ts';
 import { type Preflight, readPreflight } from './cors.ts';
+import { readCredentials } from './credentials.ts';
 import { type HeaderPolicy, identityHeaders } from './headers.ts';
 import { type OriginalRequest, readOriginal } from './original-request.ts';
 import { answerEarly, type ProxyRefusal, reasonOf, refuse, wordingOf } from './refuse.ts';
@@ -137,7 +138,7 @@ export function createCheck(deps: CheckDeps): Check {
           method: original.method,
           url: original.url,
           host: original.host ?? '',
-          authorization,
+          credentials: readCredentials(authorization),
           certificate: () => deps.certificateOf(call),
           now: deps.now(),
         });

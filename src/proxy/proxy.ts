@@ -8,6 +8,7 @@ import { Fault } from '../ports/fault.ts';
 import { type Admission, type AdmissionDesk, admit, type Caller } from './admission.ts';
 import { createCarrier, type EndStreams } from './carry.ts';
 import { corsOf, type Preflight, readPreflight } from './cors.ts';
+import { readCredentials } from './credentials.ts';
 import type { CertificateCall, FastPolicy } from './fast/generation.ts';
 import { type HeaderPolicy, headerRules } from './headers.ts';
 import { type LiveStreams, liveStreams } from './live-streams.ts';
@@ -127,7 +128,7 @@ export function createProxy(deps: ProxyDeps): Proxy {
   };
 
   const stumble = (call: Call, error: unknown): void => {
-    log.error('admission_failed', { requestId: call.id, ...errorFields(error) });
+    log.error('admission_failed', { request_id: call.id, ...errorFields(error) });
     turnAway(call, { reason: 'unavailable', retryAfter: error instanceof Fault ? error.retryAfter : 1 });
   };
 
@@ -153,7 +154,7 @@ export function createProxy(deps: ProxyDeps): Proxy {
           method: request.method ?? '',
           url: request.url ?? '',
           host: head.host,
-          authorization: head.authorization,
+          credentials: readCredentials(head.authorization),
           certificate: () => certificateOf(call),
           now: now(),
         });

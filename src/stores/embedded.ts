@@ -26,8 +26,8 @@ export interface EmbeddedOptions {
   readonly path: string;
   /** Most the records may take up on disk. */
   readonly mapSize: number;
-  /** One owner holds the lock and sweeps; workers of the same gatehouse share its store. */
-  readonly role: 'owner' | 'worker';
+  /** One owner holds the lock and sweeps; workers of the same gatehouse share its store. `alone`: an owner without workers. */
+  readonly role: 'alone' | 'owner' | 'worker';
   readonly now: () => Epoch;
   /** What went wrong in the background, for the log. */
   readonly onFault?: (fault: Fault) => void;
@@ -49,11 +49,11 @@ const SWEEP_EVERY_MS = 10_000;
 export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedStore> {
   const { now } = options;
   const files = filesIn(options.path);
-  const { notices, unlock } = options.role === 'owner' ? becomeOwner(files) : joinOwner(files);
+  const { notices, unlock } = options.role === 'worker' ? joinOwner(files) : becomeOwner(files);
   let env: Env;
   try {
     env = openEnv(files, options.mapSize, now);
-    if (options.role === 'owner') writeMarker(files);
+    if (options.role !== 'worker') writeMarker(files);
   } catch (error) {
     unlock();
     throw error;
@@ -63,7 +63,7 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedSt
   const sweeping = sweeper(env, options, () => closing);
   // In the background: until it is done, grants are found by looking at each.
   const indexing =
-    options.role === 'owner'
+    options.role !== 'worker'
       ? indexHolders(env, () => closing).catch((error: unknown) => options.onFault?.(asFault(error)))
       : undefined;
   return {
@@ -73,7 +73,7 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedSt
     devices: embeddedRecords<DeviceRequest>(env, 'devices', now),
     userCodes: embeddedRecords<UserCodeEntry>(env, 'userCodes', now),
     notes: embeddedRecords<Readonly<Record<string, string>>>(env, 'notes', now),
-    revocations: embeddedRevocations(env, now),
+    revocations: embeddedRevocations(env, now, options.role === 'alone'),
     isEmpty: async () =>
       env.fresh(() => {
         for (const table of [env.tables.grants, env.tables.devices])
@@ -142,7 +142,8 @@ function sweeper(
       onFault?.(asFault(error));
     }
   };
-  const timer = role === 'owner' ? setInterval(() => void inBackground(), SWEEP_EVERY_MS).unref() : undefined;
+  const timer =
+    role !== 'worker' ? setInterval(() => void inBackground(), SWEEP_EVERY_MS).unref() : undefined;
   return {
     now: () => once(),
     async stop() {

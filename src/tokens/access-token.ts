@@ -1,9 +1,9 @@
 import { type KeyObject, sign, verify } from 'node:crypto';
-import { LRUCache } from 'lru-cache';
 import { type Bearer, CLOCK_TOLERANCE } from '../domain/bearer.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
 import { parseScope, writeScope } from '../domain/scope.ts';
+import { boundedCache } from '../http/bounded-cache.ts';
 import { isJsonObject, type Json, parseStrictJson } from '../http/strict-json.ts';
 import { isCanonicalBase64url } from './canonical.ts';
 import type { Keyring, SigningKey } from './keyring.ts';
@@ -67,7 +67,7 @@ export interface AccessTokenReader {
  * remembered token still counts (expiry, revocation, a retired key) is asked anew each time it is seen.
  */
 export function accessTokenReader(keyring: Keyring, issuer: string, remembered: number): AccessTokenReader {
-  const memory = new LRUCache<string, Bearer>({ max: remembered });
+  const memory = boundedCache<string, Bearer>(remembered);
 
   return {
     read(token, now) {
@@ -85,7 +85,8 @@ export function accessTokenReader(keyring: Keyring, issuer: string, remembered: 
       const text = Buffer.from(`${header}.${payload}`, 'latin1');
       if (!VERIFIERS[key.alg](key.publicKey, text, proof)) return undefined;
       const bearer = readClaims(Buffer.from(payload, 'base64url'), issuer, key.kid, now);
-      if (bearer !== undefined) memory.set(token, bearer);
+      // A copy: the text it was cut out of would be kept with it.
+      if (bearer !== undefined) memory.set(Buffer.from(token, 'latin1').toString('latin1'), bearer);
       return bearer;
     },
   };

@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { compileRules } from '../../src/domain/rule-matcher.ts';
 import { Fault } from '../../src/ports/fault.ts';
 import { type Admission, type AdmissionDesk, admit } from '../../src/proxy/admission.ts';
+import { readCredentials } from '../../src/proxy/credentials.ts';
 import { explain } from '../../src/proxy/explain.ts';
 import { challenge } from '../../src/proxy/refuse.ts';
 import { bearer, integration, NOW, proxyHarness, RULES, rule, scope } from '../support/proxy-harness.ts';
@@ -36,7 +37,7 @@ async function reason(
     method: 'GET',
     url,
     host: 'gate.test',
-    authorization: credentials === undefined ? [] : [credentials],
+    credentials: readCredentials(credentials === undefined ? [] : [credentials]),
     certificate: () => certificate,
     now: NOW,
   });
@@ -109,7 +110,7 @@ describe('who may pass', () => {
       method: 'GET',
       url: '/files/1',
       host: 'gate.test',
-      authorization: ['Bearer A'],
+      credentials: readCredentials(['Bearer A']),
       certificate: () => undefined,
       now: NOW,
     };

@@ -151,3 +151,38 @@ test('P20 what rules compare is what the path on the wire decodes to, with no do
     { numRuns: 20_000 },
   );
 });
+
+describe('the short way for plain paths leads where the long one does', () => {
+  // A query does not change how a path is read, and an encoded letter at its end takes the long way.
+  const letters = fc.constantFrom(...Array.from("ab.~_-!$&'()*+,=:@|[];%/2e#\\é "));
+  const paths = fc.array(letters, { maxLength: 12 }).map((list) => `/${list.join('')}`);
+
+  test('for any path', () => {
+    fc.assert(
+      fc.property(paths, (path) => {
+        const short = read(path);
+        const long = read(`${path}%61`);
+        if (short.kind !== 'target' || long.kind !== 'target') return;
+        expect(`${short.target.path}a`).toBe(long.target.path);
+        expect([...short.target.segments.slice(0, -1), `${short.target.segments.at(-1)}a`]).toEqual(
+          long.target.segments,
+        );
+      }),
+      { numRuns: 5_000 },
+    );
+  });
+
+  test('and takes nothing the long one refuses', () => {
+    fc.assert(
+      fc.property(paths, (path) => {
+        const parts = path.slice(1).split('/');
+        const isOdd =
+          parts.slice(0, -1).includes('') ||
+          parts.some((part) => /^\.{1,2}(?:$|;)/.test(part)) ||
+          /[^A-Za-z0-9._~!$&'()*+,;=:@|[\]%/-]/.test(path);
+        if (isOdd) expect(read(path).kind).toBe('malformed');
+      }),
+      { numRuns: 5_000 },
+    );
+  });
+});

@@ -80,7 +80,7 @@ export class FastConnection implements Session, DoneCall {
       method: '',
       url: '',
       host: '',
-      authorization: [],
+      credentials: { kind: 'none' },
       certificate: () => this.generation.certificateOf(this),
       now: 0,
     };
@@ -246,7 +246,7 @@ export class FastConnection implements Session, DoneCall {
     question.method = this.request.method;
     question.url = this.request.url;
     question.host = this.fields.host;
-    question.authorization = this.fields.authorization;
+    question.credentials = this.fields.credentials;
     question.now = this.office.now();
     let admission: Admission | Promise<Admission>;
     try {

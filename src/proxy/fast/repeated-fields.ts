@@ -1,5 +1,6 @@
 import { newTraceparent } from '../../observability/trace.ts';
 import type { Caller } from '../admission.ts';
+import { type Credentials, readCredentials } from '../credentials.ts';
 import type { ForwardFacts, HeaderRules } from '../headers.ts';
 import { fieldText } from './answer-text.ts';
 import { type FieldBlock, type HandOver, readFields } from './grammar.ts';
@@ -71,6 +72,7 @@ const NO_PARTS = ['', '', ''] as const;
 
 /** The fields of a request, with what was made of them. */
 export interface ReadFields extends FieldBlock {
+  readonly credentials: Credentials;
   readonly written: RepeatedFields;
 }
 
@@ -93,7 +95,11 @@ export function fieldMemory(): FieldMemory {
       if (fields === undefined) {
         const read = readFields(block);
         if (typeof read === 'string') return read;
-        fields = { ...read, written: new RepeatedFields() };
+        fields = {
+          ...read,
+          credentials: readCredentials(read.authorization),
+          written: new RepeatedFields(),
+        };
         if (block.length > LONGEST) return fields;
       }
       if (recent.size >= SHELF) {
