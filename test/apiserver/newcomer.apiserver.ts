@@ -173,12 +173,9 @@ async function boundClaim(name: string): Promise<void> {
     resources: { requests: { storage } },
     storageClassName: 'fast',
   };
-  await api.apply({
-    apiVersion: 'storage.k8s.io/v1',
-    kind: 'StorageClass',
-    metadata: { name: 'fast' },
-    ...{ provisioner: 'example.test/none', allowVolumeExpansion: true },
-  });
+  const expandable = { provisioner: 'example.test/none', allowVolumeExpansion: true };
+  const metadata = { name: 'fast' };
+  await api.apply({ apiVersion: 'storage.k8s.io/v1', kind: 'StorageClass', metadata, ...expandable });
   await api.apply({
     apiVersion: 'v1',
     kind: 'PersistentVolumeClaim',

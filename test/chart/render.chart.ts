@@ -190,7 +190,10 @@ test('names that YAML would take for something else stay names', () => {
     'template',
     'yes',
     CHART,
-    ...['--namespace', '456', '-f', valuesFile('redis-password')],
+    '--namespace',
+    '456',
+    '-f',
+    valuesFile('redis-password'),
     ...[...names, ...more].flatMap((one) => ['--set-string', one]),
   ]);
   expect([status, stderr]).toEqual([0, '']);
