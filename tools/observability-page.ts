@@ -90,6 +90,7 @@ Other lines tell of gatehouse itself. Of the store:
 | \`store_alarm\` | error | Redis has lost its data, or its clock and ours differ: \`what\`. |
 | \`store_fault\` | error | Something else the store could not do in the background, such as a memory or disk that is full. |
 | \`store_notice\` | warn | Found at the start and worth a look: \`notice\`. |
+| \`tickets_not_shared\` | warn | The secret of TLS session tickets could not be had from the store: sessions are resumed only by the process they began with. \`tickets_shared_again\` (info) when that has ended. |
 
 With several workers each tells for itself (\`worker\`).
 
