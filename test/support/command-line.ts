@@ -20,12 +20,15 @@ export interface RunOptions {
 
 const ENTRY = fileURLToPath(new URL('../../bin/gatehouse.js', import.meta.url));
 
+/** Where Node keeps what it made of the sources (set-up.ts): nothing that a command could see. */
+const { NODE_COMPILE_CACHE = '' } = process.env;
+
 /** `gatehouse …` as a real process, with an environment of its own, ended after 30 s unless told otherwise. */
 export function gatehouse(args: readonly string[], options: RunOptions = {}): Promise<Finished> {
   const { env = {}, cwd, input = '', node = process.execPath, nodeArgs = [], withinMs = 30_000 } = options;
   return new Promise((resolve, reject) => {
     const child = spawn(node, [...nodeArgs, ENTRY, ...args], {
-      env: { PATH: process.env['PATH'] ?? '', ...env },
+      env: { PATH: process.env['PATH'] ?? '', NODE_COMPILE_CACHE, ...env },
       timeout: withinMs,
       ...(cwd !== undefined && { cwd }),
     });

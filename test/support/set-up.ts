@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 
 /** Programs the tests call beside Node, and the Debian packages they come in. */
 const NEEDED: readonly { readonly program: string; readonly package: string }[] = [
@@ -21,8 +22,12 @@ const NEEDED: readonly { readonly program: string; readonly package: string }[] 
 
 const LIMIT_MS = 300_000;
 
+const COMPILED = fileURLToPath(new URL('../../node_modules/.cache/compiled', import.meta.url));
+
 /** Before all tests: what is missing is installed where we may, and named where we may not. */
 export default function setUp(): void {
+  // The tests start hundreds of processes from the same sources; reading them is half the work of each.
+  process.env['NODE_COMPILE_CACHE'] ??= COMPILED;
   const missing = NEEDED.filter(({ program }) => !isInstalled(program));
   if (missing.length === 0) return;
   const packages = [...new Set(missing.map((needed) => needed.package))];
