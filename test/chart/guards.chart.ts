@@ -50,6 +50,12 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     says: 'tls.terminatedInFront: contradicts',
   },
   {
+    name: 'TLS settings of a listener without TLS',
+    from: 'ingress',
+    change: { config: { listen: { tls: { askCertificate: 'always' } } } },
+    says: 'config.listen.tls: is of a listener that speaks TLS',
+  },
+  {
     name: 'no certificate',
     from: 'embedded',
     change: { tls: { existingSecret: '' } },

@@ -165,6 +165,14 @@ test('the notes of a sidecar say what a policy closes, and that nothing is close
   expect(open).toContain('whoever reaches the pods can go around gatehouse, to port 8080 of the application');
 });
 
+test('the notes say when the image is in no registry', () => {
+  const sentence = 'The image gatehouse:0.1.0 names no registry';
+  expect(notesOf(valuesFile('redis'))).toContain(sentence);
+  expect(notesOf(valuesFile('redis'), ['--set', 'image.registry=registry.example.test'])).not.toContain(
+    'names no registry',
+  );
+});
+
 test('the notes tell what the application’s owner must bring', () => {
   expect(notesOf(valuesFile('sidecar'), ['--set', 'image.pullSecrets={mine}'])).toContain('- name: "mine"');
   expect(notesOf(valuesFile('sidecar'))).toContain(
@@ -181,6 +189,8 @@ test('the notes warn of a header that every pod could write, and of a Gateway th
   const own = ['--set', 'tls.terminatedInFront=false', '--set', 'tls.existingSecret=mine'];
   expect(notesOf(valuesFile('gateway-api-http'), own)).toContain('BackendTLSPolicy');
   expect(notesOf(valuesFile('gateway-api-http'))).not.toContain('BackendTLSPolicy');
+  expect(notesOf(valuesFile('ingress'), own)).toContain('backend-protocol: HTTPS');
+  expect(notesOf(valuesFile('ingress'))).not.toContain('backend-protocol');
 });
 
 test('names that YAML would take for something else stay names', () => {

@@ -15,6 +15,9 @@
 {{- if and $values.tls.terminatedInFront (or $values.tls.existingSecret $values.tls.certManager.enabled) -}}
 {{- fail "\ntls.terminatedInFront: contradicts a certificate of our own; keep one of them" -}}
 {{- end -}}
+{{- if and $values.tls.terminatedInFront (dig "listen" "tls" false (default dict $values.config)) -}}
+{{- fail "\nconfig.listen.tls: is of a listener that speaks TLS, but tls.terminatedInFront says that it speaks plain HTTP" -}}
+{{- end -}}
 {{- if not (or $values.tls.existingSecret $values.tls.certManager.enabled $values.tls.terminatedInFront) -}}
 {{- fail "\ntls: give existingSecret, or certManager.enabled, or terminatedInFront when something in front ends TLS" -}}
 {{- end -}}
@@ -71,7 +74,7 @@
 {{- end -}}
 {{- include "gatehouse.validateFront" . -}}
 {{- $needed := add $values.lifecycle.preStopSleepSeconds $values.lifecycle.drainSeconds 5 -}}
-{{- if lt (int $values.lifecycle.terminationGracePeriodSeconds) (int $needed) -}}
+{{- if and (not $sidecar) (lt (int $values.lifecycle.terminationGracePeriodSeconds) (int $needed)) -}}
 {{- fail (printf "\nlifecycle.terminationGracePeriodSeconds: is too short; with preStopSleepSeconds and drainSeconds it must be at least %d, or running requests are cut off" $needed) -}}
 {{- end -}}
 {{- if and $values.networkPolicy.enabled (not $values.networkPolicy.adminFrom) (or $values.metrics.serviceMonitor.enabled $values.metrics.podMonitor.enabled) -}}
