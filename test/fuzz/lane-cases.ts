@@ -70,13 +70,13 @@ export function makeLaneCase(seed: number): LaneCase {
   for (let skipped = 0; skipped < 8; skipped += 1) below(2);
   const pick: Pick = (list) => list[below(list.length)] as never;
   const kind = below(8);
-  if (kind < 2) {
+  if (kind < 1) {
     const message = pick(makeBatch(seed, 'A').messages);
     return withLast(seed, message, 1, below);
   }
   const { text, methods } = ordinary(below, pick);
   const bytes = Buffer.from(text, 'latin1');
-  if (kind < 5) return withLast(seed, nearly(bytes, below, pick), methods.length, below);
+  if (kind < 4) return withLast(seed, nearly(bytes, below, pick), methods.length, below);
   // What comes next on the connection shows that it is in step; sometimes a last request does.
   if (below(4) === 0) return withLast(seed, bytes, methods.length, below);
   return { seed, bytes, cuts: cuts(bytes, below), methods, last: '', requests: methods.length };

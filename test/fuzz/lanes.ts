@@ -61,10 +61,15 @@ async function compare(
   const [fast, full] = await Promise.all([pair.fast.ask(one, quietMs), pair.full.ask(one, quietMs)]);
   if (result !== undefined) result[fast.ending] += 1;
   if (!(await differs(pair, one, fast, full, quietMs))) return undefined;
-  const told = ({ seen, statuses, ending }: Outcome): string =>
-    `${seen.join(' + ') || 'nothing'} (${statuses || 'no answer'}, ${ending})`;
-  return `by the fast lane: ${told(fast)}\n  by the full lane: ${told(full)}`;
+  const shown = ({ seen, statuses, ending }: Outcome, other: Outcome): string => {
+    const requests = seen.map((request) => (other.seen.includes(request) ? brief(request) : request));
+    return `${requests.join(' + ') || 'nothing'} (${statuses || 'no answer'}, ${ending})`;
+  };
+  return `by the fast lane: ${shown(fast, full)}\n  by the full lane: ${shown(full, fast)}`;
 }
+
+/** Of a request that both have: its method and target. */
+const brief = (request: string): string => (JSON.parse(request) as string[]).slice(0, 2).join(' ');
 
 async function differs(
   pair: Pair,
@@ -146,7 +151,10 @@ async function lookAgain(
 }
 
 const told = (one: LaneCase, wrong: string): string =>
-  `${one.seed}: ${JSON.stringify(one.bytes.toString('latin1'))}\n  ${wrong}`;
+  `${one.seed}: ${JSON.stringify(one.bytes.toString('latin1'))} cut at ${one.cuts.join() || 'no place'}\n  ${wrong}`.replace(
+    /(.)\1{60,}/g,
+    (run, [letter]) => `${letter}…${run.length}`,
+  );
 
 export async function fuzzLanes({ count, seed, tell = () => {} }: LanesOptions): Promise<LanesResult> {
   const parsers = await foreignParsers();
@@ -180,7 +188,7 @@ export async function fuzzLanes({ count, seed, tell = () => {} }: LanesOptions):
           if (wrong !== undefined) wrongs.push(told(one, wrong));
           else {
             result.again += 1;
-            tell(`not again: ${told(one, first).slice(0, 2_000)}`);
+            tell(`not again: ${told(one, first)}`);
           }
         }
       };
