@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import type { Settings } from '../config/schema.ts';
 import { createLogger } from '../observability/logger.ts';
+import { Fault } from '../ports/fault.ts';
 import { KEEP_FOREVER } from '../ports/store.ts';
 import { type OpenedBackup, openBackup } from '../stores/embedded-backup.ts';
 import type { RedisStore } from '../stores/redis.ts';
@@ -101,15 +102,21 @@ function isSameHouse(
   return common.length > 0 && common.every((kid) => fingerprint(ours[kid]) === fingerprint(theirs[kid]));
 }
 
-async function note(
-  { notes }: RedisStore,
+const MOST_RACES = 16;
+
+export async function note(
+  { notes }: Pick<RedisStore, 'notes'>,
   id: string,
   record: Readonly<Record<string, string>>,
 ): Promise<void> {
-  for (;;) {
+  for (let races = 0; races < MOST_RACES; races += 1) {
     if ((await notes.create(id, record, KEEP_FOREVER)) === 'created') return;
     const found = await notes.read(id);
     if (found === undefined) continue;
     if ((await notes.replace(id, found.version, record, KEEP_FOREVER)) === 'replaced') return;
   }
+  throw new Fault(
+    'overloaded',
+    'the note about the move is being changed by somebody else; is another move running?',
+  );
 }

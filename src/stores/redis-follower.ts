@@ -49,6 +49,8 @@ export interface FollowerOptions {
   readonly onBeat: () => void;
   /** The server lost what it had: others may have things to put back. */
   readonly onDataLoss: () => Promise<void>;
+  /** Milliseconds to catch up with the log at first. */
+  readonly withinMs?: number;
 }
 
 const BLOCK_MS = 1_000;
@@ -56,6 +58,8 @@ const BEAT_MS = 500;
 /** A reader that is behind for this long has lost its way. */
 const BEHIND_MS = 1_000;
 const READ_AGAIN_MS = 50;
+/** Beyond a snapshot that takes long; each command has a limit of its own. */
+const CATCH_UP_MS = 60_000;
 const BATCH = 1_000;
 const REPUBLISH_BATCH = 100;
 
@@ -203,9 +207,18 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
   };
 
   await syncAgain();
+  const deadline = performance.now() + (options.withinMs ?? CATCH_UP_MS);
   // Announcers wait for those who are listed: whatever comes after this beat waits for us, and what came before is read.
   for (;;) {
-    while ((await readOnce(undefined)) > 0);
+    while ((await readOnce(undefined)) > 0 && performance.now() < deadline);
+    if (performance.now() >= deadline) {
+      // Nobody should wait for one who gave up.
+      await server.leave(replica).catch(() => {});
+      throw new Fault(
+        'store_unavailable',
+        'Redis: its log of revocations could not be caught up with in time',
+      );
+    }
     const sentAt = performance.now();
     const head = await server.beat(replica, applied, lease);
     followers = head.followers;

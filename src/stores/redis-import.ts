@@ -1,6 +1,7 @@
 import type { DeviceRequest } from '../domain/device-request.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
+import { Fault } from '../ports/fault.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 import type { Revocation } from '../ports/revocation-log.ts';
 import type { UserCodeEntry } from '../ports/store.ts';
@@ -20,6 +21,7 @@ export interface Imported {
 const LANES = 256;
 const REVOCATIONS_AT_ONCE = 100;
 const TELL_EVERY = 100_000;
+const MOST_RACES = 64;
 
 /** Revocations first: whatever follows is refused if it was revoked, also when this is interrupted. */
 export async function importRevocations(
@@ -79,13 +81,17 @@ async function putOne<T>(
   keepUntil: Epoch,
   isNewer: (record: T, than: T) => boolean,
 ): Promise<boolean> {
-  for (;;) {
+  for (let races = 0; races < MOST_RACES; races += 1) {
     if ((await records.create(id, record, keepUntil)) === 'created') return true;
     const found = await records.read(id);
     if (found === undefined) continue;
     if (!isNewer(record, found.record)) return false;
     if ((await records.replace(id, found.version, record, keepUntil)) === 'replaced') return true;
   }
+  throw new Fault(
+    'overloaded',
+    'a record is being changed too often at once; is somebody else using this Redis?',
+  );
 }
 
 /** A grant moves on by generations and ends once; neither goes back. */
