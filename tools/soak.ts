@@ -1,29 +1,52 @@
+import { resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { type Sample, soak } from '../test/support/soak.ts';
+import { type Sample, soak, type Weighing } from '../test/support/soak.ts';
 
 /**
- * Row O12, at length: `npm run soak`, or `npm run soak -- --minutes 120`. Prints a table and, as the last line, the
- * same as JSON. Exit code 1 when something grew or failed.
+ * Row O12, at length: `npm run soak`, or `npm run soak -- --minutes 120`; `--entry dist/main.js` for the built program.
+ * Prints a table and, as the last line, the same as JSON. Exit code 1 when something grew or failed.
  */
-const { values } = parseArgs({ options: { minutes: { type: 'string', default: '20' } } });
+const { values } = parseArgs({
+  options: { minutes: { type: 'string', default: '20' }, entry: { type: 'string' } },
+});
+/** Anonymous memory may still settle: a leak of a kilobyte for each request would be hundreds of these. */
+const MOST_ANONYMOUS_GROWTH_MIB = 16;
+/** What is held after a full collection hardly moves at all. */
+const MOST_HELD_GROWTH_MIB = 4;
 const seconds = Number(values.minutes) * 60;
 const found = await soak({
   seconds,
   warmUpSeconds: Math.min(300, seconds / 4),
   everySeconds: Math.max(5, seconds / 120),
-  onSample: ({ second, rssMiB, descriptors, lagSeconds }) =>
+  ...(values.entry !== undefined && { entry: resolve(values.entry) }),
+  onSample: ({ second, anonymousMiB, rssMiB, descriptors, lagSeconds }) =>
     console.log(
-      `${String(second).padStart(6)} s  ${rssMiB.toFixed(1).padStart(7)} MiB  ${descriptors} descriptors  ${milliseconds(lagSeconds)} lag`,
+      `${at(second)}  ${mebibytes(anonymousMiB)} anonymous  ${mebibytes(rssMiB)} resident  ${descriptors} descriptors  ${milliseconds(lagSeconds)} lag`,
     ),
+  onWeighing: (weighing) => console.log(`${at(weighing.second)}  held: ${held(weighing)}`),
 });
-const { samples, failures, exitCode, descriptorSpread } = found;
-const ok = failures.length === 0 && exitCode === 0 && descriptorSpread < 50;
+const { samples, weighings, failures, exitCode, descriptorSpread, anonymousGrowth, heldGrowth } = found;
+const ok =
+  failures.length === 0 &&
+  exitCode === 0 &&
+  descriptorSpread < 50 &&
+  anonymousGrowth <= MOST_ANONYMOUS_GROWTH_MIB &&
+  heldGrowth <= MOST_HELD_GROWTH_MIB;
 
 const ends = (of: (sample: Sample) => string): string =>
   [samples.at(0), samples.at(-1)].map((sample) => (sample === undefined ? '?' : of(sample))).join(' to ');
 const rows: readonly (readonly [string, string])[] = [
   ['answers', `${found.answered}, ${failures.length} failures`],
-  ['memory', `${ends(({ rssMiB }) => rssMiB.toFixed(1))} MiB, slope ${found.rssSlope.toFixed(1)} MiB/h`],
+  [
+    'anonymous memory',
+    `${ends(({ anonymousMiB }) => anonymousMiB.toFixed(1))} MiB, slope ${found.anonymousSlope.toFixed(1)} MiB/h, ` +
+      `last quarter to the one before it ${anonymousGrowth.toFixed(1)} MiB (at most ${MOST_ANONYMOUS_GROWTH_MIB})`,
+  ],
+  ['resident memory', `${ends(({ rssMiB }) => rssMiB.toFixed(1))} MiB`],
+  ...weighings.map(
+    (weighing, place) => [['held, early', 'held, middle', 'held, end'][place] ?? '', held(weighing)] as const,
+  ),
+  ['held, growth', `${heldGrowth.toFixed(1)} MiB since the middle (at most ${MOST_HELD_GROWTH_MIB})`],
   ['descriptors', `${ends(({ descriptors }) => String(descriptors))}, within ${descriptorSpread}`],
   [
     'event-loop lag',
@@ -32,11 +55,24 @@ const rows: readonly (readonly [string, string])[] = [
   ['exit code', String(exitCode)],
 ];
 console.log(`\nafter ${values.minutes} min, ${samples.length} looks:`);
-for (const [name, value] of rows) console.log(`  ${name.padEnd(15)} ${value}`);
+for (const [name, value] of rows) console.log(`  ${name.padEnd(16)} ${value}`);
 for (const failure of failures.slice(0, 20)) console.log(`  ${failure}`);
 console.log(JSON.stringify({ ok, ...found, failures: failures.slice(0, 20), failed: failures.length }));
 process.exitCode = ok ? 0 : 1;
 
 function milliseconds(value: number): string {
   return `${(value * 1_000).toFixed(1)} ms`;
+}
+
+function mebibytes(value: number): string {
+  return `${value.toFixed(1).padStart(6)} MiB`;
+}
+
+function at(second: number): string {
+  return `${String(second).padStart(6)} s`;
+}
+
+/** After all garbage was collected. */
+function held({ heapMiB, arrayBuffersMiB, externalMiB, anonymousMiB }: Weighing): string {
+  return `heap ${heapMiB} MiB, outside of it ${externalMiB} MiB (buffers ${arrayBuffersMiB}), anonymous ${anonymousMiB} MiB`;
 }

@@ -1,4 +1,6 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { type Held, PROBE_FILE } from './memory-probe.ts';
 import { scrape } from './scrape.ts';
 import { connect, makeServeFolder, startServe, until } from './serve-process.ts';
 import { steadyLoad } from './steady-load.ts';
@@ -13,8 +15,14 @@ export interface Soaked {
   readonly failures: readonly string[];
   /** One line for each look, after the warm-up. */
   readonly samples: readonly Sample[];
-  /** MiB an hour, by least squares. */
-  readonly rssSlope: number;
+  /** After the warm-up, in the middle, and at the end. */
+  readonly weighings: readonly [Weighing, Weighing, Weighing];
+  /** MiB an hour of anonymous memory, by least squares. */
+  readonly anonymousSlope: number;
+  /** Anonymous memory, MiB: the median of the last quarter less the median of the one before it. */
+  readonly anonymousGrowth: number;
+  /** What is held after a full collection, MiB, heap and buffers: at the end less in the middle. */
+  readonly heldGrowth: number;
   /** Most minus least. */
   readonly descriptorSpread: number;
   /** Seconds the event loop was held up at the longest, as the program itself tells: half of the looks saw no more. */
@@ -25,10 +33,22 @@ export interface Soaked {
 
 export interface Sample {
   readonly second: number;
+  /** All that is resident, also pages of Node's own program file, which every process shares. */
   readonly rssMiB: number;
+  /** What is resident and belongs to this process alone. */
+  readonly anonymousMiB: number;
   readonly descriptors: number;
   /** The longest the event loop was held up in the 15 to 30 seconds before the look. */
   readonly lagSeconds: number;
+}
+
+/** What is held after all garbage was collected. */
+export interface Weighing {
+  readonly second: number;
+  readonly heapMiB: number;
+  readonly arrayBuffersMiB: number;
+  readonly externalMiB: number;
+  readonly anonymousMiB: number;
 }
 
 export interface SoakOptions {
@@ -36,16 +56,29 @@ export interface SoakOptions {
   readonly warmUpSeconds: number;
   readonly everySeconds: number;
   readonly onSample?: (sample: Sample) => void;
+  readonly onWeighing?: (weighing: Weighing) => void;
+  /** The built program instead of the sources. */
+  readonly entry?: string;
 }
 
-export async function soak({ seconds, warmUpSeconds, everySeconds, onSample }: SoakOptions): Promise<Soaked> {
+/** Tokens that a process remembers: so few that the room for them is taken within the warm-up. */
+const REMEMBERED = 200;
+const PROBE = join(import.meta.dirname, 'memory-probe.ts');
+
+export async function soak(options: SoakOptions): Promise<Soaked> {
+  const { seconds, warmUpSeconds, everySeconds, onSample, onWeighing, entry } = options;
   const folder = await makeServeFolder((settings) => ({
     ...settings,
     log: { level: 'info', access: { enabled: false } },
-    tokens: { accessLifetime: '10s', grantLifetime: '1m' },
+    tokens: { accessLifetime: '10s', grantLifetime: '1m', remembered: REMEMBERED },
   }));
   try {
-    const server = await startServe(folder);
+    const probeFile = folder.file('held.json');
+    const server = await startServe(folder, {
+      ...(entry !== undefined && { entry }),
+      nodeOptions: ['--expose-gc', '--import', PROBE],
+      env: { [PROBE_FILE]: probeFile },
+    });
     const alice = connect(folder, server.port, folder.alice);
     const failures: string[] = [];
     const halt = new AbortController();
@@ -74,13 +107,34 @@ export async function soak({ seconds, warmUpSeconds, everySeconds, onSample }: S
     const samples: Sample[] = [];
     const begin = performance.now();
     const second = (): number => (performance.now() - begin) / 1_000;
+    const weigh = async (): Promise<Weighing> => {
+      rmSync(probeFile, { force: true });
+      server.signal('SIGWINCH');
+      const held = await until('it was weighed', () => heldIn(probeFile), 60);
+      const weighing = {
+        second: Math.round(second()),
+        heapMiB: mebibytes(held.heapBytes),
+        arrayBuffersMiB: mebibytes(held.arrayBufferBytes),
+        externalMiB: mebibytes(held.externalBytes),
+        anonymousMiB: look(server.pid).anonymousMiB,
+      };
+      onWeighing?.(weighing);
+      return weighing;
+    };
+    let first: Weighing | undefined;
+    let middle: Weighing | undefined;
     for (let at = warmUpSeconds; at <= seconds; at += everySeconds) {
       await new Promise((resolve) => setTimeout(resolve, Math.max(0, (at - second()) * 1_000)));
       const lagSeconds = (await scrape(server.adminPort)).value('gatehouse_event_loop_lag_seconds');
       const sample = { second: Math.round(second()), ...look(server.pid), lagSeconds };
       samples.push(sample);
       onSample?.(sample);
+      // After the look: a full collection holds everybody up, and that must not count as lag.
+      first ??= await weigh();
+      if (middle === undefined && second() >= (warmUpSeconds + seconds) / 2) middle = await weigh();
     }
+    const last = await weigh();
+    if (first === undefined || middle === undefined) throw new Error('too short to look at it three times');
     halt.abort();
     await Promise.all([people, load.stop(), fresh.stop()]);
     alice.close();
@@ -92,7 +146,10 @@ export async function soak({ seconds, warmUpSeconds, everySeconds, onSample }: S
       answered: load.answered() + fresh.answered(),
       failures: [...failures, ...load.failures, ...fresh.failures],
       samples,
-      rssSlope: slope(samples) * 3_600,
+      weighings: [first, middle, last],
+      anonymousSlope: slope(samples) * 3_600,
+      anonymousGrowth: quarterMedian(samples, 3) - quarterMedian(samples, 2),
+      heldGrowth: last.heapMiB + last.externalMiB - middle.heapMiB - middle.externalMiB,
       descriptorSpread: spread(samples.map(({ descriptors }) => descriptors)),
       lagP50: percentile(lags, 0.5),
       lagP99: percentile(lags, 0.99),
@@ -103,10 +160,36 @@ export async function soak({ seconds, warmUpSeconds, everySeconds, onSample }: S
   }
 }
 
-function look(pid: number): Pick<Sample, 'rssMiB' | 'descriptors'> {
-  const kilobytes = Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
-  return { rssMiB: Math.round(kilobytes / 102.4) / 10, descriptors: readdirSync(`/proc/${pid}/fd`).length };
+function look(pid: number): Pick<Sample, 'rssMiB' | 'anonymousMiB' | 'descriptors'> {
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
+  const lineOf = (name: string): number =>
+    mebibytes(Number(new RegExp(`${name}:\\s+(\\d+)`).exec(status)?.[1]) * 1_024);
+  return {
+    rssMiB: lineOf('VmRSS'),
+    anonymousMiB: lineOf('RssAnon'),
+    descriptors: readdirSync(`/proc/${pid}/fd`).length,
+  };
 }
+
+function heldIn(file: string): Held | undefined {
+  try {
+    return JSON.parse(readFileSync(file, 'utf8')) as Held;
+  } catch {
+    // Not there yet.
+    return undefined;
+  }
+}
+
+const mebibytes = (bytes: number): number => Math.round(bytes / 104_857.6) / 10;
+
+/** The anonymous memory of one quarter of the looks; 0 is the first. */
+const quarterMedian = (samples: readonly Sample[], quarter: number): number =>
+  percentile(
+    samples
+      .slice(Math.floor((samples.length * quarter) / 4), Math.ceil((samples.length * (quarter + 1)) / 4))
+      .map(({ anonymousMiB }) => anonymousMiB),
+    0.5,
+  );
 
 const spread = (values: readonly number[]): number => Math.max(...values) - Math.min(...values);
 
@@ -118,7 +201,9 @@ function slope(samples: readonly Sample[]): number {
   const mean = (values: readonly number[]): number =>
     values.reduce((sum, one) => sum + one, 0) / values.length;
   const x = mean(samples.map(({ second }) => second));
-  const y = mean(samples.map(({ rssMiB }) => rssMiB));
+  const y = mean(samples.map(({ anonymousMiB }) => anonymousMiB));
   const along = samples.reduce((sum, { second }) => sum + (second - x) ** 2, 0);
-  return samples.reduce((sum, { second, rssMiB }) => sum + (second - x) * (rssMiB - y), 0) / along;
+  return (
+    samples.reduce((sum, { second, anonymousMiB }) => sum + (second - x) * (anonymousMiB - y), 0) / along
+  );
 }
