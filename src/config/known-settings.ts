@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { settingsSchema } from './schema.ts';
+import { settingsSchema, settingsSections } from './schema.ts';
 import type { SettingPath } from './setting-path.ts';
 
 export type Kind = 'string' | 'number' | 'boolean' | 'array' | 'object';
@@ -42,7 +42,7 @@ let schema: JsonSchema | undefined;
 let root: KnownSetting | undefined;
 
 export function jsonSchema(): JsonSchema {
-  schema ??= z.toJSONSchema(settingsSchema('.'), { io: 'input' }) as JsonSchema;
+  schema ??= z.toJSONSchema(settingsSchema(settingsSections('.')), { io: 'input' }) as JsonSchema;
   return schema;
 }
 

@@ -6,7 +6,7 @@ import { type Draft, type Environment, type Finding, newDraft, takeFile } from '
 import { findingsOf } from './issues.ts';
 import { applyEnvironment, applyFlags } from './overrides.ts';
 import { salvage } from './salvage.ts';
-import { type Settings, settingsSchema } from './schema.ts';
+import { type Settings, settingsSchema, settingsSections } from './schema.ts';
 import { resolveSecretFiles, whyUnreadable } from './secret-files.ts';
 import { comparePaths, readPath, type SettingPath, startsWithPath, writePath } from './setting-path.ts';
 import { readYaml } from './yaml-source.ts';
@@ -78,7 +78,8 @@ export function loadSettings(request: LoadRequest): Loaded | Problems {
   applyFlags(draft, request.overrides ?? []);
   const secretFiles = resolveSecretFiles(draft, source.folder);
 
-  const parsed = settingsSchema(source.folder).safeParse(draft.tree);
+  const sections = settingsSections(source.folder);
+  const parsed = settingsSchema(sections).safeParse(draft.tree);
   if (parsed.success && draft.findings.length === 0)
     return {
       ok: true,
@@ -89,7 +90,7 @@ export function loadSettings(request: LoadRequest): Loaded | Problems {
     };
   if (parsed.success) return fail([], secretFiles);
 
-  const { sound, unchecked } = salvage(source.folder, draft.tree);
+  const { sound, unchecked } = salvage(sections, draft.tree);
   const found = [...findingsOf(draft, parsed.error.issues)];
   crossCheck(sound, (path, message) => found.push({ path, message }));
   draft.findings.push(...found.filter((finding) => !isEcho(draft, finding)));

@@ -1,5 +1,5 @@
 import { COMPARED, type SoundSettings } from './cross-check.ts';
-import { settingsSections } from './schema.ts';
+import type { SettingsSections } from './schema.ts';
 import { writePath } from './setting-path.ts';
 import { isObject, type Tree, type TreeObject } from './tree.ts';
 
@@ -13,10 +13,9 @@ interface Reader {
  * that is not sound leaves a hole where it stood, so that indexes and names keep their meaning.
  */
 export function salvage(
-  folder: string,
+  sections: SettingsSections,
   tree: TreeObject,
 ): { readonly sound: SoundSettings; readonly unchecked: readonly string[] } {
-  const sections = settingsSections(folder);
   const unchecked: string[] = [];
   const sound: Record<string, unknown> = {};
 

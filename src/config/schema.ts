@@ -698,9 +698,11 @@ export function settingsSections(folder: string) {
   };
 }
 
+export type SettingsSections = ReturnType<typeof settingsSections>;
+
 /** The configuration file, whole: each section by itself, then what they say about each other. */
-export function settingsSchema(folder: string) {
-  return z.strictObject(settingsSections(folder)).superRefine((settings, context) => {
+export function settingsSchema(sections: SettingsSections) {
+  return z.strictObject(sections).superRefine((settings, context) => {
     crossCheck(settings, (path, message) => context.addIssue({ code: 'custom', path: [...path], message }));
   });
 }
