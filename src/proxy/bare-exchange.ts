@@ -353,7 +353,7 @@ function copyOf(bytes: Buffer, from: number, to: number): Buffer {
 const MOST_AT_ONCE = 16_384;
 
 /** How node's answers keep the head that was decided until something is sent. */
-type Unsent = ServerResponse & { _header?: unknown; _headerSent?: boolean; chunkedEncoding?: boolean };
+type Unsent = ServerResponse & { _header?: unknown; _headerSent?: boolean };
 
 /**
  * Head and body leave in one piece: node would hand the connection three. Where its answers do not look as they do now
@@ -365,8 +365,9 @@ function endWith(response: Unsent, body: string): void {
     response.end(body, 'latin1');
     return;
   }
-  response._header =
-    response.chunkedEncoding === true ? `${head}${body.length.toString(16)}\r\n${body}\r\n` : head + body;
+  response._header = response.chunkedEncoding
+    ? `${head}${body.length.toString(16)}\r\n${body}\r\n`
+    : head + body;
   response.end();
 }
 
