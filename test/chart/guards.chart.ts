@@ -273,6 +273,12 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     change: { fullnameOverride: 'front.door' },
     says: 'fullnameOverride: is needed; "front.door" would be the name of the Service',
   },
+  {
+    name: 'a port that stays open by a name, which may be that of the application',
+    from: 'sidecar',
+    change: { networkPolicy: { extraIngress: [{ ports: [{ port: 'http' }] }] } },
+    says: 'networkPolicy.extraIngress: "http" may be the name of the application',
+  },
 ];
 
 test.each(CONTRADICTIONS)('A3 $name ends the rendering with a sentence', ({ from, change, says }) => {

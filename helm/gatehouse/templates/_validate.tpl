@@ -132,6 +132,9 @@
 {{- if not .from -}}
 {{- $open := empty .ports -}}
 {{- range .ports -}}
+{{- if and (kindIs "string" .port) (not (regexMatch "^[0-9]+$" .port)) -}}
+{{- fail (printf "\nnetworkPolicy.extraIngress: %q may be the name of the application's own port; give its number, or name in `from` who may go there" .port) -}}
+{{- end -}}
 {{- if or (not .port) (eq (toString .port) (toString $port)) (and .endPort (le (int .port) $port) (ge (int .endPort) $port)) -}}{{- $open = true -}}{{- end -}}
 {{- end -}}
 {{- if $open -}}
