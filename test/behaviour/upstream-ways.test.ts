@@ -387,6 +387,59 @@ describe('a body that does not come to its end', () => {
   );
 });
 
+describe.each(['fast', 'full'] as const)(
+  'a connection out of step is not used again, %s lane',
+  (firstLane) => {
+    const placed = async (first: string, more: string): Promise<readonly number[]> => {
+      const places: number[] = [];
+      let count = 0;
+      const server = createServer((socket) => {
+        count += 1;
+        const place = count;
+        socket
+          .on('error', () => {})
+          .on('data', (part: Buffer) => {
+            if (part.includes(' HTTP/1.1\r\n')) {
+              places.push(place);
+              socket.write(
+                `HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok${places.length === 1 ? more : ''}`,
+              );
+            }
+          });
+      });
+      await new Promise<void>((resolve) => {
+        server.listen(0, '127.0.0.1', resolve);
+      });
+      cleanups.push(() => void server.close());
+      const { port } = server.address() as { port: number };
+      const upstreamSettings = { connections: 1 };
+      const gate = await proxyHarness({ upstream: `http://127.0.0.1:${port}`, firstLane, upstreamSettings });
+      cleanups.push(() => gate.close());
+      const client = await rawClient(gate.port);
+      cleanups.push(() => client.destroy());
+      client.send(first);
+      await client.until((text) => wholeAnswer(text));
+      expect((await rawRequest(gate.port, message('GET /files/2'))).status).toBe(200);
+      return places;
+    };
+
+    test('after a whole answer it is used again', async () => {
+      expect(await placed(message('GET /files/1'), '')).toEqual([1, 1]);
+      expect(await placed(message('POST /files/1', 'Content-Length: 2\r\n\r\nab'), '')).toEqual([1, 1]);
+    });
+
+    test('after an answer to a request that was not heard out it is not', async () => {
+      expect(await placed(message('POST /files/1', 'Content-Length: 9\r\n\r\nhalf'), '')).toEqual([1, 2]);
+      const chunks = 'Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n';
+      expect(await placed(message('POST /files/1', chunks), '')).toEqual([1, 2]);
+    });
+
+    test('after an answer with something behind it it is not', async () => {
+      expect(await placed(message('GET /files/1'), 'x')).toEqual([1, 2]);
+    });
+  },
+);
+
 test('a body in chunks goes on while it comes, without its trailers', async () => {
   const { upstream, gate } = await setUp();
   const client = await rawClient(gate.port);
