@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { MEMORY_ENVIRONMENT } from '../../src/gateway/worker-memory.ts';
 
 /** A program on a core of its own, with its output in a file; ended by its own process id. */
 export interface Program {
@@ -80,6 +81,9 @@ export interface ServeOptions {
 export const serveProgram = ({ folder, entry, core, nodeOptions = [] }: ServeOptions): Promise<Program> => {
   const output = join(folder, 'serve.log');
   const words = [
+    // As the image and the systemd unit start it.
+    'env',
+    ...Object.entries(MEMORY_ENVIRONMENT).map(([name, value]) => `${name}=${value}`),
     process.execPath,
     ...nodeOptions,
     entry,

@@ -14,6 +14,7 @@ import { ensureKeyFile } from './keys.ts';
 import { type FollowingAudit, openFollowingAudit } from './observe.ts';
 import { type OpenedStore, openStore } from './open-store.ts';
 import { StartError } from './start-error.ts';
+import { workerEnvironment } from './worker-memory.ts';
 import { type Crew, manCrew } from './workers.ts';
 
 export interface Supervisor {
@@ -94,7 +95,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
     ensureAdminToken(settings.admin.tokenFile);
     const { text } = options;
     crew = manCrew({
-      fork: () => cluster.fork(),
+      fork: () => cluster.fork(workerEnvironment(process.env)),
       count,
       text,
       shutdown: settings.shutdown,

@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { MEMORY_ENVIRONMENT } from '../../src/gateway/worker-memory.ts';
 import { type Held, PROBE_FILE } from './memory-probe.ts';
 import { scrape } from './scrape.ts';
 import { connect, makeServeFolder, startServe, until } from './serve-process.ts';
@@ -77,7 +78,8 @@ export async function soak(options: SoakOptions): Promise<Soaked> {
     const server = await startServe(folder, {
       ...(entry !== undefined && { entry }),
       nodeOptions: ['--expose-gc', '--import', PROBE],
-      env: { [PROBE_FILE]: probeFile },
+      // As the image and the systemd unit start it.
+      env: { ...MEMORY_ENVIRONMENT, [PROBE_FILE]: probeFile },
     });
     const alice = connect(folder, server.port, folder.alice);
     const failures: string[] = [];

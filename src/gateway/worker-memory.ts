@@ -1,0 +1,22 @@
+/**
+ * How glibc hands out memory, for a process that holds many TLS connections. Node has 64 KiB to read into for each of them
+ * and uses a page or two; what was once used of the heap stays resident, so that a while of connections coming and going
+ * makes all of it resident, and none of it is ever given back. Blocks of that size get pages of their own instead,
+ * which go with the connection. Measured in docs/performance.md, "Memory".
+ *
+ * glibc reads these once, before a program begins: the image and the systemd unit set them for the first process.
+ * Elsewhere than on glibc they mean nothing.
+ */
+export const MEMORY_ENVIRONMENT = {
+  MALLOC_ARENA_MAX: '2',
+  MALLOC_MMAP_THRESHOLD_: '65536',
+  // The end of the heap stays shorter than such a block, or it would be cut from there all the same.
+  MALLOC_TOP_PAD_: '16384',
+  MALLOC_TRIM_THRESHOLD_: '32768',
+} as const;
+
+/** What is added to the environment of a worker: whatever the operator has set stays. */
+export const workerEnvironment = (
+  env: Readonly<Record<string, string | undefined>>,
+): Readonly<Record<string, string>> =>
+  Object.fromEntries(Object.entries(MEMORY_ENVIRONMENT).filter(([name]) => env[name] === undefined));

@@ -1,0 +1,46 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, expect, test } from 'vitest';
+import { MEMORY_ENVIRONMENT, workerEnvironment } from '../../src/gateway/worker-memory.ts';
+import { makeServeFolder, type ServeFolder, startServe } from '../support/serve-process.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+const WORDS = Object.entries(MEMORY_ENVIRONMENT).map(([name, value]) => `${name}=${value}`);
+
+let folder: ServeFolder | undefined;
+afterEach(async () => {
+  await folder?.remove();
+  folder = undefined;
+});
+
+test.runIf(process.platform === 'linux')(
+  'workers are started with the settings for their memory, and with those that the operator has set',
+  async () => {
+    folder = await makeServeFolder();
+    const { workers } = await startServe(folder, {
+      set: ['listen.workers=2'],
+      env: { MALLOC_ARENA_MAX: '3' },
+    });
+    expect(workers).toHaveLength(2);
+    for (const pid of workers) {
+      const environment = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0');
+      const set = environment.filter((word) => word.startsWith('MALLOC_')).toSorted();
+      expect(set).toEqual(
+        WORDS.map((word) => word.replace('MALLOC_ARENA_MAX=2', 'MALLOC_ARENA_MAX=3')).toSorted(),
+      );
+    }
+  },
+);
+
+test.each([
+  ['image', 'deploy/docker/Dockerfile', /^ENV (MALLOC_.*)$/m],
+  ['systemd unit', 'deploy/systemd/gatehouse.service', /^Environment=(MALLOC_.*)$/m],
+])('the %s starts the first process as workers are started', (_, file, line) => {
+  const [, words = ''] = line.exec(readFileSync(join(ROOT, file), 'utf8')) ?? [];
+  expect(words.split(' ')).toEqual(WORDS);
+});
+
+test('what the operator has set is not set again', () => {
+  expect(workerEnvironment({ MALLOC_TOP_PAD_: '0' })).not.toHaveProperty('MALLOC_TOP_PAD_');
+  expect(workerEnvironment({})).toEqual(MEMORY_ENVIRONMENT);
+});
