@@ -208,14 +208,14 @@ export class FastConnection implements Session, DoneCall {
   /** False: more of it must come first. */
   #serveNext(held: Buffer): boolean {
     const { limits, maxUrl } = this.office;
-    const end = held.indexOf(HEAD_END);
-    if (end < 0 || end + HEAD_END.length > limits.headers) return this.#waitForHead(held, end >= 0);
-    const text = held.toString('latin1', 0, end + 2);
+    const text = held.toString('latin1', 0, Math.min(held.length, limits.headers));
+    const end = text.indexOf(HEAD_END);
+    if (end < 0) return this.#waitForHead(text);
     const lineEnd = text.indexOf('\r\n');
     const line = readRequestLine(text.slice(0, lineEnd));
     if (line === undefined) return this.#pass('head');
     if (line.target.length > maxUrl) return this.#pass('size');
-    const block = text.slice(lineEnd + 2);
+    const block = text.slice(lineEnd + 2, end + 2);
     const fields = this.office.memory.read(block);
     if (typeof fields === 'string') return this.#pass(fields);
     this.fields = fields;
@@ -234,9 +234,9 @@ export class FastConnection implements Session, DoneCall {
     return true;
   }
 
-  #waitForHead(held: Buffer, isThere: boolean): boolean {
-    if (isThere || held.length >= this.office.limits.headers) return this.#pass('size');
-    if (this.#reads > HEAD_READS || isHopeless(held.toString('latin1'))) return this.#pass('head');
+  #waitForHead(begun: string): boolean {
+    if (begun.length >= this.office.limits.headers) return this.#pass('size');
+    if (this.#reads > HEAD_READS || isHopeless(begun)) return this.#pass('head');
     this.deadline = performance.now() + HEAD_MS;
     return false;
   }
@@ -386,10 +386,9 @@ export class FastConnection implements Session, DoneCall {
 
   #finish(): void {
     this.#tell(false);
-    const now = performance.now();
-    if (this.#close || this.#draining === 'now') return this.#end(() => this.socket.end(), now);
+    if (this.#close || this.#draining === 'now') return this.#end(() => this.socket.end(), performance.now());
     this.#state = 'idle';
-    this.deadline = now + KEEP_ALIVE_SECONDS * 1_000;
+    this.deadline = this.office.deadlineIn(KEEP_ALIVE_SECONDS);
     if (this.#held === undefined) return this.resume();
     if (this.#serving) return;
     this.resume();

@@ -369,7 +369,7 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
   }
 
   #wait(seconds: number): void {
-    this.#connection.deadline = performance.now() + seconds * 1_000;
+    this.#connection.deadline = this.#connection.office.deadlineIn(seconds);
   }
 
   #letGo(): void {

@@ -15,7 +15,7 @@ const LENGTH = /^[0-9]{1,15}$/;
 /** RFC 9112 §2.2: a CR or LF that stands alone, or anything that is not printable ASCII. */
 const ODD_BYTES = /[^\x20-\x7e\r\n]|(?:^|[^\r])\n|\r(?!\n|$)/;
 
-export const HEAD_END = Buffer.from('\r\n\r\n', 'latin1');
+export const HEAD_END = '\r\n\r\n';
 
 /** Why a request is not the fast lane's; each is counted. */
 export type HandOver =
