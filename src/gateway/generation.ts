@@ -77,7 +77,15 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   const sealer = createSealer(keyring, now);
   const desk: GrantDesk = {
     store,
-    people: usable(() => createPeople(settings.directories)),
+    people: usable(() =>
+      createPeople(settings.directories, undefined, (directory, groups) =>
+        log.warn('groups_cut', {
+          directory,
+          groups,
+          note: 'somebody signed in who is in more groups than these; the rest does not count: narrow ldap.groups.filter or base',
+        }),
+      ),
+    ),
     certificates: createCertificateJudge({ issuers, crls, requireCrl, requireClientAuth, asciiNames }),
     mint,
     sealer,

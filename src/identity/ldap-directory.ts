@@ -36,7 +36,13 @@ const MOST_GROUPS = 1_000;
  * owner bind with it. What a name stands for is compared once more by our own rules, since a server's are its own;
  * two entries under one name stand for nobody.
  */
-export function ldapDirectory(name: string, label: string, settings: LdapSettings): Directory {
+export function ldapDirectory(
+  name: string,
+  label: string,
+  settings: LdapSettings,
+  /** Somebody who signs in is in more groups than are read: so many count. */
+  onCut: (directory: string, groups: number) => void = () => {},
+): Directory {
   const { base, filter, attributes, groups } = settings;
   const disabled = settings.disabled ?? (settings.id === 'objectGUID' ? SWITCHED_OFF : undefined);
   const server = ldapConnections(settings);
@@ -59,7 +65,8 @@ export function ldapDirectory(name: string, label: string, settings: LdapSetting
     return entries.length === 1 ? entries[0] : undefined;
   };
 
-  const personOf = async (entry: Entry): Promise<Person | undefined> => {
+  /** `whenCut` is called when there are more groups than are read. */
+  const personOf = async (entry: Entry, whenCut = () => {}): Promise<Person | undefined> => {
     const id = idOf(entry, settings.id);
     if (id === undefined) return undefined;
     const isOff =
@@ -71,12 +78,13 @@ export function ldapDirectory(name: string, label: string, settings: LdapSetting
       displayName:
         valuesOf(entry, attributes.displayName)[0] ?? valuesOf(entry, attributes.commonName)[0] ?? id,
       directory: name,
-      groups: await groupsOf(entry.dn),
+      groups: await groupsOf(entry.dn, whenCut),
       disabled: isOff,
     };
   };
 
-  const groupsOf = async (dn: string): Promise<ReadonlySet<string>> => {
+  const cut = (): void => onCut(name, MOST_GROUPS);
+  const groupsOf = async (dn: string, whenCut: () => void): Promise<ReadonlySet<string>> => {
     if (groups === undefined) return new Set();
     const { base: place, filter: like, name: called, member, nested } = groups;
     const found = await server.search({
@@ -86,9 +94,11 @@ export function ldapDirectory(name: string, label: string, settings: LdapSetting
         ? { filter: `(&${like}(${member}:${IN_CHAIN}:=${escaped(dn)}))` }
         : { filter: like, equals: { attribute: member, value: dn } }),
       attributes: [called],
-      most: MOST_GROUPS,
+      // One more than counts, to see that there are more.
+      most: MOST_GROUPS + 1,
     });
-    return new Set(found.flatMap((entry) => valuesOf(entry, called)));
+    if (found.length > MOST_GROUPS) whenCut();
+    return new Set(found.slice(0, MOST_GROUPS).flatMap((entry) => valuesOf(entry, called)));
   };
 
   const remembered = async (
@@ -109,7 +119,7 @@ export function ldapDirectory(name: string, label: string, settings: LdapSetting
       const entry = await find(attributes[source], text);
       const same =
         entry && valuesOf(entry, attributes[source]).some((v) => foldCertificateName(source, v) === wanted);
-      return same === true ? personOf(entry) : undefined;
+      return same === true ? personOf(entry, cut) : undefined;
     });
 
   const byUserName = async (text: string): Promise<Entry | undefined> => {
@@ -141,7 +151,7 @@ export function ldapDirectory(name: string, label: string, settings: LdapSetting
       if (means === 'id') return byId(value);
       if (means === 'subject') return undefined;
       const entry = await byUserName(value);
-      return entry && personOf(entry);
+      return entry && personOf(entry, cut);
     },
     byId,
     async signIn(userName, password) {
@@ -150,7 +160,7 @@ export function ldapDirectory(name: string, label: string, settings: LdapSetting
       // Nobody by this name: a password is tried all the same, so that it takes as long.
       const dn = entry?.dn ?? `cn=${randomBytes(8).toString('hex')},${base}`;
       const right = await server.accepts(dn, password);
-      return right && entry !== undefined ? personOf(entry) : undefined;
+      return right && entry !== undefined ? personOf(entry, cut) : undefined;
     },
     close: () => server.close(),
   };

@@ -131,15 +131,16 @@ type Client = typeof import('openid-client');
 /** Whose fault it was: the person's choice, an answer that cannot be trusted, or a provider that does not work. */
 function whyNot(client: Client, error: unknown): OpenIdAnswer {
   if (error instanceof client.AuthorizationResponseError)
-    return AWAY.has(error.error) ? away(error.error) : { kind: 'cancelled' };
+    return AWAY.has(error.error) ? away(error.error, error) : { kind: 'cancelled' };
   if (error instanceof client.ResponseBodyError)
     return error.status >= 500 || AWAY.has(error.error)
-      ? away(error.error)
+      ? away(error.error, error)
       : { kind: 'refused', why: `the provider said ${safe(error.error)}` };
   // The provider does not take our name or secret.
-  if (error instanceof client.WWWAuthenticateChallengeError) return away('invalid_client');
+  if (error instanceof client.WWWAuthenticateChallengeError) return away('invalid_client', error);
   const code = codeOf(error);
-  if (code === undefined || TRANSPORT.has(code) || isTransport(error)) return away(code ?? 'no answer');
+  if (code === undefined || TRANSPORT.has(code) || isTransport(error))
+    return away(code ?? 'no answer', error);
   return { kind: 'refused', why: code };
 }
 
@@ -163,9 +164,22 @@ function codeOf(error: unknown): string | undefined {
 
 const safe = (text: string): string => text.replace(/[^\x20-\x7e]/g, '?').slice(0, 80);
 
-function away(why: string): never {
-  throw new Fault('directory_unavailable', `OpenID: ${safe(why)}`, { retryAfter: 5 });
+/** With the innermost error as the cause: the outer ones say no more than that something failed. */
+function away(why: string, error?: unknown): never {
+  let cause = error;
+  for (
+    let depth = 0;
+    depth < MOST_CAUSES && cause instanceof Error && cause.cause instanceof Error;
+    depth += 1
+  )
+    cause = cause.cause;
+  throw new Fault('directory_unavailable', `OpenID: ${safe(why)}`, {
+    retryAfter: 5,
+    ...(cause instanceof Error && { cause: new Error(safe(cause.message)) }),
+  });
 }
+
+const MOST_CAUSES = 8;
 
 /** Read once for many sign-ins; a failure is not remembered. */
 function metadata(settings: OpenIdSettings): {
@@ -224,7 +238,8 @@ function metadata(settings: OpenIdSettings): {
       if (last === undefined || performance.now() - last.at > METADATA_MS) {
         const configuration = discover().catch((error: unknown) => {
           last = undefined;
-          return away(codeOf((error as { cause?: unknown }).cause) ?? codeOf(error) ?? 'no answer');
+          if (error instanceof Fault) throw error;
+          return away(codeOf((error as { cause?: unknown }).cause) ?? codeOf(error) ?? 'no answer', error);
         });
         last = { at: performance.now(), configuration };
       }

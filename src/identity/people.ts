@@ -25,10 +25,12 @@ const shared = createPasswords();
 export function createPeople(
   settings: Readonly<Record<string, DirectorySettings>>,
   passwords: Passwords = shared,
+  onGroupsCut?: (directory: string, groups: number) => void,
 ): People {
   const directories = Object.entries(settings).map(([name, { label, derive, users, ldap }]): Directory => {
     if (derive) return derivedDirectory(name, label);
-    if (ldap !== undefined) return ldapDirectory(name, label, withFiles(ldap, `directories.${name}.ldap`));
+    if (ldap !== undefined)
+      return ldapDirectory(name, label, withFiles(ldap, `directories.${name}.ldap`), onGroupsCut);
     const withHashes = users.map((user, index) => withHash(user, `directories.${name}.users[${index}]`));
     return configuredDirectory(name, label, withHashes, passwords);
   });

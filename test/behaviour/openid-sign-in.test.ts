@@ -303,6 +303,11 @@ describe('a provider that is away', () => {
 
   test('a certificate of a stranger’s CA, and a secret the provider does not know, are our failure', async () => {
     expect((await leave(visitor(trusted), 'untrusted')).status).toBe(503);
+    expect(house.log.findLast(({ event }) => event === 'page_failed')).toMatchObject({
+      level: 'error',
+      error: expect.stringMatching(/^OpenID: /),
+      cause: expect.stringMatching(/certificate/),
+    });
     const { arrived } = await signIn('wrong-secret', 'alice');
     expect(arrived.status).toBe(503);
   });

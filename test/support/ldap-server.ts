@@ -95,7 +95,8 @@ const ENTRIES = [
   `dn: ou=other,ou=people,${BASE_DN}\nobjectClass: referral\nobjectClass: extensibleObject\nou: other\nref: ldap://127.0.0.1:9/ou=other,${BASE_DN}\n`,
 ].join('\n');
 
-export async function ldapServer(): Promise<LdapServer> {
+/** `more`: further entries, as LDIF. */
+export async function ldapServer(more: readonly string[] = []): Promise<LdapServer> {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-ldap-'));
   const file = (name: string, text: string): string => {
     writeFileSync(join(folder, name), text, { mode: 0o600 });
@@ -118,6 +119,7 @@ export async function ldapServer(): Promise<LdapServer> {
       `TLSCertificateKeyFile ${file('server.key', server.keyPem)}`,
       // As careless as servers come: a name with an empty password is welcome here.
       'allow bind_anon_cred bind_anon_dn',
+      'sizelimit unlimited',
       'database mdb',
       `directory ${join(folder, 'data')}`,
       `suffix "${BASE_DN}"`,
@@ -127,9 +129,13 @@ export async function ldapServer(): Promise<LdapServer> {
       '',
     ].join('\n'),
   );
-  const loaded = spawnSync('slapadd', ['-f', configuration, '-l', file('people.ldif', ENTRIES)], {
-    encoding: 'utf8',
-  });
+  const loaded = spawnSync(
+    'slapadd',
+    ['-q', '-f', configuration, '-l', file('people.ldif', [ENTRIES, ...more].join('\n'))],
+    {
+      encoding: 'utf8',
+    },
+  );
   if (loaded.status !== 0) throw new Error(`slapadd failed:\n${loaded.stderr}`);
 
   const [port, tlsPort] = [await freePort(), await freePort()];

@@ -1,0 +1,122 @@
+import { writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { afterEach, expect, test } from 'vitest';
+import { type OpenIdSettings, openIdProvider } from '../../src/identity/openid.ts';
+import { freePort } from '../support/gateway-process.ts';
+import { openHouse } from '../support/house.ts';
+import { BASE_DN, ldapServer, SERVICE } from '../support/ldap-server.ts';
+import { issue } from '../support/pki.ts';
+
+const closing: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const close of closing.splice(0).toReversed()) await close();
+});
+
+function provider(issuer: string) {
+  const settings: OpenIdSettings = {
+    title: { en: 'Example' },
+    issuer,
+    clientId: 'gatehouse',
+    sendSecret: 'basic',
+    scope: 'openid',
+    directory: 'staff',
+    claim: 'sub',
+    means: 'subject',
+    timeout: 5,
+  };
+  const made = openIdProvider('corp', settings);
+  closing.push(() => made.close());
+  return made;
+}
+
+test('a provider whose issuer stands for every tenant is not asked to vouch for anybody', async () => {
+  const server = createServer((request, response) => {
+    const host = `http://${request.headers.host}`;
+    const metadata = {
+      issuer: `${host}/{tenantid}/v2.0`,
+      authorization_endpoint: `${host}/authorize`,
+      token_endpoint: `${host}/token`,
+      jwks_uri: `${host}/keys`,
+      response_types_supported: ['code'],
+      subject_types_supported: ['public'],
+      id_token_signing_alg_values_supported: ['RS256'],
+    };
+    response.setHeader('content-type', 'application/json').end(JSON.stringify(metadata));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  closing.push(() => server.close());
+  const { port } = server.address() as AddressInfo;
+  await expect(
+    provider(`http://127.0.0.1:${port}/{tenantid}/v2.0`).begin('https://api.example.test/back'),
+  ).rejects.toMatchObject({ code: 'directory_unavailable', message: 'OpenID: its issuer is everybody' });
+});
+
+test('why a provider cannot be reached is kept for the log', async () => {
+  const port = await freePort();
+  await expect(
+    provider(`http://127.0.0.1:${port}`).begin('https://api.example.test/back'),
+  ).rejects.toMatchObject({
+    code: 'directory_unavailable',
+    cause: { message: expect.stringContaining(`ECONNREFUSED 127.0.0.1:${port}`) },
+  });
+});
+
+test('somebody in more groups than are read signs in with those, and the log says once that there are more', async () => {
+  const greta = `uid=greta,ou=people,${BASE_DN}`;
+  const many = (count: number, of: string): string[] =>
+    Array.from(
+      { length: count },
+      (_, index) =>
+        `dn: cn=${of}${index},ou=groups,${BASE_DN}\nobjectClass: groupOfNames\ncn: ${of}${index}\nmember: uid=${of},ou=people,${BASE_DN}\n`,
+    );
+  const person = (uid: string, last: string): string =>
+    `dn: uid=${uid},ou=people,${BASE_DN}\nobjectClass: inetOrgPerson\nuid: ${uid}\ncn: ${uid}\nsn: ${uid}\nmail: ${uid}@example.test\nentryUUID: 5f0c2a52-6d0e-4d0c-9c3e-0000000000${last}\n`;
+  const ldap = await ldapServer([
+    person('greta', '21'),
+    person('gustav', '22'),
+    ...many(1_001, 'greta'),
+    ...many(1_000, 'gustav'),
+  ]);
+  closing.push(() => ldap.remove());
+  const house = await openHouse(
+    (settings) => ({
+      ...settings,
+      directories: {
+        corp: {
+          label: 'corp',
+          ldap: {
+            url: [ldap.secure],
+            ca: 'ldap-ca.pem',
+            bindDn: SERVICE.bindDn,
+            passwordFile: 'ldap-password',
+            base: `ou=people,${BASE_DN}`,
+            groups: { base: `ou=groups,${BASE_DN}` },
+          },
+        },
+      },
+      certificates: { issuers: ['ca.pem'], directory: 'corp', identityFrom: 'email' },
+      integrations: [
+        ...(settings.integrations ?? []),
+        { clientId: 'many', scope: 'files:read', access: [{ directory: 'corp' }] },
+      ],
+    }),
+    (folder) => {
+      writeFileSync(join(folder, 'ldap-ca.pem'), ldap.ca.pem);
+      writeFileSync(join(folder, 'ldap-password'), SERVICE.password, { mode: 0o600 });
+    },
+  );
+  closing.push(() => house.close());
+  const signIn = async (who: string): Promise<number> => {
+    const as = await issue(house.ca, { emails: [`${who}@example.test`] });
+    return (await house.post('/Authorize/Certificate', { client_id: 'many', scope: 'files:read' }, { as }))
+      .status;
+  };
+  expect(await signIn('gustav')).toBe(200);
+  expect(house.log.filter(({ event }) => event === 'groups_cut')).toEqual([]);
+  expect(await signIn('greta')).toBe(200);
+  const told = house.log.filter(({ event }) => event === 'groups_cut');
+  expect(told).toEqual([expect.objectContaining({ level: 'warn', directory: 'corp', groups: 1_000 })]);
+  expect(JSON.stringify(told)).not.toContain(greta.slice(4, 9));
+});
