@@ -15,6 +15,7 @@ export interface RecordedStream {
   /** All bytes since the last reset, and those of them that are no whole request. */
   readonly bytes: string;
   readonly unfinished: string;
+  readonly closed: boolean;
 }
 
 export type Reply = (socket: Socket, request: Recorded) => void;
@@ -48,18 +49,23 @@ export const ok: Reply = (socket, { method, target }) => {
 export async function recordingUpstream(listenOn: number | string = 0): Promise<RecordingUpstream> {
   const requests: Recorded[] = [];
   const sockets = new Set<Socket>();
-  const streams = new Map<Socket, { bytes: string; unfinished: string }>();
+  const streams = new Map<Socket, { bytes: string; unfinished: string; closed: boolean }>();
   let received = '';
   let connections = 0;
   let reply = ok;
   const server: Server = createServer((socket) => {
     connections += 1;
     const connection = connections;
-    const stream = { bytes: '', unfinished: '' };
+    const stream = { bytes: '', unfinished: '', closed: false };
     sockets.add(socket);
     streams.set(socket, stream);
     socket.setEncoding('latin1');
-    socket.on('close', () => sockets.delete(socket)).on('error', () => {});
+    socket
+      .on('error', () => {})
+      .on('close', () => {
+        stream.closed = true;
+        sockets.delete(socket);
+      });
     socket.on('data', (text: string) => {
       received += text;
       stream.bytes += text;
