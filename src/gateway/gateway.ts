@@ -188,7 +188,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       now,
       log,
     });
-    closing.push(async () => tickets.stop());
+    closing.push(() => tickets.stop());
     const listener = await openPublic(current, log, now, tickets.current(), {
       // Whom to believe follows every reload, here as in the generation.
       trustedProxies: {

@@ -23,7 +23,8 @@ export interface TicketSecret {
   follow(use: (secret: Buffer) => void): void;
   /** Settings or keys have changed: does what the next look would do, now. */
   look(): void;
-  stop(): void;
+  /** Before the store closes. */
+  stop(): Promise<void>;
 }
 
 /** Seconds a secret is in force. All replicas tell the time in the same way, and change together. */
@@ -123,7 +124,10 @@ export async function keepTicketSecret(options: TicketSecretOptions): Promise<Ti
       use(inForce.secret);
     },
     look,
-    stop: () => clearInterval(timer),
+    async stop() {
+      clearInterval(timer);
+      await fetching;
+    },
   };
 }
 

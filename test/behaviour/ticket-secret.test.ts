@@ -46,9 +46,7 @@ function world() {
 }
 
 const kept: TicketSecret[] = [];
-afterEach(() => {
-  for (const one of kept.splice(0)) one.stop();
-});
+afterEach(() => Promise.all(kept.splice(0).map((one) => one.stop())));
 
 interface Process extends TicketSecret {
   readonly log: string[];
