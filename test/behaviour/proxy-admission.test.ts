@@ -220,3 +220,24 @@ describe('explain tells what the gateway does', () => {
     ).toMatchObject({ verdict: 'insufficient', why: 'the token lacks files:read' });
   });
 });
+
+test('a request that could not be judged is in the log under the id its caller was told', async () => {
+  const gate = await proxyHarness({
+    upstream: 'http://127.0.0.1:1',
+    readAccess: () => Promise.reject(new Fault('store_unavailable', 'away')),
+  });
+  try {
+    const { status, body } = await rawRequest(
+      gate.port,
+      'GET /files/a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer A\r\nConnection: close\r\n\r\n',
+    );
+    expect(status).toBe(503);
+    const told = gate.log.map((line) => JSON.parse(line) as Record<string, unknown>);
+    expect(told.find(({ event }) => event === 'admission_failed')).toMatchObject({
+      level: 'error',
+      request_id: (JSON.parse(body) as { request_id: string }).request_id,
+    });
+  } finally {
+    await gate.close();
+  }
+});
