@@ -62,6 +62,8 @@ export function openUpstream(
   const sockets = targets.all.every(({ url }) => isBare(url))
     ? targets.all.map((target) => openSockets(target.url, () => freePlace(lineOf(target), terms)))
     : undefined;
+  // The HTTP client is there before the first request.
+  if (sockets === undefined) for (const line of lines) line.pool();
   const bare: BareUpstream | undefined = sockets && {
     timeouts: settings.timeouts,
     terms,

@@ -7,12 +7,23 @@ import type { UpstreamSettings } from './upstream-settings.ts';
 
 const require = createRequire(import.meta.url);
 
+interface Undici {
+  readonly ClientClass: typeof UndiciClient;
+  readonly buildConnector: typeof UndiciConnector;
+}
+
+let loaded: Undici | undefined;
+
 /**
  * undici's HTTP/1.1 client, and nothing else of undici: its front door also loads fetch, WebSocket and caches,
- * which none of us uses and which makes every start 60 ms longer. undici is pinned to the exact version.
+ * which none of us uses and which makes every start 60 ms longer. undici is pinned to the exact version. Loaded where an
+ * upstream wants it: those that speak plain HTTP do not.
  */
-const ClientClass = require('undici/lib/dispatcher/client.js') as typeof UndiciClient;
-const buildConnector = require('undici/lib/core/connect.js') as typeof UndiciConnector;
+const undici = (): Undici =>
+  (loaded ??= {
+    ClientClass: require('undici/lib/dispatcher/client.js') as typeof UndiciClient,
+    buildConnector: require('undici/lib/core/connect.js') as typeof UndiciConnector,
+  });
 
 export interface PoolTerms {
   readonly target: string;
@@ -76,7 +87,7 @@ type Connector = ReturnType<typeof UndiciConnector>;
 function connectorFor({ target, settings, secureContext }: PoolTerms): Connector {
   const { timeouts, serverName } = settings;
   const socketPath = socketPathOf(target);
-  return buildConnector({
+  return undici().buildConnector({
     allowH2: false,
     timeout: timeouts.connect * 1_000,
     // Named, so that no environment variable can turn it off.
@@ -93,6 +104,7 @@ const socketPathOf = (target: string): string | undefined =>
 function openConnection({ target, settings, keepAlive }: PoolTerms, connector: Connector): Connection {
   const { timeouts } = settings;
   const sieve = new StepSieve();
+  const { ClientClass } = undici();
   const client = new ClientClass(
     socketPathOf(target) === undefined ? new URL(target).origin : 'http://localhost',
     {
