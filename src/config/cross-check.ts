@@ -1,9 +1,9 @@
 import { type PatternSegment, parsePattern } from '../domain/access-rule.ts';
 import { excessOf, type Scope, writeScope } from '../domain/scope.ts';
-import { type ObservabilitySections, observabilityProblems } from './observability.ts';
-import { type LdapFacts, ldapProblems } from './pages.ts';
+import { type LdapFacts, ldapProblems } from './sections/ldap.ts';
+import { type ObservabilitySections, observabilityProblems } from './sections/observability.ts';
+import { storeProblems } from './sections/store.ts';
 import type { SettingPath } from './setting-path.ts';
-import { storeProblems } from './store.ts';
 
 /**
  * What the cross-check looks at; the whole of the settings has more. A section, or an entry of one, is undefined

@@ -21,6 +21,11 @@ export const duration = z
 export const durationFrom = (least: number, most: number, words: string) =>
   duration.refine((seconds) => seconds >= least && seconds <= most, words);
 
+/** Of anything that works for a time. */
+export const lifetime = durationFrom(1, Number.MAX_SAFE_INTEGER, 'must be at least 1s');
+
+export const codeLifetime = durationFrom(10, 86_400, 'must be from 10s to 1d');
+
 /** `16KiB` in the file, bytes in the program. */
 export const size = z
   .union([
@@ -73,6 +78,8 @@ export const pathIn = (folder: string) =>
     .meta({ title: 'path' })
     .transform((path) => (isAbsolute(path) ? path : resolve(folder, path)));
 
+export type Path = ReturnType<typeof pathIn>;
+
 function addPeers(list: BlockList, text: string): boolean {
   const [address = '', bits, ...rest] = text.split('/');
   const family = isIPv4(address) ? 'ipv4' : isIPv6(address) ? 'ipv6' : undefined;
@@ -115,3 +122,10 @@ export interface Peers {
   readonly some: boolean;
   readonly includes: (address: string) => boolean;
 }
+
+export const headerName = z
+  .string()
+  .regex(/^[A-Za-z0-9][A-Za-z0-9-]{0,63}$/, 'must be a header name of letters, digits and dashes');
+
+/** Host names in a URL by which a machine means itself. */
+export const LOOPBACK = /^(?:localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])$/;

@@ -1,8 +1,8 @@
 import { z } from 'zod';
-import { durationFrom, type pathIn, size } from './units.ts';
+import { durationFrom, type Path, size } from '../units.ts';
 
 /** `store`: where grants, device requests and revocations are kept. */
-export const storeSection = (path: ReturnType<typeof pathIn>) =>
+export const storeSection = (path: Path) =>
   z.strictObject({
     type: z.enum(['embedded', 'redis']).default('embedded').meta({
       description:

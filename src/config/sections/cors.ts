@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { durationFrom } from './units.ts';
+import { durationFrom } from '../units.ts';
 
 /** As browsers write it: scheme, host, a port only where it is not the scheme's own; nothing behind. */
 function isOrigin(text: string): boolean {

@@ -1,9 +1,7 @@
 import { z } from 'zod';
-import { HIDEABLE_FIELDS, PSEUDONYM_FIELDS } from '../observability/access-fields.ts';
-import { FACILITIES } from '../observability/syslog-format.ts';
-import type { pathIn } from './units.ts';
-
-type Path = ReturnType<typeof pathIn>;
+import { HIDEABLE_FIELDS, PSEUDONYM_FIELDS } from '../../observability/access-fields.ts';
+import { FACILITIES } from '../../observability/syslog-format.ts';
+import type { Path } from '../units.ts';
 
 const secret = z.string().min(16, 'must have at least 16 characters').max(1_024);
 
