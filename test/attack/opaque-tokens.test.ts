@@ -6,7 +6,7 @@ import type { Grant } from '../../src/domain/grant.ts';
 import { openKeyring } from '../../src/tokens/keyring.ts';
 import { rotateKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { createMint } from '../../src/tokens/mint.ts';
-import { sealAccessToken } from '../../src/tokens/opaque-token.ts';
+import { opaqueTokenReader, sealAccessToken } from '../../src/tokens/opaque-token.ts';
 import { failing } from '../support/fault-injection.ts';
 import { keyFileOf, keysOf } from '../support/forge.ts';
 import { ALICE, type House, openHouse, type TokenGrant } from '../support/house.ts';
@@ -360,6 +360,41 @@ describe('the store', () => {
     expect(first.reads).toBe(1);
     const later = await readsOf(() => Promise.all(Array.from({ length: 40 }, () => call(access_token))));
     expect(later.reads).toBe(0);
+  });
+
+  test('T20: 10,000 tokens are looked up at once and no more, whatever the store does; those under way are waited for', async () => {
+    const keyring = openKeyring(keysOf(house));
+    const [key] = keyring.sealingKeys;
+    if (key === undefined) throw new Error('no key');
+    const record = await recordOf(await house.grant());
+    const tokenOf = (generation: number): string =>
+      sealAccessToken(key, PUBLIC_URL, { ...record, generation });
+    const stalled = Promise.withResolvers<undefined>();
+    let reads = 0;
+    const reader = opaqueTokenReader({
+      keyring,
+      issuer: PUBLIC_URL,
+      remembered: 10,
+      grants: {
+        read: () => {
+          reads += 1;
+          return stalled.promise;
+        },
+      },
+    });
+    const now = house.clock.now();
+    const waiting = Array.from({ length: 10_000 }, (_, generation) =>
+      Promise.resolve(reader.read(tokenOf(generation), now)),
+    );
+    expect(() => reader.read(tokenOf(10_000), now)).toThrow(
+      expect.objectContaining({ name: 'Fault', code: 'overloaded' }),
+    );
+    expect(reader.read(tokenOf(5), now)).toBe(waiting[5]);
+    expect(reads).toBe(10_000);
+    stalled.resolve(undefined);
+    await Promise.all(waiting);
+    expect(await reader.read(tokenOf(10_000), now)).toBeUndefined();
+    expect(reads).toBe(10_001);
   });
 
   test('away at first sight: 503 with Retry-After and not 401; a known token goes on', async () => {

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { failing } from '../support/fault-injection.ts';
 import { openJwt } from '../support/forge.ts';
-import { ALICE, type House, openHouse, type TokenGrant } from '../support/house.ts';
+import { ALICE, type Ask, type House, openHouse, type TokenGrant } from '../support/house.ts';
 import { type OAuthSteps, oauthSteps } from '../support/oauth-steps.ts';
 import { under, withIntegration, withoutIntegration, withTokens } from '../support/reconfigure.ts';
 
@@ -136,6 +136,21 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
         await inactive(token);
       await inactive((await house.grant()).refresh_token);
       await under(house, withoutIntegration('other-app'), () => inactive(removed.access_token));
+    });
+
+    test('RFC 8705: a caller that shows a bound token asks nothing without its certificate', async () => {
+      const { access_token: about } = await house.grant();
+      await under(house, withIntegration('report-runner', { bindToCertificate: true }), async () => {
+        const { access_token: shown } = await house.grant({ scope: 'reports:read' });
+        const ask = (more: Partial<Ask> = {}) =>
+          oauth.introspect(about, { headers: { authorization: `Bearer ${shown}` }, ...more });
+        expect(await ask({ as: house.people.alice })).toMatchObject({ status: 200, json: { active: true } });
+        for (const more of [{}, { as: house.people.bob }]) {
+          const reply = await ask(more);
+          expect(reply).toMatchObject(refusal('invalid_token', 401));
+          expect(reply.json).not.toHaveProperty('active');
+        }
+      });
     });
 
     test('RFC 7662: a bound token names the certificate it needs', async () => {
