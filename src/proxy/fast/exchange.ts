@@ -3,8 +3,15 @@ import type { Tally } from '../../http/call.ts';
 import { errorFields } from '../../observability/logger.ts';
 import { GrantEnded, REPEATABLE, refusalFor } from '../exchange.ts';
 import type { AnswerHead } from '../leg/answer-head.ts';
+import { type Asking, askSoon } from '../leg/ask-soon.ts';
 import type { BareUpstream } from '../leg/bare-upstream.ts';
-import { type Asker, LostAnswer, type UpstreamSocket } from '../leg/upstream-socket.ts';
+import {
+  ANSWER_LATE,
+  type Asker,
+  CONNECT_LATE,
+  LostAnswer,
+  type UpstreamSocket,
+} from '../leg/upstream-socket.ts';
 import { enterLine, isFull, type Line, leaveLine, type Turn } from '../line.ts';
 import type { LiveStream, StreamEnd } from '../live-streams.ts';
 import type { ProxyRefusal } from '../refuse.ts';
@@ -21,21 +28,8 @@ type Stage = 'none' | 'waiting' | 'connecting' | 'sending' | 'asked' | 'answerin
 
 const LAST_CHUNK = '0\r\n\r\n';
 
-let asking: FastExchange[] = [];
-
-function askSoon(exchange: FastExchange): void {
-  if (asking.length === 0) setImmediate(askAll);
-  asking.push(exchange);
-}
-
-function askAll(): void {
-  const now = asking;
-  asking = [];
-  for (const exchange of now) exchange.ask();
-}
-
 /** The requests of one connection, one after another, on their way to an upstream and back. */
-export class FastExchange implements Asker, Turn, LiveStream, Tally {
+export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
   bearer: Bearer | undefined;
   readonly upgraded = false;
   bytesIn = 0;
@@ -300,14 +294,14 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
       case 'sending':
         // All that came was handed on: if nothing moves, it is the client.
         if (!this.#connection.isPaused) return this.#refuse({ reason: 'client_too_slow' });
-        return this.#fail({ reason: 'upstream_too_slow' }, new LostAnswer('takes no body', 'UPSTREAM_LATE'));
+        return this.#fail({ reason: 'upstream_too_slow' }, new LostAnswer('takes no body', ANSWER_LATE));
       case 'asked':
         return this.#fail(
           { reason: 'upstream_too_slow' },
-          new LostAnswer('no answer in time', 'UPSTREAM_LATE'),
+          new LostAnswer('no answer in time', ANSWER_LATE),
         );
       case 'answering':
-        if (!this.#stalled) return this.#broken(new LostAnswer('no more in time', 'UPSTREAM_LATE'));
+        if (!this.#stalled) return this.#broken(new LostAnswer('no more in time', ANSWER_LATE));
         this.abandon();
         return this.#connection.breakOff();
       case 'none':
@@ -403,5 +397,3 @@ export class FastExchange implements Asker, Turn, LiveStream, Tally {
     this.#connection.socket.uncork();
   }
 }
-
-const CONNECT_LATE = 'UPSTREAM_CONNECT_TIMEOUT';
