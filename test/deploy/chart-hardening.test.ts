@@ -38,7 +38,7 @@ describe.each(MATRIX)('%s', (name) => {
     }
   });
 
-  test('A4 every container is shut in', () => {
+  test('A4 O11 every container is shut in', () => {
     const pods = podSpecs(objects);
     expect(pods.length).toBeGreaterThan(0);
     for (const { where, spec, isOurs } of pods) {

@@ -98,7 +98,7 @@ async function runs(
 const files = (at: string): string[] =>
   readdirSync(at, { recursive: true, encoding: 'utf8' }).filter((name) => !name.startsWith('proc/'));
 
-test('A9 it says who it runs as, and what', () => {
+test('A9 O11 it says who it runs as, and what', () => {
   expect(image.config).toMatchObject({
     User: '65532:65532',
     Entrypoint: ['/usr/local/bin/gatehouse'],
@@ -179,7 +179,7 @@ test('A9 the commands work without a configuration', async () => {
   expect(await runs(['/usr/local/bin/gatehouse', 'serve'])).toMatchObject({ code: 78 });
 });
 
-test('A9 as process 1, with a root that cannot be written: serves, is healthy, drains on SIGTERM', async () => {
+test('A9 O11 O14 as process 1, with a root that cannot be written: serves, is healthy, drains on SIGTERM', async () => {
   const [port, admin] = [await freePort(), await freePort()];
   const api = createServer((_request, response) => {
     setTimeout(() => response.end('done'), 1_000);
