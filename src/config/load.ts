@@ -6,7 +6,7 @@ import { type Draft, type Environment, type Finding, newDraft, takeFile } from '
 import { findingsOf } from './issues.ts';
 import { applyEnvironment, applyFlags } from './overrides.ts';
 import { salvage } from './salvage.ts';
-import { type Settings, settingsSchema, settingsSections } from './schema.ts';
+import { ONCE, type Settings, settingsSchema, settingsSections } from './schema.ts';
 import { resolveSecretFiles, whyUnreadable } from './secret-files.ts';
 import { comparePaths, readPath, type SettingPath, startsWithPath, writePath } from './setting-path.ts';
 import { readYaml } from './yaml-source.ts';
@@ -79,7 +79,7 @@ export function loadSettings(request: LoadRequest): Loaded | Problems {
   const secretFiles = resolveSecretFiles(draft, source.folder);
 
   const sections = settingsSections(source.folder);
-  const parsed = settingsSchema(sections).safeParse(draft.tree);
+  const parsed = settingsSchema(sections).safeParse(draft.tree, ONCE);
   if (parsed.success && draft.findings.length === 0)
     return {
       ok: true,

@@ -1,10 +1,10 @@
 import { COMPARED, type SoundSettings } from './cross-check.ts';
-import type { SettingsSections } from './schema.ts';
+import { ONCE, type SettingsSections } from './schema.ts';
 import { writePath } from './setting-path.ts';
 import { isObject, type Tree, type TreeObject } from './tree.ts';
 
 interface Reader {
-  safeParse(value: unknown): { readonly success: boolean; readonly data?: unknown };
+  safeParse(value: unknown, how: typeof ONCE): { readonly success: boolean; readonly data?: unknown };
 }
 
 /**
@@ -28,7 +28,7 @@ export function salvage(
     upstreams: sections.upstreams.unwrap().valueType,
   };
   const one = (reader: Reader, value: Tree, path: readonly (string | number)[]): unknown => {
-    const parsed = reader.safeParse(value);
+    const parsed = reader.safeParse(value, ONCE);
     if (parsed.success) return parsed.data;
     if (COMPARED.includes(String(path[0]))) unchecked.push(writePath(path));
     return undefined;
@@ -36,7 +36,7 @@ export function salvage(
 
   for (const [name, reader] of Object.entries(sections)) {
     const given = tree[name];
-    const whole = reader.safeParse(given);
+    const whole = reader.safeParse(given, ONCE);
     const [item, member] = [lists[name], groups[name]];
     if (whole.success) sound[name] = whole.data;
     else if (item && Array.isArray(given))

@@ -77,6 +77,9 @@ export function settingsSections(folder: string) {
   };
 }
 
+/** A schema that reads one file is not worth compiling: that takes longer than reading it. */
+export const ONCE = { jitless: true } as const;
+
 export type SettingsSections = ReturnType<typeof settingsSections>;
 
 /** The configuration file, whole: each section by itself, then what they say about each other. */

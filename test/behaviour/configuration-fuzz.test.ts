@@ -90,66 +90,77 @@ function mutate(text: string, pick: (below: number) => number): string {
   return lines.join('\n');
 }
 
-test('2,000 broken copies of the sample give settings or problems, never a crash', () => {
-  const pick = seeded(20_260_131);
-  let loaded = 0;
-  let refused = 0;
-  for (let round = 0; round < 2_000; round += 1) {
-    let text = SAMPLE;
-    for (let times = 1 + pick(3); times > 0; times -= 1) text = mutate(text, pick);
-    const result = loadSettings({ env: { GATEHOUSE_CONFIG_YAML: text }, cwd: '/nowhere' });
-    if (result.ok) {
-      loaded += 1;
-      continue;
-    }
-    refused += 1;
-    const told = writeProblems(result);
-    expect(result.problems.length, text).toBeGreaterThan(0);
-    expect(told, text).not.toMatch(/\n\s+at .*:\d+:\d+|\[object|undefined|ZodError|Invalid input/);
-    for (const { message } of result.problems) expect(message, text).not.toContain('\n');
-  }
-  // Were all of them of one kind, the mutations would try nothing.
-  expect(loaded).toBeGreaterThan(100);
-  expect(refused).toBeGreaterThan(500);
-});
+/** Each round builds a schema: a minute of work, and more on a busy machine. */
+const LIMIT_MS = 300_000;
 
-test('500 odd variables and flags give settings or problems, never a crash', () => {
-  const pick = seeded(7);
-  const names = [
-    'LISTEN__PORT',
-    'LISTEN',
-    'LISTEN__TLS',
-    'INTEGRATIONS__0',
-    'INTEGRATIONS__0__SCOPE',
-    'ROUTES',
-    'UPSTREAMS__X',
-    'DIRECTORIES',
-    'LIMITS__BODY',
-    '__',
-    'ROUTES__0__',
-    'TRUSTED_PROXIES',
-  ];
-  const paths = [
-    'listen',
-    'listen.port',
-    'routes[0]',
-    'routes[0].path',
-    'directories["a b"].label',
-    'upstreams.constructor.url',
-    'integrations.0.access[0]',
-    '["__proto__"].x',
-    'x'.repeat(500),
-  ];
-  for (let round = 0; round < 500; round += 1) {
-    const result = loadSettings({
-      env: {
-        GATEHOUSE_CONFIG_YAML: SAMPLE,
-        [`GATEHOUSE_${names[pick(names.length)]}`]: ODD[pick(ODD.length)],
-      },
-      overrides: [`${paths[pick(paths.length)]}=${ODD[pick(ODD.length)]}`],
-      cwd: '/nowhere',
-    });
-    if (!result.ok) expect(writeProblems(result)).not.toMatch(/\[object|undefined|ZodError|Invalid input/);
-  }
-  expect(({} as Record<string, unknown>)['x']).toBeUndefined();
-});
+test(
+  '2,000 broken copies of the sample give settings or problems, never a crash',
+  () => {
+    const pick = seeded(20_260_131);
+    let loaded = 0;
+    let refused = 0;
+    for (let round = 0; round < 2_000; round += 1) {
+      let text = SAMPLE;
+      for (let times = 1 + pick(3); times > 0; times -= 1) text = mutate(text, pick);
+      const result = loadSettings({ env: { GATEHOUSE_CONFIG_YAML: text }, cwd: '/nowhere' });
+      if (result.ok) {
+        loaded += 1;
+        continue;
+      }
+      refused += 1;
+      const told = writeProblems(result);
+      expect(result.problems.length, text).toBeGreaterThan(0);
+      expect(told, text).not.toMatch(/\n\s+at .*:\d+:\d+|\[object|undefined|ZodError|Invalid input/);
+      for (const { message } of result.problems) expect(message, text).not.toContain('\n');
+    }
+    // Were all of them of one kind, the mutations would try nothing.
+    expect(loaded).toBeGreaterThan(100);
+    expect(refused).toBeGreaterThan(500);
+  },
+  LIMIT_MS,
+);
+
+test(
+  '500 odd variables and flags give settings or problems, never a crash',
+  () => {
+    const pick = seeded(7);
+    const names = [
+      'LISTEN__PORT',
+      'LISTEN',
+      'LISTEN__TLS',
+      'INTEGRATIONS__0',
+      'INTEGRATIONS__0__SCOPE',
+      'ROUTES',
+      'UPSTREAMS__X',
+      'DIRECTORIES',
+      'LIMITS__BODY',
+      '__',
+      'ROUTES__0__',
+      'TRUSTED_PROXIES',
+    ];
+    const paths = [
+      'listen',
+      'listen.port',
+      'routes[0]',
+      'routes[0].path',
+      'directories["a b"].label',
+      'upstreams.constructor.url',
+      'integrations.0.access[0]',
+      '["__proto__"].x',
+      'x'.repeat(500),
+    ];
+    for (let round = 0; round < 500; round += 1) {
+      const result = loadSettings({
+        env: {
+          GATEHOUSE_CONFIG_YAML: SAMPLE,
+          [`GATEHOUSE_${names[pick(names.length)]}`]: ODD[pick(ODD.length)],
+        },
+        overrides: [`${paths[pick(paths.length)]}=${ODD[pick(ODD.length)]}`],
+        cwd: '/nowhere',
+      });
+      if (!result.ok) expect(writeProblems(result)).not.toMatch(/\[object|undefined|ZodError|Invalid input/);
+    }
+    expect(({} as Record<string, unknown>)['x']).toBeUndefined();
+  },
+  LIMIT_MS,
+);
