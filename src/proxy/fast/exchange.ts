@@ -296,10 +296,7 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
         if (!this.#connection.isPaused) return this.#refuse({ reason: 'client_too_slow' });
         return this.#fail({ reason: 'upstream_too_slow' }, new LostAnswer('takes no body', ANSWER_LATE));
       case 'asked':
-        return this.#fail(
-          { reason: 'upstream_too_slow' },
-          new LostAnswer('no answer in time', ANSWER_LATE),
-        );
+        return this.#fail({ reason: 'upstream_too_slow' }, new LostAnswer('no answer in time', ANSWER_LATE));
       case 'answering':
         if (!this.#stalled) return this.#broken(new LostAnswer('no more in time', ANSWER_LATE));
         this.abandon();
