@@ -66,6 +66,7 @@ function destroyResponse(this: ServerResponse): void {
   this.destroy();
 }
 
+const destroySocket = (socket: Socket): void => void socket.destroy();
 const ignore = (): void => {};
 
 /**
@@ -106,6 +107,8 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     options.onBegin?.();
     response.once('close', () => {
       if (!multiplexed) open.end(request.socket, response);
+      // Broken off while others were answered before it: node would let the client wait for the rest for ever.
+      if (!multiplexed && !response.writableFinished) response.once('socket', destroySocket);
       // The client may still be sending what nobody reads any more.
       if (!multiplexed && response.writableFinished && !request.complete)
         destroyIn(REST_SECONDS * 1_000, request.socket, request);

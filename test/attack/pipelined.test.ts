@@ -63,6 +63,35 @@ for (const good of [1, 3])
     await attack.stands();
   });
 
+for (const [what, breaks] of [
+  ['before its end', 'HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nhalf'],
+  ['between two chunks', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n'],
+] as const)
+  test(`U01 an answer that breaks off ${what}, while one in front of it is awaited: that one is given, then the end`, async () => {
+    attack.upstream.reset();
+    let answerFirst = (): void => {};
+    attack.upstream.reply((socket, { target }) => {
+      if (target === '/files/2') return void socket.end(breaks);
+      answerFirst = () => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst');
+    });
+    const seen = attack.house.log.length;
+    const client = await attack.client();
+    client.send(
+      attack.write({ line: 'GET /files/1 HTTP/1.1' }) + attack.write({ line: 'GET /files/2 HTTP/1.1' }),
+    );
+    await until('both are upstream', () => attack.upstream.requests.length === 2);
+    await until('the second has broken off', () =>
+      attack.house.log.slice(seen).some((line) => line.event === 'request' && line['path'] === '/files/2'),
+    );
+    answerFirst();
+    const text = await client.closed(15_000);
+    client.destroy();
+    expect(text).toContain('\r\n\r\nfirst');
+    expect(text).not.toMatch(/0\r\n\r\n$/);
+    attack.upstream.reset();
+    await attack.stands();
+  });
+
 test('H19 what cannot be read, behind a request whose client leaves: nothing is left of either', async () => {
   attack.upstream.reset();
   attack.upstream.reply(() => {});

@@ -3,7 +3,6 @@ import { connect, createServer, type Socket } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { readAnswerHead } from '../../src/proxy/leg/answer-head.ts';
 import { ChunkReader } from '../../src/proxy/leg/chunks.ts';
-import { randomBelow } from '../support/mutations.ts';
 import { type HarnessOptions, type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
 import { rawClient, rawRequest, readAnswer, wholeAnswer } from '../support/raw-client.ts';
 import { ok, type RecordingUpstream, type Reply, recordingUpstream } from '../support/recording-upstream.ts';
@@ -330,92 +329,4 @@ describe('whoever does not read is not sent more and more', () => {
       await until('it goes on', () => bytes > before + 4 * 1_048_576, 30);
     },
   );
-});
-
-/**
- * H33. `NONCES=10000` for the long form. Faults: the upstream closes before or after its answer, resets, breaks off,
- * answers twice, or answers nothing that can be read.
- */
-test('H33 interleaved requests over shared connections, with faults: no answer is ever somebody else’s', {
-  timeout: 300_000,
-}, async () => {
-  const COUNT = Number(process.env['NONCES'] ?? 2_000);
-  const below = randomBelow(33);
-  const { upstream, gate } = await setUp({ upstreamSettings: { connections: 5, maxPending: 10_000 } });
-  let faults = 0;
-  upstream.reply((socket, { target, body }) => {
-    const text = `${target}|${body}|`;
-    const whole = `HTTP/1.1 200 OK\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
-    const kind = below(24);
-    if (kind < 8) faults += 1;
-    switch (kind) {
-      case 0:
-        return void socket.end();
-      case 1:
-        return void socket.resetAndDestroy();
-      case 2:
-        return void socket.end(whole.slice(0, -3));
-      case 3:
-        return void socket.write(`${whole}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil`);
-      case 4:
-        return void socket.write(
-          `HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: ${text.length}\r\n\r\n${text}`,
-        );
-      case 5:
-        return void socket.write(`${whole}x`);
-      case 6:
-        return void socket.write(whole, () => socket.end());
-      case 7:
-        return void socket.end(
-          `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${text.length.toString(16)}\r\n${text}\r\n`,
-        );
-      case 8:
-      case 9:
-        return void socket.write(
-          `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${text.length.toString(16)}\r\n${text}\r\n0\r\n\r\n`,
-        );
-      case 10: {
-        const cut = below(whole.length);
-        socket.write(whole.slice(0, cut));
-        return void setImmediate(() => socket.destroyed || socket.write(whole.slice(cut)));
-      }
-      case 11:
-        return void setTimeout(() => socket.destroyed || socket.write(whole), below(6));
-      default:
-        return void socket.write(whole);
-    }
-  });
-  let next = 0;
-  let good = 0;
-  const swapped: string[] = [];
-  const work = async (): Promise<void> => {
-    let client = await rawClient(gate.port);
-    for (let nonce = next++; nonce < COUNT; nonce = next++) {
-      const seen = client.text().length;
-      const body = nonce % 3 === 0 ? `b${nonce}` : '';
-      client.send(
-        body === ''
-          ? get(`/files/n${nonce}`)
-          : `POST /files/n${nonce} HTTP/1.1\r\n${AUTH}Content-Length: ${body.length}\r\n\r\n${body}`,
-      );
-      // Some leave before they are answered.
-      const leaves = nonce % 17 === 0;
-      const text = leaves
-        ? ''
-        : (await client.until((all) => wholeAnswer(all.slice(seen)), 30_000)).slice(seen);
-      if (text.startsWith('HTTP/1.1 200') && wholeAnswer(text)) {
-        if (text.includes(`/files/n${nonce}|${body}|`) && !text.endsWith('evil')) good += 1;
-        else swapped.push(`${nonce}: ${text.slice(-200)}`);
-      }
-      if (!leaves && client.ending() === undefined) continue;
-      client.destroy();
-      client = await rawClient(gate.port);
-    }
-    client.destroy();
-  };
-  await Promise.all(Array.from({ length: 40 }, work));
-  expect(swapped).toEqual([]);
-  expect(good).toBeGreaterThan(COUNT / 2);
-  expect(faults).toBeGreaterThan(COUNT / 5);
-  expect(gate.lane?.counts.fast).toBe(COUNT);
 });
