@@ -220,7 +220,11 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
   }
 
   onFault(error: unknown): void {
-    this.#end(error instanceof Error ? error : new Error('a mistake of ours', { cause: error }));
+    const cause = error instanceof Error ? error : new Error('a mistake of ours', { cause: error });
+    if (this.#stage !== 'over') return this.#end(cause);
+    // In its last moment: nobody else would end it.
+    this.#job.broken(cause);
+    this.#job.response.destroy();
   }
 
   /** What is awaited did not come in time. */

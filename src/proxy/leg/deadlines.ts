@@ -3,6 +3,8 @@ export interface Due {
   /** When it is late, by `performance.now()`. */
   deadline: number;
   late(): void;
+  /** A mistake of ours. */
+  onFault(error: unknown): void;
   /** For `deadlines` alone. */
   before: Due | undefined;
   after: Due | undefined;
@@ -31,7 +33,11 @@ export function deadlines(): Deadlines {
       // Whoever was told before may have ended it.
       if (who.deadline > now) continue;
       who.deadline = Number.POSITIVE_INFINITY;
-      who.late();
+      try {
+        who.late();
+      } catch (error) {
+        who.onFault(error);
+      }
     }
     if (first !== undefined) return;
     clearInterval(timer);
