@@ -12,7 +12,10 @@ export const isSampled = (traceparent: string): boolean =>
 export const newTraceId = (): string => randomHex(16);
 export const newSpanId = (): string => randomHex(8);
 /** A trace that begins here, and that nobody has asked to record. */
-export const newTraceparent = (): string => `00-${randomHex(16)}-${randomHex(8)}-00`;
+export function newTraceparent(): string {
+  const both = randomHex(24);
+  return `00-${both.slice(0, 32)}-${both.slice(32)}-00`;
+}
 
 const pool = Buffer.alloc(4_096);
 let poolAt = pool.length;
