@@ -26,7 +26,7 @@ const { values: given } = parseArgs({
 });
 const ROUNDS = Number(given.rounds ?? (given.quick ? 3 : 9));
 const CONNECTIONS = Number(given.connections ?? (given.quick ? 300 : 1_000));
-const WARM_UP = 500;
+const WARM_UP = 300;
 const SERVER_CORE = 0;
 const LOAD_CORE = 1;
 /** More of one core than this, used by others, spoils a sample. */

@@ -2,7 +2,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { connect } from 'node:tls';
 import { type Front, freePort, start } from './fronts.ts';
-import { cpuSeconds, machineTimes, ownSeconds } from './linux.ts';
+import { cpuSecondsExactly, machineTimes, ownSeconds } from './linux.ts';
 
 export interface Errand {
   readonly front: Front;
@@ -36,7 +36,7 @@ export async function shakeHands(errand: Errand, connections: number): Promise<S
   const sessions: (Buffer | undefined)[] = await Promise.all(
     Array.from({ length: AT_ONCE }, async () => (kind === 'full' ? undefined : (await client()).session)),
   );
-  const before = { server: cpuSeconds(front.pids), own: ownSeconds(), machine: machineTimes() };
+  const before = { server: cpuSecondsExactly(front.pids), own: ownSeconds(), machine: machineTimes() };
   const began = performance.now();
   let resumed = 0;
   let left = connections;
@@ -52,7 +52,7 @@ export async function shakeHands(errand: Errand, connections: number): Promise<S
     }),
   );
   const seconds = (performance.now() - began) / 1_000;
-  const server = cpuSeconds(front.pids) - before.server;
+  const server = cpuSecondsExactly(front.pids) - before.server;
   const machine = machineTimes();
   const others =
     machine.busy -

@@ -37,6 +37,16 @@ export const cpuSeconds = (pids: readonly number[]): number =>
     return sum + ((fields[11] ?? 0) + (fields[12] ?? 0)) / TICKS_PER_SECOND;
   }, 0);
 
+/** The same, to the nanosecond, of the threads that run now: for samples that take less than a second. */
+export const cpuSecondsExactly = (pids: readonly number[]): number =>
+  pids.reduce((sum, pid) => {
+    const threads = readdirSync(`/proc/${pid}/task`);
+    return threads.reduce(
+      (own, thread) => own + Number(readOr(`/proc/${pid}/task/${thread}/schedstat`).split(' ', 1)[0]) / 1e9,
+      sum,
+    );
+  }, 0);
+
 /** Of this program and of those of its children that have ended, such as the load. */
 export const ownSeconds = (): number =>
   statOf('self')

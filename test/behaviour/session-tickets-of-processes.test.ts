@@ -1,6 +1,7 @@
 import { execFile, execFileSync } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { join } from 'node:path';
+import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { PERIOD } from '../../src/gateway/ticket-secret.ts';
 import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
@@ -328,5 +329,22 @@ describe('two replicas on one Redis with the same keys', () => {
     for (const session of [shared, own, none]) expect(await how(0, session)).toBe(false);
     await andBothReload(tickets('shared'));
     await until('they share again', () => sharing(), 60);
+  });
+
+  test('the store holds the secrets sealed and for a time; a Redis that has lost them is not told again', async () => {
+    const client = new Redis(redis.url);
+    try {
+      const kept = await client.keys('*passing-tickets-*');
+      expect(kept.length).toBeGreaterThan(0);
+      for (const key of kept) {
+        expect(await client.ttl(key)).toBeGreaterThan(0);
+        expect(await client.get(key)).toMatch(/"r":\{"sealed":"[\w-]{80}"\}\}$/);
+      }
+      await client.flushall();
+      await until('what lasts is put back', async () => (await client.keys('*{keys}:n')).length === 1, 60);
+      expect(await client.keys('*passing-*')).toEqual([]);
+    } finally {
+      client.disconnect();
+    }
   });
 });
