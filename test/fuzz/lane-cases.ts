@@ -76,7 +76,7 @@ export function makeLaneCase(seed: number): LaneCase {
   }
   const { text, methods } = ordinary(below, pick);
   const bytes = Buffer.from(text, 'latin1');
-  if (kind < 4) return withLast(seed, nearly(bytes, below, pick), methods.length, below);
+  if (kind < 3) return withLast(seed, nearly(bytes, below, pick), methods.length, below);
   // What comes next on the connection shows that it is in step; sometimes a last request does.
   if (below(4) === 0) return withLast(seed, bytes, methods.length, below);
   return { seed, bytes, cuts: cuts(bytes, below), methods, last: '', requests: methods.length };
@@ -84,7 +84,7 @@ export function makeLaneCase(seed: number): LaneCase {
 
 function withLast(seed: number, message: Buffer, requests: number, below: Below): LaneCase {
   const last = `/public/last?${seed}`;
-  const fields = below(4) === 0 ? 'Host: gate.test\r\nConnection: close' : 'Host: gate.test';
+  const fields = below(8) === 0 ? 'Host: gate.test\r\nConnection: close' : 'Host: gate.test';
   const bytes = Buffer.concat([message, Buffer.from(`GET ${last} HTTP/1.1\r\n${fields}\r\n\r\n`)]);
   return { seed, bytes, cuts: cuts(bytes, below), methods: undefined, last, requests };
 }
@@ -95,12 +95,12 @@ const cuts = (bytes: Buffer, below: Below): number[] =>
 function ordinary(below: Below, pick: Pick): { readonly text: string; readonly methods: string[] } {
   let text = '';
   const methods: string[] = [];
-  for (let count = 1 + below(3); count > 0; count -= 1) {
+  for (let count = pick([1, 1, 2, 2, 2, 3, 4]); count > 0; count -= 1) {
     const method = pick(['GET', 'GET', 'POST', 'PUT', 'HEAD', 'DELETE', 'PATCH']);
     const body =
       method.startsWith('P') || below(24) === 0 ? 'b'.repeat(pick([0, 1, 5, 5, 300, 9_000])) : undefined;
     const fields = [
-      ...(below(24) === 0 ? [] : ['Host: gate.test']),
+      ...(below(48) === 0 ? [] : ['Host: gate.test']),
       ...(below(10) === 0
         ? []
         : [
@@ -111,13 +111,13 @@ function ordinary(below: Below, pick: Pick): { readonly text: string; readonly m
       ...new Map(Array.from({ length: below(4) }, () => [pick(NAMES), pick(VALUES)] as const))
         .entries()
         .map(([name, value]) => `${name}: ${value}`),
-      ...(below(16) === 0
+      ...(below(24) === 0
         ? [`Connection: ${pick(['keep-alive', 'close', 'X-A', 'Keep-Alive', 'close, X-A'])}`]
         : []),
     ];
     while (below(4) === 0)
       fields.splice(below(fields.length), 0, fields.splice(below(fields.length), 1)[0] ?? 'X-A: b');
-    const path = pick(below(16) === 0 ? ODD_PATHS : PATHS);
+    const path = pick(below(32) === 0 ? ODD_PATHS : PATHS);
     text += `${method} ${path} HTTP/1.1\r\n${fields.join('\r\n')}\r\n\r\n${body ?? ''}`;
     methods.push(method);
   }
