@@ -1,0 +1,212 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { freePort } from '../support/gateway-process.ts';
+import { makeCrl } from '../support/pki.ts';
+import {
+  type Client,
+  connect,
+  makeServeFolder,
+  type ServeFolder,
+  type ServeProcess,
+  startServe,
+  until,
+} from '../support/serve-process.ts';
+
+/**
+ * The dashboard against a real Prometheus that scrapes a real gatehouse of two workers under traffic of every kind: each
+ * query of each panel finds something, and every label its legend names is there.
+ */
+interface Target {
+  readonly expr: string;
+  readonly legendFormat?: string;
+}
+interface Dashboard {
+  readonly panels: readonly { readonly title: string; readonly targets?: readonly Target[] }[];
+  readonly templating: { readonly list: readonly { readonly name: string; readonly definition?: string }[] };
+}
+const dashboard = JSON.parse(
+  readFileSync(join(import.meta.dirname, '../../deploy/monitoring/dashboard.json'), 'utf8'),
+) as Dashboard;
+
+let folder: ServeFolder;
+let server: ServeProcess;
+let broken: Server;
+let place: string;
+let prometheus: ChildProcess | undefined;
+let url: string;
+let traffic: Promise<void>;
+let clients: Client[] = [];
+const over = new AbortController();
+let failing = false;
+
+beforeAll(async () => {
+  // An upstream that fails, so that there is something to see of failures.
+  broken = createServer((request, response) =>
+    request.resume().on('end', () => response.writeHead(500).end()),
+  );
+  await new Promise<void>((resolve) => broken.listen(0, '127.0.0.1', resolve));
+  const { port: brokenPort } = broken.address() as AddressInfo;
+  const nobody = await freePort();
+  folder = await makeServeFolder((settings) => ({
+    ...settings,
+    listen: { ...settings.listen, workers: 2 },
+    upstreams: {
+      ...settings.upstreams,
+      broken: { url: `http://127.0.0.1:${brokenPort}` },
+      gone: { url: `http://127.0.0.1:${nobody}` },
+    },
+    routes: [
+      { path: '/broken/**', public: true, upstream: 'broken' },
+      { path: '/gone/**', public: true, upstream: 'gone' },
+      { path: '/tried/**', requires: 'reports:write', reportOnly: true },
+      ...(settings.routes ?? []),
+    ],
+    log: { level: 'info', access: { enabled: false } },
+  }));
+  folder.write('ca.crl', (await makeCrl(folder.ca)).pem);
+  folder.configure((settings) => ({
+    ...settings,
+    certificates: { ...settings.certificates, crls: ['ca.crl'] },
+  }));
+  server = await startServe(folder);
+
+  place = mkdtempSync(join(tmpdir(), 'gatehouse-prometheus-'));
+  const port = await freePort();
+  url = `http://127.0.0.1:${port}`;
+  writeFileSync(
+    join(place, 'prometheus.yml'),
+    JSON.stringify({
+      global: { scrape_interval: '1s' },
+      scrape_configs: [
+        { job_name: 'gatehouse', static_configs: [{ targets: [`127.0.0.1:${server.adminPort}`] }] },
+      ],
+    }),
+  );
+  prometheus = spawn(
+    'prometheus',
+    [
+      `--config.file=${join(place, 'prometheus.yml')}`,
+      `--storage.tsdb.path=${join(place, 'data')}`,
+      `--web.listen-address=127.0.0.1:${port}`,
+      '--log.level=error',
+    ],
+    { stdio: 'ignore' },
+  );
+  await until(
+    'Prometheus answers',
+    async () => (await fetch(`${url}/-/ready`).catch(() => undefined))?.ok,
+    60,
+  );
+  clients = Array.from({ length: 4 }, () => connect(folder, server.port, folder.alice));
+  traffic = everyKind(over.signal);
+});
+afterAll(async () => {
+  over.abort();
+  await traffic;
+  for (const client of clients) client.close();
+  const running = prometheus;
+  if (running?.exitCode === null) {
+    const ended = new Promise((resolve) => running.once('exit', resolve));
+    running.kill('SIGTERM');
+    await ended;
+  }
+  await folder?.remove();
+  broken?.close();
+  rmSync(place, { recursive: true, force: true });
+});
+
+/** Grants, refreshes, spent refresh tokens, revocations, refusals, failures of upstreams, until it is over. */
+async function everyKind(signal: AbortSignal): Promise<void> {
+  await Promise.all(
+    clients.map(async (client) => {
+      while (!signal.aborted) {
+        const grant = await client.grant();
+        const headers = { authorization: `Bearer ${grant.access_token}` };
+        for (const path of ['/whoami', '/tried/1', '/files/1', ...(failing ? ['/broken/1', '/gone/1'] : [])])
+          await client.ask({ path, headers });
+        await client.ask({ path: '/whoami' });
+        const next = (await client.refresh(grant.refresh_token)).json['refresh_token'];
+        await client.refresh(String(next));
+        await client.refresh(grant.refresh_token);
+        await client.revoke((await client.grant()).access_token);
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+    }),
+  );
+}
+
+interface Sample {
+  readonly metric: Readonly<Record<string, string>>;
+  readonly value: readonly [number, string];
+}
+
+async function ask<T>(path: string, query: Readonly<Record<string, string>>): Promise<T> {
+  const response = await fetch(`${url}/api/v1/${path}?${new URLSearchParams(query).toString()}`);
+  const { status, data, error } = (await response.json()) as { status: string; data: T; error?: string };
+  if (status !== 'success') throw new Error(`${query['query']}: ${error}`);
+  return data;
+}
+
+/** As Grafana fills it in, for a scrape interval of a second. */
+const filled = (expr: string): string =>
+  expr.replaceAll('$__rate_interval', '10s').replaceAll('$job', 'gatehouse').replaceAll('$instance', '.+');
+
+/** What is missing of one query: nothing, or why its panel would be empty or its legend have holes. */
+async function missing({ expr, legendFormat = '' }: Target): Promise<string | undefined> {
+  const { result } = await ask<{ result: readonly Sample[] }>('query', { query: filled(expr) });
+  if (!result.some(({ value }) => Number.isFinite(Number(value[1])))) return 'finds nothing';
+  const labels = [...legendFormat.matchAll(/\{\{\s*(\w+)\s*\}\}/g)].map(([, label = '']) => label);
+  const absent = labels.filter((label) => result.some(({ metric }) => !metric[label]));
+  return absent.length > 0 ? `has no label ${absent.join(', ')}` : undefined;
+}
+
+test('A12 the choices of the dashboard are offered by Prometheus', async () => {
+  for (const { name, definition = '' } of dashboard.templating.list.filter(
+    ({ name: of }) => of !== 'datasource',
+  )) {
+    const [, series = '', label = ''] = /^label_values\((.+), (\w+)\)$/.exec(definition) ?? [];
+    await until(`values of ${name}`, async () => {
+      const values = await ask<readonly string[]>(`label/${label}/values`, { 'match[]': filled(series) });
+      return values.length === 1;
+    });
+  }
+});
+
+test('A12 while nothing fails, the share of failures is 0 and not unknown', async () => {
+  const [{ expr } = { expr: '' }] =
+    dashboard.panels.find(({ title }) => title === 'Answered 5xx')?.targets ?? [];
+  const share = async (): Promise<string | undefined> =>
+    (await ask<{ result: readonly Sample[] }>('query', { query: filled(expr) })).result[0]?.value[1];
+  await until('it is 0', async () => (await share()) === '0', 30);
+  failing = true;
+  await until('it is seen', async () => Number(await share()) > 0, 30);
+});
+
+test('A12 no panel is empty under traffic: each query finds something, with the labels its legend names', async () => {
+  const all = dashboard.panels.flatMap(({ title, targets = [] }) =>
+    targets.map((target) => ({ title, target })),
+  );
+  expect(all.length).toBeGreaterThan(40);
+  let empty: string[] = [];
+  try {
+    await until(
+      'every panel shows something',
+      async () => {
+        empty = [];
+        for (const { title, target } of all) {
+          const why = await missing(target);
+          if (why !== undefined) empty.push(`${title}: ${target.expr} ${why}`);
+        }
+        return empty.length === 0;
+      },
+      60,
+    );
+  } catch {
+    expect(empty).toEqual([]);
+  }
+}, 120_000);
