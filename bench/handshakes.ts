@@ -34,7 +34,9 @@ const DISTURBED = 0.1;
 
 const root = join(import.meta.dirname, '..');
 const say = (text: string): void => void process.stderr.write(`${text}\n`);
-if (availableParallelism() < 2) throw new Error('needs two cores: one for the server, one for the clients');
+// Before this process keeps to one of them.
+const cores = availableParallelism();
+if (cores < 2) throw new Error('needs two cores: one for the server, one for the clients');
 // Type stripping is done when a program is loaded: its sources run as the built program does.
 const entry = join(root, 'src/main.ts');
 execFileSync('taskset', ['-cp', String(LOAD_CORE), String(process.pid)], { stdio: 'ignore' });
@@ -160,7 +162,7 @@ const result = {
   date: new Date().toISOString(),
   machine: {
     cpu: cpus()[0]?.model,
-    cores: availableParallelism(),
+    cores,
     arch: arch(),
     node: process.version,
     openssl: process.versions.openssl,
