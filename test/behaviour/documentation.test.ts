@@ -1,7 +1,16 @@
 import { execFile } from 'node:child_process';
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  globSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
-import { dirname, join, resolve } from 'node:path';
+import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -157,19 +166,37 @@ describe('the documentation holds together', () => {
     expect(untold).toEqual([]);
   });
 
-  test.each(PAGES)('%s: links lead somewhere', (page) => {
-    const prose = textOf(page).replace(/^```[\s\S]*?^```/gm, '');
-    const broken = [...prose.matchAll(/\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)/g)].flatMap(([, to = '']) => {
-      try {
-        const at = resolve(ROOT, dirname(page), to);
-        readdirSync(dirname(at));
-        if (/\.\w+$/.test(to)) readFileSync(at);
-        else readdirSync(at);
-        return [];
-      } catch {
-        return [to];
-      }
-    });
-    expect(broken).toEqual([]);
+  const everywhere = [...PAGES, ...globSync('{bench,deploy,helm,tools}/**/*.md', { cwd: ROOT })];
+  const proseOf = (page: string): string => textOf(page).replace(/^```[\s\S]*?^```/gm, '');
+  /** As GitHub makes them out of headings. */
+  const anchorsIn = (page: string): string[] =>
+    [...proseOf(page).matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) =>
+      heading
+        .toLowerCase()
+        .replace(/[^\p{L}\p{N}_ -]/gu, '')
+        .replaceAll(' ', '-'),
+    );
+
+  test.each(everywhere)('%s: links lead somewhere', (page) => {
+    const broken = [...proseOf(page).matchAll(/\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)/g)].filter(
+      ([, file = '', anchor]) => {
+        const to = file === '' ? page : relative(ROOT, resolve(ROOT, dirname(page), file));
+        if (!existsSync(join(ROOT, to))) return true;
+        return anchor !== undefined && to.endsWith('.md') && !anchorsIn(to).includes(anchor);
+      },
+    );
+    expect(broken.map(([link]) => link)).toEqual([]);
+  });
+
+  test.each(everywhere)('%s: files and scripts it names are there', (page) => {
+    const prose = proseOf(page);
+    const { scripts } = JSON.parse(textOf('package.json')) as { scripts: Record<string, string> };
+    const named = [...prose.matchAll(/`((?:src|test|tools|bench|deploy|helm|docs|bin)\/[\w./*{},-]+)`/g)]
+      .map(([, path = '']) => path)
+      // Of the worked example in CONTRIBUTING.md.
+      .filter((path) => !/\bsql\./.test(path));
+    expect(named.filter((path) => globSync(path, { cwd: ROOT }).length === 0)).toEqual([]);
+    const called = [...prose.matchAll(/`npm run ([\w:-]+)/g)].map(([, name = '']) => name);
+    expect(called.filter((name) => scripts[name] === undefined)).toEqual([]);
   });
 });
