@@ -4,6 +4,7 @@ import { type ConnectionOptions, checkServerIdentity, connect as connectTls, typ
 import type { Client, Entry, Filter } from 'ldapts';
 import { Fault } from '../ports/fault.ts';
 import { startTls } from './start-tls.ts';
+import { turnstile } from './turnstile.ts';
 
 /**
  * Connections to LDAP servers. A few, bound as the service account, are kept for searches; a password is tried on a
@@ -58,7 +59,12 @@ const IDLE_MS = 60_000;
 export function ldapConnections(server: LdapServer): LdapConnections {
   const limitMs = server.timeout * 1_000;
   const idle: { readonly connection: Connection; readonly timer: NodeJS.Timeout }[] = [];
-  const inTurn = turnstile(server.connections, MAX_WAITING, limitMs);
+  const inTurn = turnstile({
+    atOnce: server.connections,
+    waiting: MAX_WAITING,
+    full: 'LDAP: too many are waiting',
+    limit: { ms: limitMs, late: 'LDAP: no connection was free in time' },
+  });
   /** The server that answered last is asked first. */
   let first = 0;
   let closed = false;
@@ -284,42 +290,3 @@ const reasonOf = (error: unknown): string => {
   if (/tim(?:ed )?out/i.test(text)) return 'it does not answer in time';
   return /closed/i.test(text) ? 'the connection was closed' : 'the connection failed';
 };
-
-/** So many at once, so many waiting, and nobody longer than the limit. */
-function turnstile(
-  atOnce: number,
-  waiting: number,
-  limitMs: number,
-): <T>(work: () => Promise<T>) => Promise<T> {
-  const queue: (() => void)[] = [];
-  let running = 0;
-  const turn = (): Promise<void> => {
-    if (running < atOnce) {
-      running += 1;
-      return Promise.resolve();
-    }
-    if (queue.length >= waiting)
-      throw new Fault('overloaded', 'LDAP: too many are waiting', { retryAfter: 2 });
-    return new Promise((resolve, reject) => {
-      const enter = (): void => {
-        clearTimeout(timer);
-        resolve();
-      };
-      const timer = setTimeout(() => {
-        queue.splice(queue.indexOf(enter), 1);
-        reject(new Fault('overloaded', 'LDAP: no connection was free in time', { retryAfter: 2 }));
-      }, limitMs);
-      queue.push(enter);
-    });
-  };
-  return async (work) => {
-    await turn();
-    try {
-      return await work();
-    } finally {
-      const next = queue.shift();
-      if (next === undefined) running -= 1;
-      else next();
-    }
-  };
-}

@@ -1,5 +1,6 @@
 import { type Argon2Parameters, argon2, randomBytes, timingSafeEqual } from 'node:crypto';
 import { Fault } from '../ports/fault.ts';
+import { turnstile } from './turnstile.ts';
 
 /**
  * Password hashes: Argon2id (RFC 9106) in the PHC string form, `$argon2id$v=19$m=65536,t=3,p=1$salt$tag`.
@@ -60,7 +61,11 @@ const bytesOf = (password: string): Buffer => Buffer.from(password.normalize('NF
 export function createPasswords(
   limits: { readonly atOnce?: number; readonly waiting?: number } = {},
 ): Passwords {
-  const inTurn = turnstile(limits.atOnce ?? 2, limits.waiting ?? 32);
+  const inTurn = turnstile({
+    atOnce: limits.atOnce ?? 2,
+    waiting: limits.waiting ?? 32,
+    full: 'too many sign-ins at once',
+  });
 
   const tagOf = (password: Buffer, { salt, tag, ...cost }: PasswordHash): Promise<Buffer> =>
     inTurn(() => compute({ ...cost, message: password, nonce: salt, tagLength: tag.length }));
@@ -91,25 +96,6 @@ export const decoyHash = (like: string | undefined): string =>
     salt: randomBytes(16),
     tag: randomBytes(32),
   });
-
-/** Lets so many through at once and so many wait; whoever comes beyond is told to come back. */
-function turnstile(atOnce: number, waiting: number): <T>(work: () => Promise<T>) => Promise<T> {
-  const queue: (() => void)[] = [];
-  let running = 0;
-  return async (work) => {
-    if (running < atOnce) running += 1;
-    else if (queue.length < waiting) await new Promise<void>((resolve) => queue.push(resolve));
-    else throw new Fault('overloaded', 'too many sign-ins at once', { retryAfter: 2 });
-    try {
-      return await work();
-    } finally {
-      // A place is handed on, not given back, while somebody waits.
-      const next = queue.shift();
-      if (next === undefined) running -= 1;
-      else next();
-    }
-  };
-}
 
 /** For the command line and for tests: one hash, by itself. */
 export const hashPassword = (password: string): Promise<string> => createPasswords().hash(password);
