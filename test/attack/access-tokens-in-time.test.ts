@@ -1,12 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { Agent } from 'node:https';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { openKeyring } from '../../src/tokens/keyring.ts';
 import { rotateKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { createMint } from '../../src/tokens/mint.ts';
 import { base64url, keyFileOf, keysOf, openJwt, signAs } from '../support/forge.ts';
+import { heapAfterCollection } from '../support/heap.ts';
 import { type House, openHouse, type TokenGrant } from '../support/house.ts';
 import { withIntegration, withoutIntegration } from '../support/reconfigure.ts';
 
@@ -235,11 +234,3 @@ describe('cost', () => {
     expect(again).not.toBe(first);
   });
 });
-
-setFlagsFromString('--expose-gc');
-const collect = runInNewContext('gc') as () => void;
-
-function heapAfterCollection(): number {
-  collect();
-  return process.memoryUsage().heapUsed;
-}

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { showUserCode, USER_CODE_ALPHABET } from '../../src/domain/device-request.ts';
+import type { Codes } from '../support/device-steps.ts';
 import { ALICE, BOB, type House, openHouse, type Reply } from '../support/house.ts';
 import { dumpStrings } from '../support/store-dump.ts';
 
@@ -11,16 +12,6 @@ beforeAll(async () => {
   house = await openHouse((settings) => ({ ...settings, device: { maxPendingPerClient: 100_000 } }));
 });
 afterAll(() => house.close());
-
-interface Codes {
-  readonly device_code: string;
-  readonly user_code: string;
-  readonly verification_uri: string;
-  readonly verification_uri_complete: string;
-  readonly expires_in: number;
-  readonly interval: number;
-  readonly expires: number;
-}
 
 const ask = (clientId = 'report-runner', scope = 'files:read'): Promise<Reply> =>
   house.post('/Authorize/Device', { client_id: clientId, scope });

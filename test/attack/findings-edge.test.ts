@@ -17,7 +17,7 @@ import { type House, openHouse } from '../support/house.ts';
 import { proxyHarness } from '../support/proxy-harness.ts';
 import { rawClient, readAnswer } from '../support/raw-client.ts';
 import { recordingUpstream } from '../support/recording-upstream.ts';
-import { makeServeFolder, startServe, until } from '../support/serve-process.ts';
+import { makeServeFolder, readiness, startServe, until } from '../support/serve-process.ts';
 
 /** Each of these went wrong once, found by attacking the edges. The name tells what must hold. */
 
@@ -330,8 +330,7 @@ test('a worker that starts while the file is bad takes the last good configurati
   const serve = await startServe(folder);
   const sound = readFileSync(folder.file('gatehouse.yaml'), 'utf8');
   const ended = (): number => serve.log.filter(({ event }) => event === 'worker_ended').length;
-  const ready = async (): Promise<boolean> =>
-    (await fetch(`http://127.0.0.1:${serve.adminPort}/readyz`)).status === 200;
+  const ready = async (): Promise<boolean> => (await readiness(serve)) === 200;
   folder.write('gatehouse.yaml', `${sound}\nunknown: true\n`);
   process.kill(serve.workers[0] ?? 0, 'SIGKILL');
   await until('the worker has ended', () => ended() === 1);

@@ -1,7 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
@@ -18,6 +17,7 @@ import { Fault } from '../../src/ports/fault.ts';
 import { patientClock } from '../../src/stores/embedded-sweep.ts';
 import { writeLine } from '../../src/stores/embedded-writes.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
+import { freePort } from '../support/gateway-process.ts';
 import { openHouse } from '../support/house.ts';
 import { makeServeFolder, until } from '../support/serve-process.ts';
 
@@ -321,12 +321,4 @@ describe('revocation and decisions that are outrun', () => {
 async function opened(...change: Parameters<typeof openHouse>) {
   const house = await openHouse(...change);
   return Object.assign(house, { [Symbol.asyncDispose]: () => house.close() });
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }

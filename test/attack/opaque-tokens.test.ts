@@ -1,6 +1,4 @@
 import { createHmac, randomBytes } from 'node:crypto';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Grant } from '../../src/domain/grant.ts';
 import { openKeyring } from '../../src/tokens/keyring.ts';
@@ -9,6 +7,7 @@ import { createMint } from '../../src/tokens/mint.ts';
 import { opaqueTokenReader, sealAccessToken } from '../../src/tokens/opaque-token.ts';
 import { failing } from '../support/fault-injection.ts';
 import { keyFileOf, keysOf } from '../support/forge.ts';
+import { heapAfterCollection } from '../support/heap.ts';
 import { ALICE, type House, openHouse, type TokenGrant } from '../support/house.ts';
 import { under, withIntegration, withoutIntegration, withTokens } from '../support/reconfigure.ts';
 
@@ -481,11 +480,3 @@ describe('the store', () => {
     expect(again).not.toBe(first);
   });
 });
-
-setFlagsFromString('--expose-gc');
-const collect = runInNewContext('gc') as () => void;
-
-function heapAfterCollection(): number {
-  collect();
-  return process.memoryUsage().heapUsed;
-}

@@ -236,13 +236,13 @@ test('a second server is asked when the first is away; a directory that is away 
       label: 'gone',
       users: [],
       derive: false,
-      ldap: { ...settingsOf(dead), url: [dead] },
+      ldap: { ...SETTINGS, url: [dead] },
     },
     here: {
       label: 'here',
       users: [],
       derive: false,
-      ldap: { ...settingsOf(server.plain), url: [server.plain] },
+      ldap: { ...SETTINGS, url: [server.plain] },
     },
   });
   expect((await people.signIn('alice', 'alice password'))?.directory).toBe('here');
@@ -250,23 +250,7 @@ test('a second server is asked when the first is away; a directory that is away 
   await people.close();
 });
 
-const settingsOf = (_url: string) => ({
-  startTls: false,
-  ...SERVICE,
-  timeout: 5,
-  connections: 2,
-  base: `ou=people,${BASE_DN}`,
-  filter: '(objectClass=inetOrgPerson)',
-  id: 'entryUUID' as const,
-  attributes: {
-    userName: 'uid',
-    displayName: 'displayName',
-    commonName: 'cn',
-    email: 'mail',
-    userPrincipalName: 'userPrincipalName',
-  },
-  remember: 0,
-});
+const SETTINGS = { ...PEOPLE_SETTINGS, timeout: 5, connections: 2 };
 
 test('no more connections than the settings say, however many ask at once, and they are used again', async () => {
   let [open, most, all] = [0, 0, 0];

@@ -3,6 +3,7 @@ import {
   connect,
   isAlive,
   makeServeFolder,
+  readiness,
   type ServeFolder,
   type ServeProcess,
   startServe,
@@ -40,9 +41,6 @@ async function underLoad(server: ServeProcess): Promise<SteadyLoad> {
 
 const count = (server: ServeProcess, event: string): number =>
   server.log.filter((line) => line.event === event).length;
-
-const readiness = async (server: ServeProcess): Promise<number> =>
-  (await fetch(`http://127.0.0.1:${server.adminPort}/readyz`)).status;
 
 test('O04 SIGUSR2 replaces the workers one by one under load, over HTTP/1.1 and HTTP/2, and no request fails', async () => {
   const server = await start();

@@ -5,6 +5,7 @@ import {
   type Client,
   connect,
   makeServeFolder,
+  readiness,
   type ServeFolder,
   type ServeProcess,
   type StartOptions,
@@ -86,8 +87,6 @@ function http2(server: ServeProcess) {
   };
 }
 
-const readiness = async (server: ServeProcess): Promise<number> =>
-  (await fetch(`http://127.0.0.1:${server.adminPort}/readyz`)).status;
 const said = (server: ServeProcess, event: string): boolean =>
   server.log.some((line) => line.event === event);
 

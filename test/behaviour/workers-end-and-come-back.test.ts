@@ -7,6 +7,7 @@ import {
   connectMany,
   isAlive,
   makeServeFolder,
+  readiness,
   type ServeFolder,
   type ServeProcess,
   startServe,
@@ -46,9 +47,6 @@ async function clients(server: ServeProcess, count: number) {
   opened.push(...made);
   return made;
 }
-
-const readiness = async (server: ServeProcess): Promise<number> =>
-  (await fetch(`http://127.0.0.1:${server.adminPort}/readyz`)).status;
 
 const slow = async (client: Client) => {
   const { access_token: token } = await client.grant();

@@ -42,7 +42,7 @@ export function startDemo(
 ): { readonly child: ChildProcess; readonly printed: () => string } {
   const child = spawn(process.execPath, [MAIN, 'demo', ...args], {
     cwd,
-    env: { PATH: process.env['PATH'], ...env },
+    env: { PATH: process.env['PATH'], NODE_COMPILE_CACHE: process.env['NODE_COMPILE_CACHE'], ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let printed = '';
@@ -102,7 +102,10 @@ export interface Terminal {
 
 /** One shell that stays, so that variables and functions live from line to line. */
 export function openTerminal(shell: string, env: NodeJS.ProcessEnv = {}): Terminal {
-  const child = spawn(shell, [], { env: { PATH: process.env['PATH'], ...env }, stdio: 'pipe' });
+  const child = spawn(shell, [], {
+    env: { PATH: process.env['PATH'], NODE_COMPILE_CACHE: process.env['NODE_COMPILE_CACHE'], ...env },
+    stdio: 'pipe',
+  });
   let printed = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => {
     printed += text;

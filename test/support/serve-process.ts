@@ -226,6 +226,10 @@ export async function until<T>(
   }
 }
 
+/** What its probe answers. */
+export const readiness = async ({ adminPort }: Pick<ServeProcess, 'adminPort'>): Promise<number> =>
+  (await fetch(`http://127.0.0.1:${adminPort}/readyz`)).status;
+
 /** One client with one kept-alive connection, which therefore is always served by the same worker. */
 export interface Client {
   ask(asked: {
