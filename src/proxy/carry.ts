@@ -4,7 +4,6 @@ import type { AccessRule } from '../domain/access-rule.ts';
 import { allowsOrigin } from '../domain/cors.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
-import type { Caller } from './admission.ts';
 import { Carriage, type CarriageRoom, type EndStreams, tellEnded, tellFault } from './carriage.ts';
 import { corsOf, originOf, withCors } from './cors.ts';
 import type { ForwardFacts, HeaderRules } from './headers.ts';
@@ -13,17 +12,14 @@ import { type ProxyRefusal, reasonOf } from './refuse.ts';
 import type { RequestHead } from './request-head.ts';
 import type { UpstreamSettings } from './upstream-settings.ts';
 import type { Upstreams, Way } from './upstreams.ts';
-import { type Admitted, bearerOf, waysOut, wirePath } from './way-out.ts';
+import { type Admitted, bearerOf, type WaysOut, wirePath } from './way-out.ts';
 
 export type { EndStreams } from './carriage.ts';
 
 export interface CarrierDeps {
   readonly upstreams: Readonly<Record<string, UpstreamSettings>>;
   readonly ways: Upstreams;
-  /** `{base_url}`. */
-  readonly publicUrl: string;
-  /** A signed statement for one upstream about who is calling. */
-  readonly assert?: ((caller: Caller, audience: string) => string) | undefined;
+  readonly out: WaysOut;
   readonly headers: HeaderRules;
   readonly maxBodyBytes: number;
   readonly trusts: (peer: string) => boolean;
@@ -42,9 +38,8 @@ export interface Carrier {
 
 /** Sends on what was admitted, and keeps an eye on what takes long. */
 export function createCarrier(deps: CarrierDeps): Carrier {
-  const { headers, maxBodyBytes, streams, endStreams, log } = deps;
+  const { headers, maxBodyBytes, out, streams, endStreams, log } = deps;
   const lease = deps.ways.lease(deps.upstreams);
-  const out = waysOut(deps);
 
   const room: CarriageRoom = {
     headers,

@@ -78,6 +78,7 @@ export function createProxy(deps: ProxyDeps): Proxy {
       ...deps.headers,
       reserved: Object.values(deps.upstreams).flatMap(({ assertion }) => assertion?.header ?? []),
     }),
+    out: waysOut(deps),
     maxBodyBytes: deps.maxBodyBytes,
     trusts: deps.trusts,
     streams: deps.streams ?? liveStreams({ revocations: deps.revocations, now, log }),
@@ -88,8 +89,6 @@ export function createProxy(deps: ProxyDeps): Proxy {
     ...shared,
     upstreams: deps.upstreams,
     ways: deps.ways ?? createUpstreams(log),
-    publicUrl: deps.publicUrl,
-    assert: deps.assert,
     turnAway,
   });
 
@@ -139,7 +138,6 @@ export function createProxy(deps: ProxyDeps): Proxy {
       desk,
       realm,
       certificateOf,
-      out: waysOut(deps),
       bareOf: (rule) => carrier.wayOf(rule)?.upstream.bare,
     },
     handle(call) {
