@@ -6,7 +6,7 @@ import type { Encoding, Parameters } from '../http/parameters.ts';
 import type { RateLimit } from '../http/rate-limit.ts';
 import type { ErrorTable } from '../http/wire-error.ts';
 
-/** What the seed face works with: the grant core and a few facts of this configuration generation. */
+/** What the token service's own face works with: the grant core and a few facts of this configuration generation. */
 export interface Service {
   readonly desk: GrantDesk;
   readonly publicUrl: string;
@@ -36,7 +36,7 @@ export interface Rates {
   readonly verify: RateLimit;
 }
 
-/** One operation of the seed face. */
+/** One operation of it. */
 export interface Operation {
   readonly name: 'token' | 'certificate' | 'device' | 'revoke' | 'verify';
   readonly method: 'POST' | 'GET';
