@@ -6,6 +6,7 @@ import { openGateway } from '../../src/gateway/gateway.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { gatehouse } from '../support/command-line.ts';
 import { baseSettings, type House, openHouse, settingsIn, type TokenGrant } from '../support/house.ts';
+import { connect } from '../support/serve-process.ts';
 
 let house: House;
 beforeAll(async () => {
@@ -31,8 +32,10 @@ function putKeysBack(): void {
   cpSync(join(house.folder, 'data/keys.json'), join(machine, 'data/keys.json'));
 }
 
-test('a backup made under load, restored beside the same keys, has grants that can be refreshed', async () => {
+test('a backup made under load, restored into a new store beside the same keys: grants go on, what was ended stays ended', async () => {
   const kept = await house.grant();
+  const ended = await house.grant();
+  expect((await house.api('/authsvc/Revoke/Token', ended.access_token)).status).toBe(200);
   const stop = new AbortController();
   const load = Array.from({ length: 4 }, async () => {
     let grant: TokenGrant = await house.grant();
@@ -48,11 +51,11 @@ test('a backup made under load, restored beside the same keys, has grants that c
   const file = join(machine, 'night.backup');
   const made = await backup(file);
   stop.abort();
-  const ended = await Promise.all(load);
+  const served = await Promise.all(load);
   expect(made).toMatchObject({ code: 0, stderr: '' });
   expect(made.stdout).toContain('It holds no keys');
   expect((statSync(file).mode & 0o777).toString(8)).toBe('600');
-  expect(Math.min(...ended.map(({ refreshed }) => refreshed))).toBeGreaterThan(0);
+  expect(Math.min(...served.map(({ refreshed }) => refreshed))).toBeGreaterThan(0);
 
   putKeysBack();
   const restored = await restore(file);
@@ -64,7 +67,13 @@ test('a backup made under load, restored beside the same keys, has grants that c
     log: createLogger({ level: 'error', format: 'json', write: () => {} }),
   });
   try {
-    for (const { refresh_token } of [kept, ...ended.map(({ grant }) => grant)]) {
+    const client = connect(house, other.port);
+    const call = async (token: string): Promise<number> =>
+      (await client.ask({ path: '/files/x', headers: { authorization: `Bearer ${token}` } })).status;
+    expect([await call(kept.access_token), await call(ended.access_token)]).toEqual([200, 401]);
+    expect((await client.refresh(ended.refresh_token)).json).toMatchObject({ Error: 'invalid_grant' });
+    client.close();
+    for (const { refresh_token } of [kept, ...served.map(({ grant }) => grant)]) {
       const reply = await fetchFrom(other.port, refresh_token);
       expect(reply).toMatchObject({ token_type: 'Bearer', scope: 'files:read' });
     }
