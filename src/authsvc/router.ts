@@ -72,6 +72,9 @@ function refusal(operation: Operation, service: Service, call: Call, why: Refusa
   return problem(status, code, description, {
     ...(retryAfter !== undefined && { 'retry-after': String(retryAfter) }),
     ...(status === 401 && { 'www-authenticate': challenge(operation, code) }),
+    // A resumed session keeps only the leaf, so what its chain would have said is not known: that connection ends here.
+    ...(why.reason === 'certificate_issuer_not_approved' &&
+      call.certificate() !== undefined && { connection: 'close' }),
   });
 }
 

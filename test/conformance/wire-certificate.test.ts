@@ -112,7 +112,12 @@ describe('401 invalid_client', () => {
 
   test('wire 3: an issuer that is not approved', async () => {
     const stranger = await issue(await makeCa({ name: 'Strangers' }), { commonName: 'alice' });
-    expectRefusal(await ask(files, stranger), 401, 'invalid_client', /approved issuer/);
+    const refused = await ask(files, stranger);
+    expectRefusal(refused, 401, 'invalid_client', /approved issuer/);
+    // The chain cannot be judged: the connection is closed.
+    expect(refused.headers.connection).toBe('close');
+    // Where there is no certificate, nothing can be wrong with it.
+    expect((await ask(files)).headers.connection).toBe('keep-alive');
   });
 
   test('wire 3: an approved issuer that this integration does not approve', async () => {
