@@ -212,8 +212,8 @@ describe.each(['fast', 'full'] as const)('by the %s lane', (firstLane) => {
           else wrong.push(`${told([own])} got ${status}`);
         }
         // What broke off is of nobody but the one whose turn it was.
-        const strangers = [...rest.matchAll(/n\d+n/g)].filter(
-          ([nonce]) => asked[answers.length]?.target.includes(nonce) !== true,
+        const strangers = [...rest.matchAll(/\/files\/n\d+n/g)].filter(
+          ([nonce]) => asked[answers.length]?.target !== nonce,
         );
         if (strangers.length > 0 || /evil|HTTP\/1\.1 1\d\d/.test(text))
           wrong.push(`${told(asked)} got ${text.slice(-300)}`);
