@@ -25,6 +25,7 @@ export function readBody(request: IncomingMessage, maxBytes: number, seconds: nu
     const onEnd = (): void => end({ kind: 'whole', bytes: Buffer.concat(parts, length) });
     const onBroken = (): void => end({ kind: 'broken' });
     const timer = setTimeout(() => end({ kind: 'too_slow' }), seconds * 1_000);
+    if (request.readableEnded) return onEnd();
     if (Number(request.headers['content-length'] ?? 0) > maxBytes) return end({ kind: 'too_large' });
     request.on('data', onData).on('end', onEnd).on('close', onBroken).on('error', onBroken);
   });

@@ -261,6 +261,7 @@ const DISCARD_MS = 2_000;
  * arrived; it is not called when the client leaves.
  */
 export function discardRest(request: IncomingMessage, done: (arrived: boolean) => void): void {
+  if (request.readableEnded) return done(true);
   let left = DISCARD_BYTES;
   const stop = (): void => {
     clearTimeout(timer);

@@ -44,6 +44,8 @@ export function createHttp1Server({ limits, open, receive }: Http1Options): Serv
     requestTimeout: 0,
     keepAliveTimeout: KEEP_ALIVE_SECONDS * 1_000,
     connectionsCheckingInterval: 1_000,
+    // Without a length and without chunks there is no body: such a request has ended, and says nothing more.
+    optimizeEmptyRequests: true,
     shouldUpgradeCallback: isHandshake,
     // Node would answer a request without Host by itself, say close, and still run what is pipelined behind it. We
     // refuse it where two Hosts are refused.

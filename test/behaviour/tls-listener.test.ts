@@ -5,6 +5,7 @@ import { request as httpsRequest } from 'node:https';
 import { BlockList, connect, type Socket } from 'node:net';
 import { type ConnectionOptions, type TLSSocket, connect as tlsConnect } from 'node:tls';
 import { afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { readBody } from '../../src/http/body.ts';
 import type { Call } from '../../src/http/call.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import type { Peers } from '../../src/tls/caller.ts';
@@ -579,4 +580,38 @@ describe('stopping', () => {
       await expect.poll(() => listener.connections()).toBe(0);
     },
   );
+});
+
+describe('a request without a length and without chunks', () => {
+  const raw = async (port: number, text: string, ends: RegExp): Promise<string> => {
+    const socket = connect(port, '127.0.0.1');
+    sockets.push(socket);
+    let received = '';
+    await new Promise<void>((resolve, reject) => {
+      socket.on('error', reject).on('close', () => resolve());
+      socket.setEncoding('latin1').on('data', (part: string) => {
+        received += part;
+        if (ends.test(received)) resolve();
+      });
+      socket.write(text);
+    });
+    return received;
+  };
+
+  test('has an empty body at once, and the connection goes on', async () => {
+    const listener = await listen({
+      plain: true,
+      onCall: ({ request, response }) =>
+        void readBody(request, 100, 30).then((body) =>
+          response.end(`<${body.kind === 'whole' ? body.bytes : body.kind}>`),
+        ),
+    });
+    const head = 'POST / HTTP/1.1\r\nHost: a\r\n';
+    const text = await raw(
+      listener.port,
+      `${head}\r\n${head}Content-Length: 2\r\n\r\nab${head}\r\n`,
+      /<>[^]*<ab>[^]*<>/,
+    );
+    expect(text.match(/<[^>]*>/g)).toEqual(['<>', '<ab>', '<>']);
+  });
 });
