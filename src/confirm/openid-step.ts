@@ -106,7 +106,7 @@ async function arrive(room: Room, call: Call, from: string, name: string): Promi
   };
   if (answer.kind === 'cancelled') return failed('openid_cancelled', words.signIn.cancelled);
   if (answer.kind === 'refused') {
-    desk.log.warn('openid_refused', { request: call.id, provider: name, why: answer.why });
+    desk.log.warn('openid_refused', { request_id: call.id, provider: name, why: answer.why });
     return failed('openid_refused', words.signIn.notAccepted);
   }
   const person = await desk.people.byClaim(provider.directory, answer.claim);

@@ -165,7 +165,7 @@ export function createConfirmPages(deps: ConfirmDeps): ConfirmPages {
         if ('go' in reply) sender.go(call, at(reply.go), cookies);
         else sender.page(call, reply.page, where(), cookies);
       } catch (error) {
-        desk.log.error('page_failed', { request: call.id, ...errorFields(error) });
+        desk.log.error('page_failed', { request_id: call.id, ...errorFields(error) });
         call.note({ reason: error instanceof Fault ? error.code : 'failure' });
         sender.page(
           call,

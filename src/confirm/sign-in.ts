@@ -196,7 +196,7 @@ export async function signOut(room: Room, { call, session }: Visit): Promise<Rep
   } catch (error) {
     // The browser forgets its cookie now; a copy of it is denied here already, and elsewhere when the store is back.
     if (!(error instanceof Fault)) throw error;
-    room.desk.log.error('sign_out_not_announced', { request: call.id, ...errorFields(error) });
+    room.desk.log.error('sign_out_not_announced', { request_id: call.id, ...errorFields(error) });
   }
   const fresh: Session = {
     ...room.sessions.begin(await wrongCodesOf(room, session)),

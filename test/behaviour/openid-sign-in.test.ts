@@ -305,6 +305,7 @@ describe('a provider that is away', () => {
     expect((await leave(visitor(trusted), 'untrusted')).status).toBe(503);
     expect(house.log.findLast(({ event }) => event === 'page_failed')).toMatchObject({
       level: 'error',
+      request_id: expect.stringMatching(/^[\w-]{8,}$/),
       error: expect.stringMatching(/^OpenID: /),
       cause: expect.stringMatching(/certificate/),
     });
