@@ -603,7 +603,7 @@ describe('a request without a length and without chunks', () => {
       plain: true,
       onCall: ({ request, response }) =>
         void readBody(request, 100, 30).then((body) =>
-          response.end(`<${body.kind === 'whole' ? body.bytes : body.kind}>`),
+          response.end(`<${body.kind === 'whole' ? body.bytes.toString() : body.kind}>`),
         ),
     });
     const head = 'POST / HTTP/1.1\r\nHost: a\r\n';

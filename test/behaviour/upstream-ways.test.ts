@@ -465,3 +465,21 @@ test('requests that come in one piece with their bodies leave as one piece each'
     'GET ',
   ]);
 });
+
+test.each([
+  ['GET', '\r\n'],
+  ['POST', 'Content-Length: 2\r\n\r\nab'],
+])('behind the listener of the gateway, a client that leaves ends its %s upstream', async (method, rest) => {
+  const { upstream, gate } = await setUp({ listener: true });
+  upstream.reply((socket, { target }) => {
+    if (target === '/files/begun') socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf');
+  });
+  for (const target of ['/files/silent', '/files/begun']) {
+    const client = await rawClient(gate.port);
+    client.send(message(`${method} ${target}`, rest));
+    await until('it is there', () => upstream.requests.some((request) => request.target === target));
+    if (target === '/files/begun') await client.until((text) => text.endsWith('half'));
+    client.destroy();
+    await until('its connection is gone', () => upstream.open() === 0);
+  }
+});
