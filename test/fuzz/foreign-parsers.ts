@@ -36,8 +36,11 @@ const replay = (port: number, bytes: string, halfClose: boolean): Promise<void> 
       () => socket.destroy(new Error('the parser did not come to an end')),
       PATIENCE_MS,
     );
-    // It may have closed after a request that said so: what it told of is what counts.
-    socket.on('error', halfClose ? reject : () => {}).on('close', () => {
+    socket.on('error', (error: NodeJS.ErrnoException) => {
+      // It may close on what it does not take, or after a request that said so: what it told of is what counts.
+      if (error.code === undefined) reject(error);
+    });
+    socket.on('close', () => {
       clearTimeout(late);
       resolve();
     });
