@@ -22,7 +22,10 @@ export interface Soaked {
   readonly weighings: readonly [Weighing, Weighing, Weighing];
   /** MiB an hour of anonymous memory, by least squares. */
   readonly anonymousSlope: number;
-  /** Anonymous memory, MiB: the median of the last quarter less the median of the one before it. */
+  /**
+   * Anonymous memory, MiB: the most in the second half less the most in the first. V8's young generation comes and goes with
+   * the rate of requests, by some 50 MiB; its height is what can be compared.
+   */
   readonly anonymousGrowth: number;
   /** What is held after a full collection, MiB, heap and buffers: at the end less in the middle. */
   readonly heldGrowth: number;
@@ -174,7 +177,7 @@ export async function soak(options: SoakOptions): Promise<Soaked> {
       samples,
       weighings: [first, middle, last],
       anonymousSlope: slope(samples) * 3_600,
-      anonymousGrowth: quarterMedian(samples, 3) - quarterMedian(samples, 2),
+      anonymousGrowth: peakGrowth(samples),
       heldGrowth: last.heapMiB + last.externalMiB - middle.heapMiB - middle.externalMiB,
       descriptorSpread: spread(samples.map(({ descriptors }) => descriptors)),
       lagP50: percentile(lags, 0.5),
@@ -208,14 +211,11 @@ function heldIn(file: string): Held | undefined {
 
 const mebibytes = (bytes: number): number => Math.round(bytes / 104_857.6) / 10;
 
-/** The anonymous memory of one quarter of the looks; 0 is the first. */
-const quarterMedian = (samples: readonly Sample[], quarter: number): number =>
-  percentile(
-    samples
-      .slice(Math.floor((samples.length * quarter) / 4), Math.ceil((samples.length * (quarter + 1)) / 4))
-      .map(({ anonymousMiB }) => anonymousMiB),
-    0.5,
-  );
+function peakGrowth(samples: readonly Sample[]): number {
+  const half = Math.floor(samples.length / 2);
+  const most = (part: readonly Sample[]): number => Math.max(...part.map(({ anonymousMiB }) => anonymousMiB));
+  return most(samples.slice(half)) - most(samples.slice(0, half));
+}
 
 const spread = (values: readonly number[]): number => Math.max(...values) - Math.min(...values);
 
