@@ -1,8 +1,9 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { stringify } from 'yaml';
+import { freePort } from '../../test/support/gateway-process.ts';
 import type { Algorithm, ForeignTokens } from './foreign-tokens.ts';
-import { type Front, freePort, type Stage, start } from './fronts.ts';
+import { type Front, type Stage, start } from './fronts.ts';
 import { launch, untilReady } from './programs.ts';
 
 /** With an algorithm: token, signature and expiry are checked for each request, as HAProxy's own documentation shows. */

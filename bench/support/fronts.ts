@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { type AddressInfo, connect, createServer } from 'node:net';
+import { connect } from 'node:net';
 import { end, launch } from './programs.ts';
 
 /** A server that takes part: where it listens, and whose CPU time counts. */
@@ -17,14 +17,6 @@ export interface Stage {
   readonly loadCore: number | string;
   readonly nginx: string;
   readonly haproxy?: string;
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }
 
 const START_SECONDS = 20;

@@ -1,7 +1,8 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { connect } from 'node:tls';
-import { type Front, freePort, start } from './fronts.ts';
+import { freePort } from '../../test/support/gateway-process.ts';
+import { type Front, start } from './fronts.ts';
 import { cpuSecondsExactly, machineTimes, ownSeconds } from './linux.ts';
 
 export interface Errand {

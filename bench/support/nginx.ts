@@ -1,6 +1,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { type Front, freePort, type Stage, start } from './fronts.ts';
+import { freePort } from '../../test/support/gateway-process.ts';
+import { type Front, type Stage, start } from './fronts.ts';
 
 /** One process, on nobody's paths but ours. */
 async function startNginx(
