@@ -13,9 +13,12 @@ for (const stream of [process.stdout, process.stderr])
   });
 
 // An import of node:http reads every one of its exports, and these load Node's own undici with them: time at every start
-// and megabytes of memory for what nothing here uses.
-const http = process.getBuiltinModule('node:http') as Partial<Record<string, unknown>>;
-for (const name of ['WebSocket', 'CloseEvent', 'MessageEvent']) delete http[name];
+// and megabytes of memory for what nothing here uses. A runtime that does not let go of them (`delete` would throw) may.
+const http = process.getBuiltinModule('node:http');
+for (const name of ['WebSocket', 'CloseEvent', 'MessageEvent']) Reflect.deleteProperty(http, name);
+
+// Below the size from which memory goes back to the system at once (gateway/worker-memory.ts): pools come and go all the time.
+Buffer.poolSize = 32_768;
 
 const { run } = await import('./commands/run.ts');
 process.exitCode = await run(process.argv.slice(2), {
