@@ -77,7 +77,7 @@ test.skipIf(!existsSync('/usr/bin/systemd-sysusers'))('A11 sysusers makes its us
   expect(readFileSync(join(root, 'etc/passwd'), 'utf8')).toContain('gatehouse:');
 });
 
-test('A11 the line that starts it does, and the one before it finds the same configuration sound', async () => {
+test('A11 the line that starts it does, and tells a wrong configuration by the code that is not tried again', async () => {
   const house = await makeServeFolder((settings) => ({
     ...settings,
     shutdown: { preStop: '0s', drain: '5s' },
@@ -88,8 +88,12 @@ test('A11 the line that starts it does, and the one before it finds the same con
     const [program = '', ...rest] = here(setting(name)).split(' ');
     return [program, rest];
   };
-  const checked = spawnSync(...words('ExecStartPre'), { env, encoding: 'utf8', cwd: house.path });
-  expect([checked.status, checked.stdout]).toEqual([0, expect.stringContaining('sound')]);
+  const wrong = spawnSync(...words('ExecStart'), {
+    env: { ...env, GATEHOUSE_LISTEN__PORT: 'none' },
+    encoding: 'utf8',
+    cwd: house.path,
+  });
+  expect([wrong.status, wrong.stderr]).toEqual([78, expect.stringContaining('listen.port')]);
   const child = spawn(...words('ExecStart'), { env, cwd: house.path, stdio: ['ignore', 'pipe', 'inherit'] });
   const ended = new Promise((resolve) => child.once('exit', resolve));
   try {
@@ -108,5 +112,7 @@ test('A11 the unit waits longer than the program takes, and does not repeat what
   // shutdown.preStop and shutdown.drain by default.
   expect(seconds(setting('TimeoutStopSec'))).toBeGreaterThan(5 + 30);
   expect(setting('RestartPreventExitStatus')).toBe('78');
+  // systemd.service(5): that setting has no effect on what ExecStartPre runs.
+  expect(UNIT).not.toMatch(/^ExecStartPre=/m);
   expect(setting('Type')).toBe('notify');
 });
