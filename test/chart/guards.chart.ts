@@ -302,6 +302,48 @@ test.each([
   expect(open({ from: [{ podSelector: { matchLabels: { app: 'scraper' } } }] }).status).toBe(0);
 });
 
+test.each([
+  { name: 'one of its ports that is not the usual one', port: 9000, url: 'http://127.0.0.1:9000' },
+  { name: 'by another name of this machine', port: 9001, url: 'https://[::1]:9001/' },
+  { name: 'without a number', port: 80, url: 'http://localhost' },
+])('A3 the application’s port is not opened to everybody: $name', ({ port, url }) => {
+  const open = (upstreams: object) =>
+    templateWith(valuesFile('sidecar'), {
+      networkPolicy: { extraIngress: [{ ports: [{ port }] }] },
+      config: { upstreams },
+    });
+  const told = `networkPolicy.extraIngress: opens port ${port} of the application to everybody`;
+  expect(open({ default: { url } }).stderr).toContain(told);
+  expect(open({ other: { urls: ['http://192.0.2.7:8080', url] } }).stderr).toContain(told);
+  expect(open({ other: { url: `http://192.0.2.7:${port}` } }).status).toBe(0);
+});
+
+test.each([
+  { name: 'every port', rule: {} },
+  { name: 'by number', rule: { ports: [{ port: 8443 }] } },
+  { name: 'by name', rule: { ports: [{ port: 'gatehouse' }] } },
+  { name: 'in a range', rule: { ports: [{ port: 8000, endPort: 8999 }] } },
+])('A3 where a header tells who somebody is, further rules do not let everybody in: $name', ({ rule }) => {
+  const open = (from: string, extra: object) =>
+    templateWith(valuesFile(from), { networkPolicy: { extraIngress: [{ ...rule, ...extra }] } });
+  expect(open('ingress', {}).stderr).toContain(
+    'networkPolicy.extraIngress: opens the public port to everybody, so whatever runs at an address',
+  );
+  expect(open('ingress', { from: [{ podSelector: { matchLabels: { app: 'edge' } } }] }).status).toBe(0);
+  if (rule.ports !== undefined) expect(open('embedded', {}).status).toBe(0);
+});
+
+test.each([
+  { name: 'every port', rule: {} },
+  { name: 'by number', rule: { ports: [{ port: 9443 }] } },
+  { name: 'by name', rule: { ports: [{ port: 'gh-admin' }] } },
+])('A3 further rules do not open the admin port to everybody: $name', ({ rule }) => {
+  const open = (extra: object) =>
+    templateWith(valuesFile('embedded'), { networkPolicy: { extraIngress: [{ ...rule, ...extra }] } });
+  expect(open({}).stderr).toContain('networkPolicy.extraIngress: opens the admin port to everybody');
+  expect(open({ from: [{ podSelector: { matchLabels: { app: 'prometheus' } } }] }).status).toBe(0);
+});
+
 test('A3 a password in the address of Redis is seen wherever its signs stand', () => {
   for (const url of [
     'redis://:p@r:1',

@@ -126,23 +126,54 @@
 {{- if and $policy.enabled (not $policy.from) (dig "certificates" "forwardedFrom" list (default dict $values.config)) -}}
 {{- fail "\nnetworkPolicy.from: is empty, so whatever runs at an address of config.certificates.forwardedFrom could be anybody by writing the header; name the pods of the proxy" -}}
 {{- end -}}
-{{- if and $policy.enabled (include "gatehouse.isSidecar" .) -}}
-{{- $port := int $values.sidecar.upstreamPort -}}
-{{- range $policy.extraIngress -}}
-{{- if not .from -}}
-{{- $open := empty .ports -}}
-{{- range .ports -}}
+{{- if $policy.enabled -}}
+{{- range $rule := $policy.extraIngress -}}
+{{- if not $rule.from -}}
+{{- if include "gatehouse.isSidecar" $ -}}
+{{- range $rule.ports -}}
 {{- if and (kindIs "string" .port) (not (regexMatch "^[0-9]+$" .port)) -}}
 {{- fail (printf "\nnetworkPolicy.extraIngress: %q may be the name of the application's own port; give its number, or name in `from` who may go there" .port) -}}
 {{- end -}}
-{{- if or (not .port) (eq (toString .port) (toString $port)) (and .endPort (le (int .port) $port) (ge (int .endPort) $port)) -}}{{- $open = true -}}{{- end -}}
 {{- end -}}
-{{- if $open -}}
-{{- fail (printf "\nnetworkPolicy.extraIngress: opens port %d of the application to everybody, around gatehouse; name in `from` who may go there" $port) -}}
-{{- end -}}
-{{- end -}}
+{{- range $port := include "gatehouse.applicationPorts" $ | splitList " " -}}
+{{- if include "gatehouse.opens" (dict "rule" $rule "port" (int $port) "name" "") -}}
+{{- fail (printf "\nnetworkPolicy.extraIngress: opens port %s of the application to everybody, around gatehouse; name in `from` who may go there" $port) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- if and (dig "certificates" "forwardedFrom" list (default dict $values.config)) (include "gatehouse.opens" (dict "rule" $rule "port" (int $values.ports.https) "name" "gatehouse")) -}}
+{{- fail "\nnetworkPolicy.extraIngress: opens the public port to everybody, so whatever runs at an address of config.certificates.forwardedFrom could be anybody by writing the header; name in `from` who may go there" -}}
+{{- end -}}
+{{- if include "gatehouse.opens" (dict "rule" $rule "port" (int $values.ports.admin) "name" "gh-admin") -}}
+{{- fail "\nnetworkPolicy.extraIngress: opens the admin port to everybody; name in networkPolicy.adminFrom who may go there" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Does a rule of the policy open this port? dict "rule" {} "port" 8443 "name" "" */}}
+{{- define "gatehouse.opens" -}}
+{{- $asked := . -}}
+{{- $open := empty .rule.ports -}}
+{{- range .rule.ports -}}
+{{- if or (not .port) (has (toString .port) (compact (list (toString $asked.port) $asked.name))) (and .endPort (le (int .port) $asked.port) (ge (int .endPort) $asked.port)) -}}{{- $open = true -}}{{- end -}}
+{{- end -}}
+{{- if $open -}}yes{{- end -}}
+{{- end -}}
+
+{{/* Where the application listens in the pod of a sidecar: upstreamPort, and what `upstreams` have of this machine. */}}
+{{- define "gatehouse.applicationPorts" -}}
+{{- $ports := list (toString .Values.sidecar.upstreamPort) -}}
+{{- range dig "upstreams" dict (default dict .Values.config) -}}
+{{- range concat (compact (list .url)) (default list .urls) -}}
+{{- if regexMatch "^https?://(localhost|127\\.[0-9.]+|\\[::1\\])(:[0-9]+)?(/|$)" . -}}
+{{- $own := regexFind ":[0-9]+(/|$)" . | trimPrefix ":" | trimSuffix "/" -}}
+{{- $ports = append $ports (default (hasPrefix "https" . | ternary "443" "80") $own) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- uniq $ports | join " " -}}
 {{- end -}}
 
 {{/* What the API server would refuse, in its own words and later. */}}
