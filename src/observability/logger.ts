@@ -125,9 +125,14 @@ export interface Sink {
 const MOST_WAITING = 4 * 1_048_576;
 const MOST_THAT_MATTER = 2 * MOST_WAITING;
 
+/** Lines that do not matter more than others wait this long for company, or until there are so many characters. */
+const GATHER_MS = 5;
+const GATHERED = 65_536;
+
 /**
- * Gathers the lines of one turn of the event loop into one write to standard output, and never waits for it. What
- * could not be written is lost; `onLost` hears of it with the first write that gets through again.
+ * Gathers lines into one write to standard output, and never waits for it: those that matter are written at the end of
+ * this turn of the event loop, with all that came before. What could not be written is lost; `onLost` hears of it with
+ * the first write that gets through again.
  */
 export function stdoutSink(
   stream: NodeJS.WritableStream = process.stdout,
@@ -137,7 +142,12 @@ export function stdoutSink(
   let lines = 0;
   let lost = 0;
   let told = 0;
+  let timer: NodeJS.Timeout | undefined;
+  let isDue = false;
   const flush = (): void => {
+    clearTimeout(timer);
+    timer = undefined;
+    isDue = false;
     if (waiting === '') return;
     const text = waiting;
     const count = lines;
@@ -160,9 +170,13 @@ export function stdoutSink(
         lost += 1;
         return;
       }
-      if (lines === 0) setImmediate(flush);
       lines += 1;
       waiting += line;
+      if (isDue) return;
+      if (matters || waiting.length > GATHERED) {
+        isDue = true;
+        setImmediate(flush);
+      } else timer ??= setTimeout(flush, GATHER_MS);
     },
     flush,
     lost: () => lost,
