@@ -92,6 +92,21 @@ Other lines tell of gatehouse itself. Of the store:
 | \`store_notice\` | warn | Found at the start and worth a look: \`notice\`. |
 | \`tickets_not_shared\` | warn | The secret of TLS session tickets could not be had from the store: sessions are resumed only by the process they began with. \`tickets_shared_again\` (info) when that has ended. |
 
+Of everything else:
+
+| event | level | meaning |
+| --- | --- | --- |
+| \`ready\`, \`draining\` | info | It serves; it has been told to end, and lets what runs end. |
+| \`reloaded\` | info | A changed configuration or file is in force. |
+| \`reload_refused\` | error | One is not: \`problems\`. The last good one stays in force. |
+| \`restart_needed\` | warn | A changed setting is read at the start only: \`setting\`. |
+| \`certificate_warning\`, \`key_warning\` | warn | A certificate, revocation list or key that wants a look soon: \`warning\`. |
+| \`dependency_failed\` | error | The token service could not do what was asked, through no fault of the client, which was told to come again: \`operation\`, \`error\`, and \`code\`, such as \`store_unavailable\`, \`store_full\` or \`store_record_unreadable\`. |
+| \`upstream_failed\`, \`upstream_broke_off\` | warn | An upstream gave no answer, or half of one: \`upstream\`, \`error\`. |
+| \`target_left_out\`, \`target_back\` | warn | A target of an upstream gets no requests for a while, and gets them again: \`target\`, \`why\`. |
+| \`worker_ended\` | error | A worker process ended by itself; another one is started. |
+| \`unexpected_error\` | error | A mistake of ours; please report it. |
+
 With several workers each tells for itself (\`worker\`).
 
 ## The audit log

@@ -62,7 +62,7 @@ export const METRICS = {
   gatehouse_http_requests_in_flight: gauge('sum', 'Requests being worked on, WebSockets included.'),
   gatehouse_auth_decisions_total: counter('What was decided about requests, and why.', 'decision', 'reason'),
   gatehouse_lane_requests_total: counter(
-    'Requests by the lane they took, and why a connection was given to the full one.',
+    'Requests by the lane they took, and why a connection was given to the full one (`other`: it never was in the fast one, as with HTTP/2).',
     'lane',
     'reason',
   ),
