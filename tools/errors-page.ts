@@ -283,7 +283,7 @@ export function renderErrors(): string {
     '',
     '## The token service',
     '',
-    'The body is `{"Error": "…", "Error_description": "…"}`. It carries no `request_id`; find the log line by its time.',
+    'The body is `{"Error": "…", "Error_description": "…"}`; `X-Request-Id` is the `request_id` of the log lines.',
     '',
     ...SEED.flatMap((operation) => tableOf(operation, 'Error', 'Error_description')),
     'On every operation: an unknown path is 404 `not_found`, another method is 405 `invalid_request` with `Allow`, a',
