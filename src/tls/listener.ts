@@ -212,9 +212,12 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
   let ticketScope = tls?.tickets?.scope;
   const setTicketSecret = (secret: Buffer): void => {
     if (ticketScope === undefined) return;
-    // Not as an option of the context: node would keep a copy of it, and use it again later.
-    for (const [server, asked] of secured)
-      server.setTicketKeys(ticketKeys({ secret, scope: ticketScope }, asked));
+    for (const [server, asked] of secured) {
+      const keys = ticketKeys({ secret, scope: ticketScope }, asked);
+      // Not as an option of the context: node would keep a copy of it, and use it again later.
+      server.setTicketKeys(keys);
+      keys.fill(0);
+    }
   };
   const always = serve(tls?.askCertificate !== 'never');
   const silent = askedHosts === undefined ? undefined : serve(false);

@@ -29,9 +29,13 @@ export function openSecret(key: SealingKey, name: string, sealed: string): Buffe
   })
     .setAAD(Buffer.from(name))
     .setAuthTag(bytes.subarray(-TAG_BYTES));
+  // In one piece: a copy would stay in memory when its owner has overwritten this.
+  const secret = decipher.update(bytes.subarray(NONCE_BYTES, -TAG_BYTES));
   try {
-    return Buffer.concat([decipher.update(bytes.subarray(NONCE_BYTES, -TAG_BYTES)), decipher.final()]);
+    decipher.final();
+    return secret;
   } catch {
+    secret.fill(0);
     return undefined;
   }
 }
