@@ -3,32 +3,68 @@ import { Server as TlsServer } from 'node:tls';
 import { expect, test, vi } from 'vitest';
 import { createLogger } from '../../src/observability/logger.ts';
 import type { Peers } from '../../src/tls/caller.ts';
-import { openPublicListener } from '../../src/tls/listener.ts';
-import { issueServer, makeCa } from '../support/pki.ts';
+import { children, context, readOne, TAG } from '../../src/tls/der.ts';
+import { openPublicListener, type PublicListener, type TlsMaterial } from '../../src/tls/listener.ts';
+import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
+import { VERSIONS, visit } from '../support/resuming.ts';
 
 const NOBODY: Peers = { some: false, includes: () => false };
 
-test('keys of tickets are overwritten as soon as OpenSSL has them: a core dump of later holds none of before', async () => {
-  using spy = vi.spyOn(TlsServer.prototype, 'setTicketKeys');
-  const server = await issueServer(await makeCa());
-  const listener = await openPublicListener({
+const materialOf = (server: Certified): TlsMaterial => ({
+  certificate: server.pem,
+  key: server.keyPem,
+  minVersion: 'TLSv1.2',
+  issuers: [],
+  tickets: { secret: randomBytes(32), scope: 'here' },
+});
+
+const listen = (
+  material: TlsMaterial,
+  askCertificate: 'always' | readonly string[] = 'always',
+): Promise<PublicListener> =>
+  openPublicListener({
     host: '127.0.0.1',
     port: 0,
-    tls: {
-      certificate: server.pem,
-      key: server.keyPem,
-      minVersion: 'TLSv1.2',
-      issuers: [],
-      tickets: { secret: randomBytes(32), scope: 'here' },
-      askCertificate: ['strict.example.test'],
-    },
+    tls: { ...material, askCertificate },
     limits: { headers: 16_384, headerTimeout: 10, connections: 100 },
     proxyProtocol: NOBODY,
     trustedProxies: NOBODY,
-    onCall: () => {},
+    onCall: (call) => call.response.end(JSON.stringify({ shown: call.certificate() !== undefined })),
     log: createLogger({ level: 'error', format: 'json', write: () => {} }),
     now: () => Date.now() / 1_000,
   });
+
+/** For how many seconds the server says that a ticket counts: `[9]` of a session as OpenSSL writes it down. */
+function lifetimeIn(session: Buffer | undefined): number {
+  const hint = children(readOne(session ?? Buffer.alloc(0), TAG.sequence)).find(
+    ({ tag }) => tag === context(9),
+  );
+  return Number(`0x${readOne(hint?.content ?? Buffer.alloc(0), TAG.integer).content.toString('hex')}`);
+}
+
+test.each(VERSIONS)(
+  'C02 resuming a session of %s never makes it longer: no ticket is given out for one, also after a reload',
+  async (version) => {
+    const ca = await makeCa();
+    const [server, alice] = [await issueServer(ca), await issue(ca)];
+    const listener = await listen(materialOf(server));
+    try {
+      for (const turn of ['at the start', 'after a reload']) {
+        if (turn === 'after a reload') listener.setSecureContext(materialOf(server));
+        const first = await visit(listener.port, { ca, version, as: alice });
+        expect([turn, first.isResumed, lifetimeIn(first.session)]).toEqual([turn, false, 600]);
+        const again = await visit(listener.port, { ca, version, session: first.session });
+        expect(again).toMatchObject({ isResumed: true, session: undefined, json: { shown: true } });
+      }
+    } finally {
+      await listener.close();
+    }
+  },
+);
+
+test('keys of tickets are overwritten as soon as OpenSSL has them: a core dump of later holds none of before', async () => {
+  using spy = vi.spyOn(TlsServer.prototype, 'setTicketKeys');
+  const listener = await listen(materialOf(await issueServer(await makeCa())), ['strict.example.test']);
   try {
     listener.setTicketSecret(randomBytes(32));
     expect(spy).toHaveBeenCalledTimes(4);
