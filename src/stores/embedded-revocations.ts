@@ -30,12 +30,16 @@ export function embeddedRevocations(env: Env, now: () => Epoch, alone: boolean):
   let announced = 0;
   let certain = alone;
   const unrevoked = new WeakMap<object, number>();
+  /** An entry was passed over because its time is over. The clock may be wrong, and be set right again. */
+  let passedOver = false;
 
   const limitOf = (key: string): number => {
     const bytes = table.getBinaryFast(key);
     if (bytes === undefined) return 0;
     const { limit, keepUntil } = unpack(bytes);
-    return now() < keepUntil ? limit : 0;
+    if (now() < keepUntil) return limit;
+    passedOver = true;
+    return 0;
   };
 
   const has = (prefix: string): boolean => {
@@ -105,8 +109,9 @@ export function embeddedRevocations(env: Env, now: () => Epoch, alone: boolean):
 
     isRevoked(bearer) {
       if (certain && unrevoked.get(bearer) === announced) return false;
+      passedOver = false;
       const revoked = lookUp(bearer);
-      if (certain && !revoked) unrevoked.set(bearer, announced);
+      if (certain && !revoked && !passedOver) unrevoked.set(bearer, announced);
       return revoked;
     },
   };
