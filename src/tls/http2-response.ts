@@ -48,6 +48,8 @@ export class Http2Response extends ServerResponse<Http2Request> {
 
   override writeHead(status: number, reasonOrFields?: string | Fields, fields?: Fields): this {
     if (this.#headDone) throw new Error('the head was written before');
+    // Node would refuse it when the head is sent, and then it is too late for another answer.
+    if (!(status >= 200 && status <= 599)) throw new RangeError(`no status of HTTP/2: ${status}`);
     this.#headDone = true;
     this.statusCode = status;
     this.#bodiless ||= WITHOUT_BODY.has(status);

@@ -20,14 +20,20 @@ export interface Deadlines {
 }
 
 const TICK_MS = 200;
+const STOPPED_MS = 5 * TICK_MS;
 
 export function deadlines(): Deadlines {
   let first: Due | undefined;
   let timer: NodeJS.Timeout | undefined;
+  let looked = 0;
 
   const look = (): void => {
     const now = performance.now();
     const late: Due[] = [];
+    // A stop of our own is nobody's delay: what came meanwhile has not been read yet.
+    const stopped = now - looked > STOPPED_MS ? now - looked : 0;
+    looked = now;
+    if (stopped > 0) for (let who = first; who !== undefined; who = who.after) who.deadline += stopped;
     for (let who = first; who !== undefined; who = who.after) if (who.deadline <= now) late.push(who);
     for (const who of late) {
       // Whoever was told before may have ended it.
@@ -48,7 +54,9 @@ export function deadlines(): Deadlines {
       who.after = first;
       if (first !== undefined) first.before = who;
       first = who;
-      timer ??= setInterval(look, TICK_MS).unref();
+      if (timer !== undefined) return;
+      looked = performance.now();
+      timer = setInterval(look, TICK_MS).unref();
     },
     remove(who) {
       const { before, after } = who;
