@@ -78,8 +78,9 @@ export function askAdmin(
         response.on('error', (error) => failed(isLate(error) ? trouble(error) : away(error.message)));
         response.on('end', () => {
           try {
-            const json = JSON.parse(Buffer.concat(parts).toString('utf8')) as Answer['json'];
-            answered({ status: response.statusCode ?? 0, json });
+            const json: unknown = JSON.parse(Buffer.concat(parts).toString('utf8'));
+            if (typeof json !== 'object' || json === null) throw new TypeError('not an object');
+            answered({ status: response.statusCode ?? 0, json: json as Answer['json'] });
           } catch {
             failed(away('is not that of gatehouse'));
           }

@@ -103,7 +103,7 @@ const ACTIONS: Readonly<
     if (context.json) writeJson(context, grant);
     else
       for (const [name, value] of Object.entries(grant))
-        context.stdout(`${name.padEnd(16)} ${TIMES.has(name) ? time(value as number) : plain(value)}\n`);
+        context.stdout(`${plain(name).padEnd(16)} ${TIMES.has(name) ? time(value) : plain(value)}\n`);
     return EXIT.ok;
   },
 
@@ -124,7 +124,7 @@ const ACTIONS: Readonly<
       if (context.json) writeJson(context, { ended, ...(live !== undefined && { live_grants: live }) });
       else {
         const [[what, whose] = [name, value]] = Object.entries(ended ?? {}) as [string, unknown][];
-        context.stdout(`Ended: everything of ${what} ${plain(whose)} that was issued until now.\n`);
+        context.stdout(`Ended: everything of ${plain(what)} ${plain(whose)} that was issued until now.\n`);
         if (typeof live === 'number')
           context.stdout(
             live === 0 ? 'It had no live grant: is the name right?\n' : `Live grants: ${live}.\n`,
@@ -162,8 +162,8 @@ async function allGrants(
     for (const [name, value] of [...holderOptions(context), ['after', after] as const])
       if (value !== undefined) query.set(name, value);
     const { grants, next } = await said(target, 'GET', `/grants?${query.toString()}`);
-    if (!Array.isArray(grants)) throw strange('answered without grants');
-    for (const grant of grants as readonly GrantView[]) found.set(grant.id, grant);
+    if (!Array.isArray(grants) || !grants.every(isGrant)) throw strange('answered without grants');
+    for (const grant of grants) found.set(grant.id, grant);
     if (typeof next !== 'string') return { grants: [...found.values()], cut: false };
     if (seen.has(next)) throw strange('names the same page again and again');
     seen.add(next);
@@ -171,6 +171,10 @@ async function allGrants(
   }
   return { grants: [...found.values()], cut: true };
 }
+
+/** As far as it matters here: the rest is shown as it is. */
+const isGrant = (one: unknown): one is GrantView =>
+  typeof one === 'object' && one !== null && typeof (one as Partial<GrantView>).id === 'string';
 
 const holderOptions = (context: Context): [string, string | undefined][] => [
   ['client', context.option('client')],
@@ -264,15 +268,22 @@ async function allOf({ stdin }: Context): Promise<Buffer> {
   for await (const part of stdin) {
     const bytes = Buffer.from(part);
     length += bytes.length;
-    if (length > MOST_TOKEN) break;
+    // Never a part of it: that would be told as a wrong token.
+    if (length > MOST_TOKEN)
+      throw new CommandError(
+        'standard input holds more than an admin token; the admin token alone is needed',
+        EXIT.configuration,
+      );
     parts.push(bytes);
   }
   return Buffer.concat(parts);
 }
 
 const TIMES = new Set(['issued', 'last_refreshed', 'until', 'revoked']);
-const time = (seconds: number): string =>
-  new Date(seconds * 1_000).toISOString().slice(0, 16).replace('T', ' ');
+const time = (seconds: unknown): string => {
+  const date = new Date(Number(seconds) * 1_000);
+  return Number.isNaN(date.getTime()) ? plain(seconds) : date.toISOString().slice(0, 16).replace('T', ' ');
+};
 
 function printTable(context: Context, grants: readonly GrantView[]): void {
   if (grants.length === 0) return context.stdout('There are none.\n');

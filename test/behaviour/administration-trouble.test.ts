@@ -168,3 +168,41 @@ test('a token that ends in a line break of any kind, or comes by standard input,
     await house.close();
   }
 });
+
+test.each([
+  ['nothing', 'null', 'is not that of gatehouse'],
+  ['a list', '[]', 'answered without grants; is it gatehouse?'],
+  ['grants that are none', '{"grants":[null]}', 'answered without grants; is it gatehouse?'],
+])(
+  'somebody at that address who answers %s is told as a stranger, not as an error of ours',
+  async (_, body, why) => {
+    const url = await listening((_request, response) => void response.end(body));
+    expect(await list(url)).toMatchObject({
+      code: 69,
+      stdout: '',
+      stderr: expect.stringContaining(`${url.origin} ${why}`),
+    });
+  },
+);
+
+test('nothing of an answer reaches a terminal as anything but words, and a time that is none is shown as it is', async () => {
+  const body = { 'a\u001b[2J': 'b\u009b31m', until: 'never', ended: { 'client\u001b]0;x\u0007': 'c\u202e' } };
+  const url = await listening((_request, response) => void response.end(JSON.stringify(body)));
+  const by = ['--url', url.href, '--token-file', 'token'];
+  const shown = await said(['grants', 'show', 'a'.repeat(22), ...by]);
+  expect(shown).toMatchObject({ code: 0, stdout: expect.stringMatching(/^until {12}never$/m) });
+  const ended = await said(['grants', 'revoke', '--client', 'c', '--yes', ...by]);
+  expect(ended).toMatchObject({ code: 0, stdout: expect.stringContaining('Ended: everything of client') });
+  for (const { stdout } of [shown, ended]) expect(stdout.replaceAll('\n', '')).not.toMatch(/\p{C}/u);
+});
+
+test('more on standard input than a token is not sent in part', async () => {
+  let asked = 0;
+  const url = await listening((_request, response) => {
+    asked += 1;
+    response.end('{"grants":[]}');
+  });
+  const told = await said(['grants', 'list', '--url', url.href, '--token-file', '-'], 'x'.repeat(5_000));
+  expect(told).toMatchObject({ code: 78, stderr: expect.stringContaining('more than an admin token') });
+  expect(asked).toBe(0);
+});
