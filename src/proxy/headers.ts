@@ -194,7 +194,8 @@ const setsCookie = (value: string, name: string): boolean => {
 /** The session's cookie, and the one that lives while somebody signs in with an OpenID provider. */
 const isOurs = (cookie: string, name: string): boolean => cookie === name || cookie === `${name}-openid`;
 
-const LOOKS_LIKE_TOKEN = /\beyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+/;
+/** Looked for from its dot backwards: a long text of beginnings would be read again from each of them. */
+const LOOKS_LIKE_TOKEN = /(?<=\beyJ[A-Za-z0-9_-]+)\.[A-Za-z0-9_-]/;
 
 /** Header names repeat endlessly. The memory has a bound, so that invented names cannot make it grow. */
 function remembering<Kind extends string>(classify: (name: string) => Kind): (name: string) => Kind {
