@@ -28,6 +28,7 @@ export class Http2Response extends ServerResponse<Http2Request> {
   #headDone = false;
   #bodiless: boolean;
   #sent = false;
+  #endSent = false;
   #cut = false;
 
   constructor(request: Http2Request, stream: ServerHttp2Stream) {
@@ -41,9 +42,17 @@ export class Http2Response extends ServerResponse<Http2Request> {
       .on('finish', this.#settle)
       .on('error', () => {})
       .once('close', () => {
+        if (this.#endSent) this.#settle();
         this.destroyed = true;
         this.emit('close');
       });
+    // A stream whose request was read to its end is destroyed by node as soon as the end of its answer is sent, and then
+    // never finishes. Whether it was sent, or the client has reset it, can be asked until then.
+    const destroy = stream.destroy.bind(stream);
+    stream.destroy = (error) => {
+      this.#endSent ||= stream.state.localClose === 1;
+      return destroy(error);
+    };
   }
 
   override writeHead(status: number, reasonOrFields?: string | Fields, fields?: Fields): this {

@@ -211,3 +211,21 @@ test('large bodies go up side by side on one connection', async () => {
   );
   expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200));
 });
+
+test('requests with a body that were answered are no resets: neither in the log nor for the limit of resets', async () => {
+  const on = session(house);
+  const begun = house.log.length;
+  const body = JSON.stringify({ client_id: 'report-runner', refresh_token: 'ghr_none' });
+  const fields = {
+    ':method': 'POST',
+    ':path': '/authsvc/Authorize/Token',
+    'content-type': 'application/json',
+  };
+  // More than an allowance of resets lets through, however long it takes here: 100, and 20 a second.
+  for (let done = 0; done < 12; done += 1)
+    await Promise.all(Array.from({ length: 50 }, () => ask(on, fields, body)));
+  expect(on.closed || on.destroyed).toBe(false);
+  const lines = house.log.slice(begun).filter(({ event }) => event === 'request');
+  expect(lines.length).toBe(600);
+  expect(lines.filter((line) => line['aborted'] !== undefined)).toEqual([]);
+});
