@@ -73,7 +73,11 @@ function whyWrong(error: unknown, names: readonly string[]): string {
 function checkWords(command: Command, words: readonly string[]): void {
   const { least, most } = command.words ?? { least: 0, most: 0 };
   if (words.length < least)
-    throw new UsageError(`gatehouse ${command.name}: something is missing; usage: ${command.usage.join('\n  or: ')}`);
+    throw new UsageError(
+      `gatehouse ${command.name}: something is missing; usage: ${command.usage[0]}${
+        command.usage.length > 1 ? `; more with gatehouse ${command.name} --help` : ''
+      }`,
+    );
   if (words.length > most)
     throw new UsageError(
       `gatehouse ${command.name}: "${words[most]}" is one word too many; usage: ${command.usage[0]}`,
