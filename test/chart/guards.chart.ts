@@ -344,6 +344,32 @@ test.each([
   expect(open({ from: [{ podSelector: { matchLabels: { app: 'prometheus' } } }] }).status).toBe(0);
 });
 
+test.each([
+  { name: 'every address', from: [{ ipBlock: { cidr: '0.0.0.0/0' } }] },
+  {
+    name: 'every address of IPv6',
+    from: [{ podSelector: { matchLabels: { app: 'edge' } } }, { ipBlock: { cidr: '::/0' } }],
+  },
+  { name: 'every pod', from: [{ namespaceSelector: {} }] },
+  { name: 'nobody in particular', from: [{}] },
+])('A3 who may go there is not named by naming everybody: $name', ({ from }) => {
+  expect(templateWith(valuesFile('ingress'), { networkPolicy: { from } }).stderr).toContain(
+    'networkPolicy.from: is everybody, so whatever runs at an address',
+  );
+  const rule = { from, ports: [{ port: 8080 }] };
+  expect(templateWith(valuesFile('sidecar'), { networkPolicy: { extraIngress: [rule] } }).stderr).toContain(
+    'networkPolicy.extraIngress: opens port 8080 of the application to everybody',
+  );
+  // Where no header is believed, the public port is for everybody.
+  if (Object.keys(from[0] ?? {}).length > 0)
+    expect(templateWith(valuesFile('embedded'), { networkPolicy: { from } }).status).toBe(0);
+});
+
+test('A3 every address but those of the cluster is not everybody', () => {
+  const from = [{ ipBlock: { cidr: '0.0.0.0/0', except: ['10.0.0.0/8'] } }];
+  expect(templateWith(valuesFile('ingress'), { networkPolicy: { from } }).status).toBe(0);
+});
+
 test('A3 a password in the address of Redis is seen wherever its signs stand', () => {
   for (const url of [
     'redis://:p@r:1',

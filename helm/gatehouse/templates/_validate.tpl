@@ -123,12 +123,12 @@
 {{- define "gatehouse.validateBypass" -}}
 {{- $values := .Values -}}
 {{- $policy := $values.networkPolicy -}}
-{{- if and $policy.enabled (not $policy.from) (dig "certificates" "forwardedFrom" list (default dict $values.config)) -}}
-{{- fail "\nnetworkPolicy.from: is empty, so whatever runs at an address of config.certificates.forwardedFrom could be anybody by writing the header; name the pods of the proxy" -}}
+{{- if and $policy.enabled (include "gatehouse.isEverybody" $policy.from) (dig "certificates" "forwardedFrom" list (default dict $values.config)) -}}
+{{- fail (printf "\nnetworkPolicy.from: is %s, so whatever runs at an address of config.certificates.forwardedFrom could be anybody by writing the header; name the pods of the proxy" (empty $policy.from | ternary "empty" "everybody")) -}}
 {{- end -}}
 {{- if $policy.enabled -}}
 {{- range $rule := $policy.extraIngress -}}
-{{- if not $rule.from -}}
+{{- if include "gatehouse.isEverybody" $rule.from -}}
 {{- if include "gatehouse.isSidecar" $ -}}
 {{- range $rule.ports -}}
 {{- if and (kindIs "string" .port) (not (regexMatch "^[0-9]+$" .port)) -}}
@@ -150,6 +150,16 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Does `from` of a rule leave nobody out? Nothing in it, every address, or every pod of every namespace. */}}
+{{- define "gatehouse.isEverybody" -}}
+{{- $all := empty . -}}
+{{- range . -}}
+{{- $block := default dict .ipBlock -}}
+{{- if or (empty .) (and (hasSuffix "/0" (default "" $block.cidr)) (empty $block.except)) (and (hasKey . "namespaceSelector") (empty .namespaceSelector) (empty .podSelector)) -}}{{- $all = true -}}{{- end -}}
+{{- end -}}
+{{- if $all -}}yes{{- end -}}
 {{- end -}}
 
 {{/* Does a rule of the policy open this port? dict "rule" {} "port" 8443 "name" "" */}}
