@@ -1,5 +1,12 @@
 import type { ServerResponse } from 'node:http';
-import { type Carried, type ForwardJob, GrantEnded, REPEATABLE, refusalFor } from './exchange.ts';
+import {
+  type Carried,
+  EXPECTS_BODY,
+  type ForwardJob,
+  GrantEnded,
+  REPEATABLE,
+  refusalFor,
+} from './exchange.ts';
 import type { AnswerHead } from './leg/answer-head.ts';
 import { type Asking, askSoon } from './leg/ask-soon.ts';
 import type { BareUpstream } from './leg/bare-upstream.ts';
@@ -104,10 +111,15 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
     const sockets = this.#upstream.socketsOf(this.#line.target);
     const { address } = sockets;
     const toHead = method === 'HEAD';
-    const opening = toHead || this.#repeated ? address.openingOnce : address.opening;
     const body = this.#body;
-    const framing = body?.framing ?? (EXPECTS_BODY.has(method) ? 'content-length: 0\r\n' : '');
+    const expectsBody = EXPECTS_BODY.has(method);
+    // RFC 9110 §9.3.1: where nobody expects a body, a server may take it for the next request. There is none after it.
+    const isLast = toHead || (body !== undefined && !expectsBody);
+    const opening = isLast || this.#repeated ? address.openingOnce : address.opening;
+    // RFC 9110 §8.6: without a body these say so.
+    const framing = body?.framing ?? (expectsBody ? 'content-length: 0\r\n' : '');
     const socket = sockets.take(this.#repeated);
+    if (isLast) socket.useUp();
     const head = `${method} ${path}${opening}${this.#fields}${framing}\r\n`;
     this.#socket = socket;
     if (socket.connected) this.#stage = body === undefined ? 'asked' : 'sending';
@@ -324,8 +336,6 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
 }
 
 const OVERLOADED: ProxyRefusal = { reason: 'overloaded', retryAfter: 1 };
-/** RFC 9110 §8.6: without a body these say so. */
-const EXPECTS_BODY: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH']);
 
 /** RFC 9112 §3. Both were judged before; what is written to a connection is looked at once more. */
 const REQUEST_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ \/[\x21-\x7e]*$/;

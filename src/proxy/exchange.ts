@@ -57,6 +57,8 @@ export interface Lines {
 
 /** RFC 9110 §9.2.2, without those that come with a body: a body is read once. */
 export const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']);
+/** RFC 9110 §9.3: methods whose body means something. */
+export const EXPECTS_BODY: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH']);
 
 /** One request and its answer: what happens to either side is told to the other. */
 export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Waiting {
@@ -129,9 +131,12 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
     this.#stage = 'given';
     this.#pool = this.#repeated ? this.#line.fresh() : this.#line.pool();
     this.#connection = this.#pool.take();
+    const body = this.#body ?? null;
+    // RFC 9110 §9.3.1: where nobody expects a body, a server may take it for the next request. There is none after it.
+    const isLast = body !== null && !EXPECTS_BODY.has(method);
     // `blocking` is about others that wait for the same connection: there are none.
     this.#connection.client.dispatch(
-      { method, path, headers, body: this.#body ?? null, blocking: false },
+      { method, path, headers, body, blocking: false, ...(isLast && { reset: true }) },
       this,
     );
   }

@@ -1,3 +1,4 @@
+import { createServer } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { attackHouse } from '../support/attack-house.ts';
 import { FRAME, type FrameClient, frame, frameClient, requestFields, uint32 } from '../support/h2-frames.ts';
@@ -32,6 +33,61 @@ describe('a gateway that stood still for longer than an upstream may take', () =
       expect(readAnswer(text)).toMatchObject({ status: 200, body: 'GET /public/1' });
     },
   );
+});
+
+describe('an upstream that does not read bodies where it expects none', () => {
+  /** Every empty line ends a request for it, and what follows is the next one; it is told to stop by `close`. */
+  const careless = async (): Promise<{ readonly url: string; readonly seen: string[] }> => {
+    const seen: string[] = [];
+    const server = createServer((socket) => {
+      let text = '';
+      socket.setEncoding('latin1').on('error', () => {});
+      socket.on('data', (part: string) => {
+        text += part;
+        for (let end = text.indexOf('\r\n\r\n'); end >= 0; end = text.indexOf('\r\n\r\n')) {
+          const head = text.slice(0, end);
+          text = text.slice(end + 4);
+          const target = head.split(' ', 2)[1] ?? '';
+          seen.push(target);
+          const answer = `HTTP/1.1 200 OK\r\nContent-Length: ${target.length}\r\n\r\n${target}`;
+          if (/^connection: close$/im.test(head.replaceAll('\r', ''))) {
+            socket.end(answer);
+            return;
+          }
+          // The second one takes its time, until somebody else has asked on this connection.
+          setTimeout(() => socket.write(answer), target.includes('smuggled') ? 100 : 0);
+        }
+      });
+    });
+    await new Promise<void>((resolve) => {
+      server.listen(0, '127.0.0.1', resolve);
+    });
+    cleanups.push(() => server.close());
+    return { url: `http://127.0.0.1:${(server.address() as { port: number }).port}`, seen };
+  };
+
+  test.each(['GET', 'DELETE', 'OPTIONS'])('takes the body of a %s for no request', async (method) => {
+    const { url, seen } = await careless();
+    const gate = await proxyHarness({
+      upstream: url,
+      firstLane: 'full',
+      upstreamSettings: { connections: 1 },
+    });
+    cleanups.push(() => gate.close());
+    const body = 'GET /admin/smuggled HTTP/1.1\r\nHost: a\r\n\r\n';
+    for (const sent of [
+      `${method} /public/1 HTTP/1.1\r\nHost: gate.test\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+      'GET /public/2 HTTP/1.1\r\nHost: gate.test\r\n\r\n',
+      'GET /public/3 HTTP/1.1\r\nHost: gate.test\r\n\r\n',
+    ]) {
+      const client = await rawClient(gate.port);
+      client.send(sent);
+      const text = await client.until((all) => wholeAnswer(all), 10_000);
+      client.destroy();
+      expect(readAnswer(text)).toMatchObject({ status: 200, body: sent.split(' ', 2)[1] });
+    }
+    expect(seen).toEqual(['/public/1', '/public/2', '/public/3']);
+  });
 });
 
 describe('over HTTP/2', () => {

@@ -78,6 +78,7 @@ export class UpstreamSocket {
   #asker: Asker | undefined;
   #toHead = false;
   #sentWhole = false;
+  #usedUp = false;
   #heard = false;
   #steps = 0;
   /** The beginning of a head that came in pieces. */
@@ -146,6 +147,11 @@ export class UpstreamSocket {
   write(part: Buffer, isWhole: boolean): boolean {
     this.#sentWhole = isWhole;
     return this.#socket.write(part);
+  }
+
+  /** Nobody asks on it after this, whatever the answer says. */
+  useUp(): void {
+    this.#usedUp = true;
   }
 
   /** What is written until `release` leaves together. */
@@ -303,7 +309,7 @@ export class UpstreamSocket {
     this.answers += 1;
     let kept = false;
     const { destroyed, writableLength } = this.#socket;
-    const inStep = exactly && this.#sentWhole && writableLength === 0;
+    const inStep = exactly && this.#sentWhole && !this.#usedUp && writableLength === 0;
     if (inStep && !destroyed && head?.reusable === true) {
       // As long as it says, less the time between two looks, and that a request takes to arrive.
       this.idleSeconds =
