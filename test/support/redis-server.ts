@@ -75,14 +75,30 @@ export interface RedisCluster {
   stop(): Promise<void>;
 }
 
+/** A node of a cluster listens ten thousand ports higher as well. */
+async function portForCluster(): Promise<number> {
+  for (let tries = 0; tries < 100; tries += 1) {
+    const port = await freePort();
+    if (port + 10_000 < 65_536) return port;
+  }
+  throw new Error('no free port with room above it');
+}
+
 /** Three primaries that share all slots. */
 export async function redisCluster(): Promise<RedisCluster> {
-  const nodes = await Promise.all(
-    Array.from({ length: 3 }, () =>
-      redisServer(['--cluster-enabled', 'yes', '--cluster-node-timeout', '2000']),
-    ),
-  );
+  const nodes: RedisServer[] = [];
   const stop = async (): Promise<void> => void (await Promise.all(nodes.map((node) => node.stop())));
+  try {
+    for (let node = 0; node < 3; node += 1)
+      nodes.push(
+        await redisServer(['--cluster-enabled', 'yes', '--cluster-node-timeout', '2000'], {
+          at: await portForCluster(),
+        }),
+      );
+  } catch (error) {
+    await stop();
+    throw error;
+  }
   const clients = nodes.map(({ port }) => new Redis(port, '127.0.0.1'));
   try {
     const bounds = [0, 5_461, 10_923, 16_384];

@@ -24,10 +24,25 @@ const LIMIT_MS = 300_000;
 
 const COMPILED = fileURLToPath(new URL('../../node_modules/.cache/compiled', import.meta.url));
 
-/** Before all tests: what is missing is installed where we may, and named where we may not. */
-export default function setUp(): void {
+export default function setUp(): () => void {
   // The tests start hundreds of processes from the same sources; reading them is half the work of each.
   process.env['NODE_COMPILE_CACHE'] ??= COMPILED;
+  installMissing();
+  return leaveInTime;
+}
+
+const LEAVE_MS = 60_000;
+
+/** After all tests: a program that one of them has left behind holds our pipes, and would be waited for without end. */
+function leaveInTime(): void {
+  setTimeout(() => {
+    process.stderr.write('the tests are over; something they started still runs and is not waited for\n');
+    process.exit();
+  }, LEAVE_MS).unref();
+}
+
+/** Before all tests: what is missing is installed where we may, and named where we may not. */
+function installMissing(): void {
   const missing = NEEDED.filter(({ program }) => !isInstalled(program));
   if (missing.length === 0) return;
   const packages = [...new Set(missing.map((needed) => needed.package))];
