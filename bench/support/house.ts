@@ -39,7 +39,8 @@ export async function openHouse(options: HouseOptions): Promise<House> {
     listen: { ...settings.listen, workers, fastLane },
     // The benchmark may take longer than an hour.
     tokens: { accessLifetime: '1d' },
-    upstreams: { default: { url: `http://127.0.0.1:${upstream}` } },
+    // Thousands of connections that all begin at once are not what a queue is for.
+    upstreams: { default: { url: `http://127.0.0.1:${upstream}`, maxPending: 10_000 } },
     // Those that are asked for come last.
     routes: [
       ...Array.from({ length: routes - 2 }, (_, index) => ({
