@@ -180,7 +180,6 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       log,
       now,
     });
-    closing.push(async () => lane.stop());
     const tickets = await keepTicketSecret({
       isShared: () => current.settings.listen.tls?.sessionTickets === 'shared',
       notes: permanent.store.notes,

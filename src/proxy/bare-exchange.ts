@@ -1,12 +1,5 @@
 import type { ServerResponse } from 'node:http';
-import {
-  type Carried,
-  EXPECTS_BODY,
-  type ForwardJob,
-  GrantEnded,
-  REPEATABLE,
-  refusalFor,
-} from './exchange.ts';
+import { type Carried, type ForwardJob, GrantEnded, REPEATABLE, refusalFor } from './exchange.ts';
 import type { AnswerHead } from './leg/answer-head.ts';
 import { type Asking, askSoon } from './leg/ask-soon.ts';
 import type { BareUpstream } from './leg/bare-upstream.ts';
@@ -22,6 +15,7 @@ import { enterLine, isFull, type Line, leaveLine, type Turn } from './line.ts';
 import type { StreamEnd } from './live-streams.ts';
 import { discardRest, type ProxyRefusal } from './refuse.ts';
 import { BodyFault } from './request-body.ts';
+import { EXPECTS_BODY } from './request-head.ts';
 import { type BodyCarrier, SentBody } from './sent-body.ts';
 
 /**
@@ -304,7 +298,7 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
     const { target } = this.#line;
     leaveLine(this.#line, terms, this);
     this.#repeated = true;
-    this.#line = lineOf(targets.hasOther(target) ? targets.choose(target) : target);
+    this.#line = lineOf(targets.another(target));
     this.#job.repeated(cause);
     this.#enter();
   }

@@ -8,6 +8,7 @@ import type { StreamEnd } from './live-streams.ts';
 import type { Patience, Waiting } from './patience.ts';
 import { discardRest, type ProxyRefusal } from './refuse.ts';
 import { BodyFault, RequestBody } from './request-body.ts';
+import { EXPECTS_BODY } from './request-head.ts';
 import type { Target, Targets } from './targets.ts';
 import { type Connection, type Pool, wasUsedBefore } from './upstream-pool.ts';
 import type { UpstreamSettings } from './upstream-settings.ts';
@@ -57,8 +58,6 @@ export interface Lines {
 
 /** RFC 9110 §9.2.2, without those that come with a body: a body is read once. */
 export const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']);
-/** RFC 9110 §9.3: methods whose body means something. */
-export const EXPECTS_BODY: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH']);
 
 /** One request and its answer: what happens to either side is told to the other. */
 export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Waiting {
@@ -283,7 +282,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
     this.#controller = undefined;
     this.#connection = undefined;
     const { target } = this.#line;
-    this.#line = lineOf(targets.hasOther(target) ? targets.choose(target) : target);
+    this.#line = lineOf(targets.another(target));
     this.#job.repeated(cause);
     this.#enter();
   }

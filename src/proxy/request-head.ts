@@ -24,6 +24,9 @@ export type HeadReading =
   | { readonly ok: true; readonly head: RequestHead }
   | { readonly ok: false; readonly refusal: ProxyRefusal };
 
+/** RFC 9110 §9.3: methods whose body means something. */
+export const EXPECTS_BODY: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH']);
+
 export const HOST = /^(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.-]{1,253})(?::[0-9]{1,5})?$/;
 const NOT_SERVED = new Set(['TRACE', 'CONNECT', 'QUERY']);
 export const isServed = (method: string): boolean => !NOT_SERVED.has(method);

@@ -4,8 +4,8 @@ import { BodyFault } from './request-body.ts';
 
 /** Whoever carries a request whose body is on its way. */
 export interface BodyCarrier {
-  /** Something of it was given to the upstream; `isWhole`: and nothing is missing any more. */
-  bodyMoved(isWhole: boolean): void;
+  /** Something of it was given to the upstream. */
+  bodyMoved(): void;
   bodyFailed(fault: BodyFault): void;
 }
 
@@ -85,7 +85,7 @@ export class SentBody {
     const takesMore = this.#send(part);
     if (this.#socket === undefined) return;
     if (!takesMore && !this.isWhole) this.flow(false);
-    this.#carrier.bodyMoved(this.isWhole);
+    this.#carrier.bodyMoved();
   };
 
   readonly #onEnd = (): void => {
@@ -93,7 +93,7 @@ export class SentBody {
     // A stream of HTTP/2 that ends before its length.
     if (this.#length !== undefined) return this.#carrier.bodyFailed(new BodyFault('client_gone'));
     this.#endChunks();
-    this.#carrier.bodyMoved(true);
+    this.#carrier.bodyMoved();
   };
 
   readonly #onClose = (): void => {

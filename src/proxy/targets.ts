@@ -24,6 +24,8 @@ export interface Targets {
   choose(except?: Target): Target;
   /** Is there another one that is well? */
   hasOther(than: Target): boolean;
+  /** Another one that is well; the same where there is none. */
+  another(than: Target): Target;
   /** It answered, whatever the answer was. */
   answered(target: Target): void;
   /** No connection to it could be made, or it closed one instead of answering. */
@@ -85,13 +87,16 @@ export function watchTargets(urls: readonly string[], options: TargetsOptions = 
     return (best ?? leastBad) as Target;
   };
 
+  const hasOther = (than: Target): boolean => {
+    const now = clock();
+    return all.some((target) => target !== than && isIn(target, now));
+  };
+
   return {
     all,
     choose,
-    hasOther(than) {
-      const now = clock();
-      return all.some((target) => target !== than && isIn(target, now));
-    },
+    hasOther,
+    another: (than) => (hasOther(than) ? choose(than) : than),
     answered(target) {
       const condition = conditionOf(target);
       if (condition.failures === 0 && condition.outUntil === 0) return;

@@ -351,7 +351,7 @@ describe('a body that does not come to its end', () => {
       const request = Object.assign(new Readable({ read() {} }), { complete: false });
       const told: string[] = [];
       const body = new SentBody(request as unknown as IncomingMessage, 5, 100, {
-        bodyMoved: (isWhole) => void told.push(isWhole ? 'whole' : 'more'),
+        bodyMoved: () => void told.push(body.isWhole ? 'whole' : 'more'),
         bodyFailed(fault: BodyFault) {
           told.push(fault.kind);
           body.stop();

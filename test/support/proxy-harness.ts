@@ -235,7 +235,6 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
       if (opened) await opened.close();
       for (const socket of sockets) socket.destroy();
       const closed = new Promise((resolve) => door.close(resolve));
-      lane?.stop();
       await proxy.close(1);
       await closed;
     },

@@ -7,6 +7,7 @@ import type { Session, TakenConnection } from '../../tls/first-reader.ts';
 import { KEEP_ALIVE_SECONDS, STALLED_SECONDS } from '../../tls/listener-options.ts';
 import { type Admission, type AdmissionQuestion, admit } from '../admission.ts';
 import type { BareUpstream } from '../leg/bare-upstream.ts';
+import type { Due } from '../leg/deadlines.ts';
 import { type ProxyRefusal, reasonOf, refusalAnswer } from '../refuse.ts';
 import type { Admitted } from '../way-out.ts';
 import { earlyText } from './answer-text.ts';
@@ -34,9 +35,11 @@ const LINGER_MS = 2_000;
 const LINGER_BYTES = 1_048_576;
 
 /** One client's connection in the fast lane: reads heads, asks for a judgement, and keeps requests in their order. */
-export class FastConnection implements Session, DoneCall {
+export class FastConnection implements Session, DoneCall, Due {
   /** When what is awaited is late, by `performance.now()`. */
   deadline: number;
+  before: Due | undefined = undefined;
+  after: Due | undefined = undefined;
   readonly office: LaneOffice;
   readonly socket: Socket;
   readonly peer: string;
@@ -85,7 +88,7 @@ export class FastConnection implements Session, DoneCall {
       now: 0,
     };
     this.deadline = performance.now() + office.limits.headerTimeout * 1_000;
-    office.connections.add(this);
+    office.deadlines.add(this);
     this.socket.on('data', this.#onData).on('drain', this.#onDrain).on('close', this.#onClose);
   }
 
@@ -132,18 +135,16 @@ export class FastConnection implements Session, DoneCall {
     this.socket.resume();
   }
 
-  late(now: number): void {
-    if (this.#state === 'busy') {
-      this.deadline = Number.POSITIVE_INFINITY;
-      this.#exchange.late();
-    } else if (this.#state === 'idle' && this.#held !== undefined) this.#handOver('head');
+  late(): void {
+    if (this.#state === 'busy') this.#exchange.late();
+    else if (this.#state === 'idle' && this.#held !== undefined) this.#handOver('head');
     else if (this.#state !== 'idle' || this.#requests > 0) this.socket.destroy();
     // Like everywhere: a connection on which nothing is asked for in time.
-    else this.#end(() => endWith(this.socket, 408), now);
+    else this.#end(() => endWith(this.socket, 408));
   }
 
   /** A mistake of ours ends this connection, and no other. */
-  stumble(error: unknown): void {
+  onFault(error: unknown): void {
     this.office.log.error('unexpected_error', { request_id: this.id, ...errorFields(error) });
     this.socket.destroy();
   }
@@ -152,7 +153,7 @@ export class FastConnection implements Session, DoneCall {
     try {
       this.#read(part);
     } catch (error) {
-      this.stumble(error);
+      this.onFault(error);
     }
   };
 
@@ -184,12 +185,12 @@ export class FastConnection implements Session, DoneCall {
       if (this.#state === 'flushing') this.#finish();
       else if (this.#state === 'busy') this.#exchange.clientReads();
     } catch (error) {
-      this.stumble(error);
+      this.onFault(error);
     }
   };
 
   readonly #onClose = (): void => {
-    this.office.connections.delete(this);
+    this.office.deadlines.remove(this);
     const state = this.#state;
     if (state === 'gone') return;
     this.#state = 'gone';
@@ -278,7 +279,7 @@ export class FastConnection implements Session, DoneCall {
       this.#proceed(admission);
       this.#serve();
     } catch (error) {
-      this.stumble(error);
+      this.onFault(error);
     }
   }
 
@@ -386,9 +387,9 @@ export class FastConnection implements Session, DoneCall {
 
   #finish(): void {
     this.#tell(false);
-    if (this.#close || this.#draining === 'now') return this.#end(() => this.socket.end(), performance.now());
+    if (this.#close || this.#draining === 'now') return this.#end(() => this.socket.end());
     this.#state = 'idle';
-    this.deadline = this.office.deadlineIn(KEEP_ALIVE_SECONDS);
+    this.deadline = this.office.deadlines.in(KEEP_ALIVE_SECONDS);
     if (this.#held === undefined) return this.resume();
     if (this.#serving) return;
     this.resume();
@@ -402,10 +403,10 @@ export class FastConnection implements Session, DoneCall {
   }
 
   /** RFC 9112 §9.6: what the client still sends is taken, so that no reset takes our answer with it. */
-  #end(say: () => void, now: number): void {
+  #end(say: () => void): void {
     this.#state = 'lingering';
     this.#held = undefined;
-    this.deadline = now + LINGER_MS;
+    this.deadline = performance.now() + LINGER_MS;
     say();
     this.resume();
   }
@@ -419,7 +420,7 @@ export class FastConnection implements Session, DoneCall {
   #handOver(reason: HandOver): void {
     const { socket } = this;
     this.#state = 'gone';
-    this.office.connections.delete(this);
+    this.office.deadlines.remove(this);
     socket.off('data', this.#onData).off('drain', this.#onDrain).off('close', this.#onClose);
     this.office.handedOver(socket, reason);
     socket.pause();

@@ -112,12 +112,12 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
     try {
       this.#ask();
     } catch (error) {
-      this.#connection.stumble(error);
+      this.#connection.onFault(error);
     }
   }
 
   onFault(error: unknown): void {
-    this.#connection.stumble(error);
+    this.#connection.onFault(error);
   }
 
   #ask(): void {
@@ -324,7 +324,7 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
     const { target } = this.#line;
     leaveLine(this.#line, terms, this);
     this.#repeated = true;
-    this.#line = lineOf(targets.hasOther(target) ? targets.choose(target) : target);
+    this.#line = lineOf(targets.another(target));
     this.#report('upstream_asked_again', cause);
     this.#enter();
   }
@@ -360,7 +360,7 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
   }
 
   #wait(seconds: number): void {
-    this.#connection.deadline = this.#connection.office.deadlineIn(seconds);
+    this.#connection.deadline = this.#connection.office.deadlines.in(seconds);
   }
 
   #letGo(): void {

@@ -1,5 +1,5 @@
 import { MAX_FIELDS } from '../../tls/listener-options.ts';
-import { HOST, type RequestHead } from '../request-head.ts';
+import { EXPECTS_BODY, HOST, type RequestHead } from '../request-head.ts';
 
 /**
  * The requests that the fast lane recognises, to the letter (docs/decisions/0015-fast-lane.md). There is one way to
@@ -140,9 +140,6 @@ function classify(name: string): FieldKind {
   return READ.has(folded) || ODD.has(folded) || folded.startsWith('proxy-') ? 'odd' : 'plain';
 }
 
-/** RFC 9110 §9.3: methods whose body means something. */
-const WITH_BODY: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH']);
-
 /** A length where there must be one, and none where nobody expects one. */
 export const isFramedAsUsual = (method: string, { contentLength }: FieldBlock): boolean =>
-  WITH_BODY.has(method) === (contentLength !== undefined);
+  EXPECTS_BODY.has(method) === (contentLength !== undefined);

@@ -17,6 +17,11 @@ export interface Due {
 export interface Deadlines {
   add(who: Due): void;
   remove(who: Due): void;
+  /**
+   * A deadline for somebody who is listed: not before that time, and later by two ticks at most. For those who set several
+   * for each request: a look at the clock costs more than all of them.
+   */
+  in(seconds: number): number;
 }
 
 const TICK_MS = 200;
@@ -68,5 +73,6 @@ export function deadlines(): Deadlines {
       who.after = undefined;
       who.deadline = Number.POSITIVE_INFINITY;
     },
+    in: (seconds) => looked + TICK_MS + seconds * 1_000,
   };
 }
