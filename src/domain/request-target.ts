@@ -83,7 +83,7 @@ function readOrigin(raw: string, encodedSlash: boolean): TargetReading {
   if (raw.includes('#')) return malformed('a fragment in the target');
   if (!QUERY.test(query)) return malformed('the query holds a character that must be encoded');
 
-  const parts = rawPath.slice(1).split('/');
+  const parts = segmentsOf(rawPath);
   if (PLAIN_PATH.test(rawPath))
     return { kind: 'target', target: { path: rawPath, segments: parts, query, encodedSlash: false } };
   const last = parts.length - 1;
@@ -109,6 +109,18 @@ function readOrigin(raw: string, encodedSlash: boolean): TargetReading {
   }
   const path = changed ? `/${wire.join('/')}` : rawPath;
   return { kind: 'target', target: { path, segments, query, encodedSlash: holdsSlash } };
+}
+
+/** What stands between the slashes of a path that begins with one. Cut by hand: `split` costs twice as much. */
+function segmentsOf(path: string): string[] {
+  const segments: string[] = [];
+  let from = 1;
+  for (let slash = path.indexOf('/', 1); slash >= 0; slash = path.indexOf('/', from)) {
+    segments.push(path.slice(from, slash));
+    from = slash + 1;
+  }
+  segments.push(path.slice(from));
+  return segments;
 }
 
 type SegmentReading = { readonly wire: string; readonly plain: string } | { readonly detail: string };

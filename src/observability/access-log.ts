@@ -1,7 +1,9 @@
 import { createHmac } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { ACCESS_FIELDS, type AccessField } from './access-fields.ts';
+import { flat } from './flat-text.ts';
 import { type LogOutput, quote } from './logger.ts';
+import { Recent } from './recent.ts';
 import { redactText } from './redact.ts';
 
 /** What is known of a request when it has ended. One that is filled again and again will do: nobody keeps it. */
@@ -63,14 +65,16 @@ export function createAccessLog(output: LogOutput, terms: AccessTerms): AccessLo
   const constant = Object.entries(output.fields)
     .map(([name, value]) => (json ? `,${JSON.stringify(name)}:${quote(value)}` : ` ${name}=${quote(value)}`))
     .join('');
-  const middle = json ? `","level":"info","event":"request"${constant}` : ` info  request${constant}`;
+  const middle = flat(
+    `${json ? '","level":"info","event":"request"' : ' info  request'}${constant}${before.request_id}`,
+  );
   const end = json ? '}\n' : '\n';
   const masked = (name: AccessField, value: string): string =>
     hidden.has(name) ? pseudonym(name, value) : value;
   /** How a line begins: many belong to one millisecond. */
   const beginning = lastOnly((ms: number) => {
     const time = new Date(ms).toISOString();
-    return `${json ? `{"time":"${time}` : time.slice(11, 19)}${middle}${before.request_id}`;
+    return `${json ? `{"time":"${time}` : time.slice(11, 19)}${middle}`;
   });
   /** A field with its value; nothing where the field is left out. */
   const field = (name: AccessField, write: (value: string) => string): ((value: string) => string) =>
@@ -85,9 +89,23 @@ export function createAccessLog(output: LogOutput, terms: AccessTerms): AccessLo
   const upstream = field('upstream', quoted);
   const status = lastOnly((code: number) => before.status + code);
 
+  /** What was decided, about whom, by which rule. */
+  const ruling = repeatedForGrants((facts) => {
+    const { reason } = facts;
+    let text = '';
+    if (facts.rule !== undefined) text += rule(facts.rule);
+    if (facts.decision !== undefined) text += decision(facts.decision);
+    if (reason !== undefined && before.reason !== '') text += before.reason + plain(reason);
+    if (facts.identity !== undefined) text += identity(facts.identity);
+    if (facts.clientId !== undefined) text += client(facts.clientId.slice(0, MAX_CLIENT_ID));
+    if (facts.grantId !== undefined) text += grant(facts.grantId);
+    if (facts.upstream !== undefined) text += upstream(facts.upstream);
+    return text;
+  });
+
   return (facts) => {
-    const { id, trace, reason, original } = facts;
-    let line = beginning(output.now().getTime()) + quoted(id);
+    const { id, trace, original } = facts;
+    let line = beginning(output.now()) + quoted(id);
     if (trace !== undefined && before.trace_id !== '') line += `${before.trace_id}"${trace.slice(3, 35)}"`;
     line += from(facts.from) + method(facts.method ?? '');
     if (before.path !== '') line += before.path + plain(pathOf(facts.url));
@@ -98,13 +116,7 @@ export function createAccessLog(output: LogOutput, terms: AccessTerms): AccessLo
       line += before.upstream_ms + milliseconds(facts.upstreamSeconds);
     if (facts.bytesIn !== undefined && before.bytes_in !== '') line += before.bytes_in + facts.bytesIn;
     if (facts.bytesOut !== undefined && before.bytes_out !== '') line += before.bytes_out + facts.bytesOut;
-    if (facts.rule !== undefined) line += rule(facts.rule);
-    if (facts.decision !== undefined) line += decision(facts.decision);
-    if (reason !== undefined && before.reason !== '') line += before.reason + plain(reason);
-    if (facts.identity !== undefined) line += identity(facts.identity);
-    if (facts.clientId !== undefined) line += client(facts.clientId.slice(0, MAX_CLIENT_ID));
-    if (facts.grantId !== undefined) line += grant(facts.grantId);
-    if (facts.upstream !== undefined) line += upstream(facts.upstream);
+    line += ruling(facts);
     if (original !== undefined && before.original !== '')
       line += before.original + plain(original.slice(0, MAX_PATH));
     output.write(line + end);
@@ -116,18 +128,44 @@ const LONGEST = 256;
 
 /** Rules, people and clients are named again and again: how one of them is written is worked out once. */
 function repeated(write: (value: string) => string): (value: string) => string {
-  let recent = new Map<string, string>();
-  let older = new Map<string, string>();
+  const recent = new Recent<string>(SHELF, LONGEST);
   return (value) => {
     const known = recent.get(value);
     if (known !== undefined) return known;
-    const text = older.get(value) ?? write(value);
-    if (value.length > LONGEST) return text;
-    if (recent.size >= SHELF) {
-      older = recent;
-      recent = new Map();
-    }
+    const text = flat(write(value));
     recent.set(value, text);
+    return text;
+  };
+}
+
+/** What a line says about a grant that used a rule, and what it was made from. */
+interface Told {
+  readonly decision: string | undefined;
+  readonly identity: string | undefined;
+  readonly clientId: string | undefined;
+  readonly upstream: string | undefined;
+  readonly text: string;
+}
+
+/** The same grant is admitted by the same rule again and again: this part of its lines is worked out once. */
+function repeatedForGrants(write: (facts: RequestFacts) => string): (facts: RequestFacts) => string {
+  const rules = new Map<string, Recent<Told>>();
+  return (facts) => {
+    const { rule, grantId, reason, decision, identity, clientId, upstream } = facts;
+    if (rule === undefined || grantId === undefined || reason !== undefined) return write(facts);
+    let grants = rules.get(rule);
+    if (grants === undefined) rules.set(rule, (grants = new Recent(SHELF, LONGEST)));
+    const told = grants.get(grantId);
+    if (
+      told !== undefined &&
+      told.decision === decision &&
+      told.identity === identity &&
+      told.clientId === clientId &&
+      told.upstream === upstream
+    )
+      return told.text;
+    const text = flat(write(facts));
+    grants.set(grantId, { decision, identity, clientId, upstream, text });
     return text;
   };
 }

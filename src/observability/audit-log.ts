@@ -94,11 +94,11 @@ export function openAuditLog({ sink, buffer, log, metrics, pauseMs }: AuditLogOp
     set('gatehouse_audit_pending', outbox.pending());
     set('gatehouse_audit_blocked', outbox.isBlocked() ? 1 : 0);
   });
-  const { fields: everywhere = {}, now = () => new Date() } = log.output ?? {};
+  const { fields: everywhere = {}, now = Date.now } = log.output ?? {};
   return {
     audit(event, fields = {}) {
       count(event, fields);
-      const time = now();
+      const time = new Date(now());
       outbox.put({ event, time: time.toISOString(), line: auditLine(time, event, everywhere, fields) });
     },
     isBlocked: () => outbox.isBlocked(),

@@ -22,7 +22,8 @@ export interface LogOutput {
   readonly format: 'json' | 'text';
   /** Stand in every line. */
   readonly fields: LogFields;
-  readonly now: () => Date;
+  /** In milliseconds. */
+  readonly now: () => number;
   takes(level: LogLevel): boolean;
   write(line: string): void;
 }
@@ -34,7 +35,8 @@ export interface LoggerOptions {
   readonly format: 'json' | 'text';
   /** Takes whole lines, newline included; one that matters is to be kept where others are given up. */
   readonly write: (line: string, matters?: boolean) => void;
-  readonly now?: () => Date;
+  /** In milliseconds. */
+  readonly now?: () => number;
   /** Stand in every line, such as which of several worker processes wrote it. */
   readonly fields?: LogFields;
 }
@@ -43,20 +45,20 @@ export function createLogger({
   level,
   format,
   write,
-  now = () => new Date(),
+  now = Date.now,
   fields: everywhere = {},
 }: LoggerOptions): Logger {
   const line = format === 'json' ? jsonLine : textLine;
   const emit = (at: LogLevel, event: string, fields: LogFields): void => {
     if (RANK[at] >= RANK[level])
-      write(line(entryOf(now(), at, event, everywhere, fields)), RANK[at] >= RANK.warn);
+      write(line(entryOf(new Date(now()), at, event, everywhere, fields)), RANK[at] >= RANK.warn);
   };
   return {
     debug: (event, fields = {}) => emit('debug', event, fields),
     info: (event, fields = {}) => emit('info', event, fields),
     warn: (event, fields = {}) => emit('warn', event, fields),
     error: (event, fields = {}) => emit('error', event, fields),
-    audit: (event, fields = {}) => write(line(auditEntry(now(), event, everywhere, fields)), true),
+    audit: (event, fields = {}) => write(line(auditEntry(new Date(now()), event, everywhere, fields)), true),
     output: {
       format,
       fields: everywhere,

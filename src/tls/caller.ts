@@ -1,4 +1,4 @@
-import { randomFillSync } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { isIP } from 'node:net';
 
 /** A list of addresses; shaped like the configuration's own. */
@@ -55,16 +55,19 @@ export function requestId(peer: string, rawHeaders: readonly string[], trusted: 
   return newId();
 }
 
+/** A multiple of three: so each id is a piece of its own of what is drawn. */
 const ID_BYTES = 12;
-const drawn = Buffer.alloc(ID_BYTES * 512);
-let used = drawn.length;
+const ID_LENGTH = 16;
+const SUPPLY = 512;
+let supply = '';
+let supplyAt = 0;
 
-/** Drawn for many requests at once: asking the generator costs more than everything else about an id. */
+/** Drawn and spelled for many requests at once: asking for one costs more than everything else about an id. */
 function newId(): string {
-  if (used === drawn.length) {
-    randomFillSync(drawn);
-    used = 0;
+  if (supplyAt === supply.length) {
+    supply = randomBytes(ID_BYTES * SUPPLY).toString('base64url');
+    supplyAt = 0;
   }
-  used += ID_BYTES;
-  return drawn.toString('base64url', used - ID_BYTES, used);
+  supplyAt += ID_LENGTH;
+  return supply.slice(supplyAt - ID_LENGTH, supplyAt);
 }

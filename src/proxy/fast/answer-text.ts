@@ -1,20 +1,24 @@
 import { STATUS_CODES } from 'node:http';
+import { flat } from '../../observability/flat-text.ts';
 import { KEEP_ALIVE_SECONDS } from '../../tls/listener-options.ts';
 import type { EarlyAnswer } from '../refuse.ts';
 
 /** Heads of answers, as they stand on the wire. */
 
-const statusLines = new Map<number, string>();
+const statusLine = (status: number): string => `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'unknown'}\r\n`;
 
-export function statusLine(status: number): string {
-  const known = statusLines.get(status);
+const starts = new Map<number, string>();
+
+/** What every head begins with that is told in an upstream's name; the id follows. */
+export function answerStart(status: number): string {
+  const known = starts.get(status);
   if (known !== undefined) return known;
-  const made = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'unknown'}\r\n`;
-  statusLines.set(status, made);
+  const made = flat(`${statusLine(status)}X-Request-Id: `);
+  starts.set(status, made);
   return made;
 }
 
-const KEEP = `Connection: keep-alive\r\nKeep-Alive: timeout=${KEEP_ALIVE_SECONDS}\r\n\r\n`;
+const KEEP = flat(`Connection: keep-alive\r\nKeep-Alive: timeout=${KEEP_ALIVE_SECONDS}\r\n\r\n`);
 const CLOSE = 'Connection: close\r\n\r\n';
 
 /** What every head ends with. */

@@ -1,5 +1,6 @@
 import type { Bearer } from '../../domain/bearer.ts';
 import type { Tally } from '../../http/call.ts';
+import { flat } from '../../observability/flat-text.ts';
 import { errorFields } from '../../observability/logger.ts';
 import { GrantEnded, REPEATABLE, refusalFor } from '../exchange.ts';
 import type { AnswerHead } from '../leg/answer-head.ts';
@@ -16,7 +17,7 @@ import { enterLine, isFull, type Line, leaveLine, type Turn } from '../line.ts';
 import type { LiveStream, StreamEnd } from '../live-streams.ts';
 import type { ProxyRefusal } from '../refuse.ts';
 import { type Admitted, bearerOf, wirePath } from '../way-out.ts';
-import { dateField, fieldText, statusLine, tail } from './answer-text.ts';
+import { answerStart, dateField, fieldText, tail } from './answer-text.ts';
 import type { FastConnection } from './connection.ts';
 
 /**
@@ -181,13 +182,15 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
     this.#chunked = (framing === 'chunked' || framing === 'close') && request.method !== 'HEAD';
     this.#connection.begin(status);
     this.#answerHead =
-      `${statusLine(status)}X-Request-Id: ${id}\r\n${this.#fieldsFor(head)}` +
+      answerStart(status) +
+      id +
+      this.#fieldsFor(head) +
       (head.dated ? '' : dateField()) +
       (this.#chunked ? 'Transfer-Encoding: chunked\r\n' : '') +
       tail(this.#connection.isLast());
   }
 
-  /** What the header rules leave of an answer's fields, but for the id; the same for the same head, unless it leads elsewhere. */
+  /** What the header rules leave of an answer's fields, behind the id; the same for the same head, unless it leads elsewhere. */
   #fieldsFor(head: AnswerHead): string {
     const { generation, fields, id } = this.#connection;
     const { headers } = generation;
@@ -195,7 +198,7 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
     const location = head.leads ? generation.out.locationFor(this.#admitted, fields.host) : undefined;
     const [, given, ...list] = headers.forClient(head.rawHeaders, head.status, id, location);
     if (given !== id) throw new Error('the header rules begin with the id');
-    const text = fieldText(list);
+    const text = flat(`\r\n${fieldText(list)}`);
     if (!head.leads) {
       head.writtenBy = headers;
       head.written = text;

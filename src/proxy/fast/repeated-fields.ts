@@ -1,3 +1,5 @@
+import { flat } from '../../observability/flat-text.ts';
+import { Recent } from '../../observability/recent.ts';
 import { newTraceparent } from '../../observability/trace.ts';
 import type { Caller } from '../admission.ts';
 import { type Credentials, readCredentials } from '../credentials.ts';
@@ -54,9 +56,9 @@ export class RepeatedFields {
       throw new Error('the header rules write one trace and then one id');
     const name = (at: number): string => `${list[at - 1]}: `;
     this.#parts = [
-      fieldText(list.slice(0, traceAt - 1)) + name(traceAt),
-      `\r\n${fieldText(list.slice(traceAt + 1, idAt - 1))}${name(idAt)}`,
-      `\r\n${fieldText(list.slice(idAt + 1))}`,
+      flat(fieldText(list.slice(0, traceAt - 1)) + name(traceAt)),
+      flat(`\r\n${fieldText(list.slice(traceAt + 1, idAt - 1))}${name(idAt)}`),
+      flat(`\r\n${fieldText(list.slice(idAt + 1))}`),
     ];
     this.#trace = rawHeaders.includes(trace) ? trace : undefined;
     this.#rules = rules;
@@ -85,27 +87,18 @@ const SHELF = 512;
 const LONGEST = 4_096;
 
 export function fieldMemory(): FieldMemory {
-  let recent = new Map<string, ReadFields>();
-  let older = new Map<string, ReadFields>();
+  const recent = new Recent<ReadFields>(SHELF, LONGEST);
   return {
     read(block) {
       const known = recent.get(block);
       if (known !== undefined) return known;
-      let fields = older.get(block);
-      if (fields === undefined) {
-        const read = readFields(block);
-        if (typeof read === 'string') return read;
-        fields = {
-          ...read,
-          credentials: readCredentials(read.authorization),
-          written: new RepeatedFields(),
-        };
-        if (block.length > LONGEST) return fields;
-      }
-      if (recent.size >= SHELF) {
-        older = recent;
-        recent = new Map();
-      }
+      const read = readFields(block);
+      if (typeof read === 'string') return read;
+      const fields = {
+        ...read,
+        credentials: readCredentials(read.authorization),
+        written: new RepeatedFields(),
+      };
       recent.set(block, fields);
       return fields;
     },

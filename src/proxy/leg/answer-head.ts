@@ -18,7 +18,7 @@ export interface AnswerHead {
   /** It says when it was made; it leads to another place. */
   readonly dated: boolean;
   readonly leads: boolean;
-  /** What was made of its fields, and by which rules: an upstream says the same again and again. */
+  /** What was made of its fields, from behind the id on, and by which rules: an upstream says the same again and again. */
   written: string;
   writtenBy: object | undefined;
   /** The same as a list, in the full lane. */

@@ -1,3 +1,4 @@
+import { flat } from '../../observability/flat-text.ts';
 import { type Address, UpstreamSocket } from './upstream-socket.ts';
 
 /** The bare connections to one target. The one that was used last is used next, so that the others may end. */
@@ -110,7 +111,7 @@ function addressOf(target: string): Address {
     connect: isUnix
       ? { path: target.slice('unix:'.length) }
       : { host: hostname.replace(/^\[|\]$/g, ''), port: port === '' ? 80 : Number(port) },
-    opening: `${opening}keep-alive\r\n`,
-    openingOnce: `${opening}close\r\n`,
+    opening: flat(`${opening}keep-alive\r\n`),
+    openingOnce: flat(`${opening}close\r\n`),
   };
 }
