@@ -2,10 +2,11 @@
  * How glibc hands out memory, for a process that holds many TLS connections. Node has 64 KiB to read into for each of them
  * and uses a page or two; what was once used of the heap stays resident, so that a while of connections coming and going
  * makes all of it resident, and none of it is ever given back. Blocks of that size get pages of their own instead,
- * which go with the connection. Measured in docs/performance.md, "Memory".
+ * which go with the connection. And how much room new objects of JavaScript have: nearly all are garbage when their
+ * request ends, and by default they may take some 50 MB. Measured in docs/performance.md, "Memory".
  *
- * glibc reads these once, before a program begins: the image and the systemd unit set them for the first process.
- * Elsewhere than on glibc they mean nothing.
+ * These are read once, before a program begins: the image and the systemd unit set them for the first process.
+ * Elsewhere than on glibc those for glibc mean nothing.
  */
 export const MEMORY_ENVIRONMENT = {
   MALLOC_ARENA_MAX: '2',
@@ -13,6 +14,7 @@ export const MEMORY_ENVIRONMENT = {
   // The end of the heap stays shorter than such a block, or it would be cut from there all the same.
   MALLOC_TOP_PAD_: '16384',
   MALLOC_TRIM_THRESHOLD_: '32768',
+  NODE_OPTIONS: '--max-semi-space-size=8',
 } as const;
 
 /** What is added to the environment of a worker: whatever the operator has set stays. */

@@ -24,7 +24,7 @@ test.runIf(process.platform === 'linux')(
     expect(workers).toHaveLength(2);
     for (const pid of workers) {
       const environment = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0');
-      const set = environment.filter((word) => word.startsWith('MALLOC_')).toSorted();
+      const set = environment.filter((word) => /^(?:MALLOC_|NODE_OPTIONS=)/.test(word)).toSorted();
       expect(set).toEqual(
         WORDS.map((word) => word.replace('MALLOC_ARENA_MAX=2', 'MALLOC_ARENA_MAX=3')).toSorted(),
       );
