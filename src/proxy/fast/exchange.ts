@@ -214,14 +214,17 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
     const after = this.#chunked ? 2 : 0;
     this.#answerHead = '';
     // The buffer is not ours; head and body leave as one.
-    const out = Buffer.allocUnsafe(before.length + size + after);
+    const length = before.length + size + after;
+    const loan = this.#connection.office.buffers.borrow(length);
+    const out = loan === undefined ? Buffer.allocUnsafe(length) : loan.bytes;
     out.write(before, 0, 'latin1');
     bytes.copy(out, before.length, from, end);
     if (this.#chunked) {
       out.write('\r\n', before.length + size, 'latin1');
       this.#cork();
     }
-    if (socket.write(out)) return true;
+    if (loan === undefined ? socket.write(out) : socket.write(out.subarray(0, length), loan.written))
+      return true;
     this.#stalled = true;
     return false;
   }

@@ -8,6 +8,7 @@ import { type Deadlines, deadlines } from '../leg/deadlines.ts';
 import { FastConnection } from './connection.ts';
 import type { FastGeneration } from './generation.ts';
 import type { HandOver } from './grammar.ts';
+import { type LentBuffers, lentBuffers } from './lent-buffers.ts';
 import { type FieldMemory, fieldMemory } from './repeated-fields.ts';
 
 export interface FastLaneOptions {
@@ -33,6 +34,7 @@ export interface LaneOffice extends FastLaneOptions {
   readonly maxUrl: number;
   readonly deadlines: Deadlines;
   readonly memory: FieldMemory;
+  readonly buffers: LentBuffers;
   handedOver(socket: Socket, reason: HandOver): void;
 }
 
@@ -69,6 +71,7 @@ export function createFastLane(options: FastLaneOptions): FastLane {
     maxUrl: options.limits.url ?? URL_LENGTH,
     deadlines: deadlines(),
     memory: fieldMemory(),
+    buffers: lentBuffers(),
     handedOver(socket, reason) {
       counts.handedOver[reason] += 1;
       reasons.set(socket, reason);
