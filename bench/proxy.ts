@@ -223,6 +223,7 @@ async function measureFronts(): Promise<void> {
     compare(samples, ['gatehouse, full lane', 'gatehouse']);
     compare(samples, ['gatehouse', 'HAProxy']);
     compare(samples, ['gatehouse', 'nginx']);
+    compare(samples, ['gatehouse', 'nginx + auth_request to return 204, a connection each']);
     compare(samples, ['gatehouse', 'nginx + auth_request to gatehouse']);
     compare(samples, ['gatehouse', 'oauth2-proxy, JWT RS256']);
     compare(samples, ['gatehouse', 'Oathkeeper, JWT RS256']);

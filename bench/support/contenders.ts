@@ -71,7 +71,10 @@ export async function startContenders(main: House, options: ContenderOptions): P
     'gatehouse, 2 workers': async (name) =>
       asContender(name, await house({ workers: 2, core: options.pairCores })),
     nginx: openly(() => nginxPlain(stage, upstream)),
-    'nginx + auth_request to return 204': openly(() => nginxAuthRequest(stage, upstream)),
+    'nginx + auth_request to return 204': openly(() => nginxAuthRequest(stage, upstream, true)),
+    'nginx + auth_request to return 204, a connection each': openly(() =>
+      nginxAuthRequest(stage, upstream, false),
+    ),
     'nginx + auth_request to gatehouse': async (name) => {
       const asked = await house({ asked: true });
       const front = await nginxWithGatehouse(stage, upstream, asked, asked.folder.file('ca.pem'));

@@ -96,8 +96,11 @@ export async function nginxPlain(stage: Stage, upstream: number): Promise<Front>
   return startNginx(stage, 'nginx-plain', stage.serverCore, port, `${pool('api', upstream)}\n${server}`);
 }
 
-/** Asks a server that always says yes, in the same process: the least auth_request can cost. */
-export async function nginxAuthRequest(stage: Stage, upstream: number): Promise<Front> {
+/**
+ * Asks a server that always says yes, in the same process. Over connections that are kept that is the least auth_request can
+ * cost; without, it is set up as in nginx's documentation.
+ */
+export async function nginxAuthRequest(stage: Stage, upstream: number, kept: boolean): Promise<Front> {
   const [port, yes] = [await freePort(), await freePort()];
   const server = tlsServer(
     stage,
@@ -108,16 +111,14 @@ ${PASS}
     }
     location = /_auth {
       internal;
-      proxy_pass http://yes;
-      proxy_http_version 1.1;
-      proxy_set_header Connection "";
-      proxy_pass_request_body off;
+      proxy_pass http://${kept ? 'yes' : `127.0.0.1:${yes}`};
+${kept ? '      proxy_http_version 1.1;\n      proxy_set_header Connection "";\n' : ''}      proxy_pass_request_body off;
       proxy_set_header Content-Length "";
     }`,
   );
   return startNginx(
     stage,
-    'nginx-auth-request',
+    kept ? 'nginx-auth-request' : 'nginx-auth-request-anew',
     stage.serverCore,
     port,
     `${pool('api', upstream)}
