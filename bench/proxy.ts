@@ -334,7 +334,7 @@ async function measureConnections(): Promise<void> {
   // Of the first round: what more connections took is not given back at once.
   const resident = samples.get(thousand.name)?.[0]?.residentMegabytes;
   if (resident !== undefined)
-    ratios.push(figure(`RSS of one process: ${thousand.name}`, [resident], 'MB', atMost(130)));
+    ratios.push(figure(`RSS of one process: ${thousand.name}, first round`, [resident], 'MB', atMost(130)));
   await stopAll([one]);
 }
 

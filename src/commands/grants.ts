@@ -127,7 +127,7 @@ const ACTIONS: Readonly<
         context.stdout(`Ended: everything of ${plain(what)} ${plain(whose)} that was issued until now.\n`);
         if (typeof live === 'number')
           context.stdout(
-            live === 0 ? 'It had no live grant: is the name right?\n' : `Live grants: ${live}.\n`,
+            live === 0 ? 'It had no live grant: is the name right?\n' : `Live grants ended: ${live}.\n`,
           );
       }
       return EXIT.ok;

@@ -17,8 +17,17 @@ export const MEMORY_ENVIRONMENT = {
   NODE_OPTIONS: '--max-semi-space-size=8',
 } as const;
 
+const SEMI_SPACE = /--max[-_]semi[-_]space[-_]size\b/;
+
 /** What is added to the environment of a worker: whatever the operator has set stays. */
-export const workerEnvironment = (
+export function workerEnvironment(
   env: Readonly<Record<string, string | undefined>>,
-): Readonly<Record<string, string>> =>
-  Object.fromEntries(Object.entries(MEMORY_ENVIRONMENT).filter(([name]) => env[name] === undefined));
+): Readonly<Record<string, string>> {
+  const missing = Object.fromEntries(
+    Object.entries(MEMORY_ENVIRONMENT).filter(([name]) => env[name] === undefined),
+  );
+  const { NODE_OPTIONS: given } = env;
+  if (given === undefined || SEMI_SPACE.test(given)) return missing;
+  // Options are one text: those of the operator and ours stand beside each other.
+  return { ...missing, NODE_OPTIONS: `${given} ${MEMORY_ENVIRONMENT.NODE_OPTIONS}`.trim() };
+}

@@ -107,6 +107,9 @@ function loadServerCertificate(
   const refuse = (file: string, problem: string): never => {
     throw new CertificateFilesError([`${file}: ${problem}`]);
   };
+  // Of a pair that is not there, both are told.
+  const unreadable = [files.certificate, files.key].flatMap(whyUnreadable);
+  if (unreadable.length > 0) throw new CertificateFilesError(unreadable);
   const chain = readText(files.certificate);
   const keyText = readText(files.key);
   const [leaf] = certificatesIn(files.certificate, Buffer.from(chain));
@@ -170,6 +173,16 @@ function readWhole(file: string): Buffer {
     const { code } = error as NodeJS.ErrnoException;
     const words = code === 'ENOENT' ? 'does not exist' : `cannot be read (${code})`;
     throw new CertificateFilesError([`${file}: ${words}`]);
+  }
+}
+
+function whyUnreadable(file: string): readonly string[] {
+  try {
+    readWhole(file);
+    return [];
+  } catch (error) {
+    if (error instanceof CertificateFilesError) return error.problems;
+    throw error;
   }
 }
 

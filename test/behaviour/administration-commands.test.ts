@@ -83,7 +83,7 @@ describe('gatehouse grants, with two workers', () => {
       expect(nobody.stdout).toContain('It had no live grant: is the name right?');
       expect(await client.accepted(token)).toBe(true);
       const ended = await grants('revoke', '--identity', ALICE, '--yes');
-      expect(ended.stdout).toContain('Live grants: 1.');
+      expect(ended.stdout).toContain('Live grants ended: 1.');
       expect(await client.accepted(token)).toBe(false);
 
       const again = await client.grant();

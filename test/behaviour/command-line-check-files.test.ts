@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { run, type Surroundings } from '../../src/commands/run.ts';
@@ -113,6 +113,16 @@ test('files that are missing or do not belong together are problems, all at once
   expect(stderr).toContain(
     `upstreams.default.ca: ${join(place, 'none.pem')} does not exist or may not be read`,
   );
+});
+
+test('of a certificate and a key that are both missing, both are told', async () => {
+  const { place, config } = await installation();
+  rmSync(join(place, 'server.pem'));
+  rmSync(join(place, 'server-key.pem'));
+  const { code, stderr } = await runHere(['check', '-c', config]);
+  expect(code).toBe(78);
+  expect(stderr).toContain(`${join(place, 'server.pem')}: does not exist`);
+  expect(stderr).toContain(`${join(place, 'server-key.pem')}: does not exist`);
 });
 
 test('a key file that others can read is a problem; a missing one is made at the first start', async () => {

@@ -19,14 +19,18 @@ test.runIf(process.platform === 'linux')(
     folder = await makeServeFolder();
     const { workers } = await startServe(folder, {
       set: ['listen.workers=2'],
-      env: { MALLOC_ARENA_MAX: '3' },
+      env: { MALLOC_ARENA_MAX: '3', NODE_OPTIONS: '--max-old-space-size=512' },
     });
     expect(workers).toHaveLength(2);
     for (const pid of workers) {
       const environment = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0');
       const set = environment.filter((word) => /^(?:MALLOC_|NODE_OPTIONS=)/.test(word)).toSorted();
       expect(set).toEqual(
-        WORDS.map((word) => word.replace('MALLOC_ARENA_MAX=2', 'MALLOC_ARENA_MAX=3')).toSorted(),
+        WORDS.map((word) =>
+          word
+            .replace('MALLOC_ARENA_MAX=2', 'MALLOC_ARENA_MAX=3')
+            .replace('NODE_OPTIONS=', 'NODE_OPTIONS=--max-old-space-size=512 '),
+        ).toSorted(),
       );
     }
   },
@@ -43,4 +47,12 @@ test.each([
 test('what the operator has set is not set again', () => {
   expect(workerEnvironment({ MALLOC_TOP_PAD_: '0' })).not.toHaveProperty('MALLOC_TOP_PAD_');
   expect(workerEnvironment({})).toEqual(MEMORY_ENVIRONMENT);
+  expect(workerEnvironment({ NODE_OPTIONS: '--max-semi-space-size=32' })).not.toHaveProperty('NODE_OPTIONS');
+  expect(workerEnvironment({ NODE_OPTIONS: '--max_semi_space_size 4' })).not.toHaveProperty('NODE_OPTIONS');
+});
+
+test('options for Node that the operator has set are kept, and ours stand behind them', () => {
+  const { NODE_OPTIONS } = workerEnvironment({ NODE_OPTIONS: '--max-old-space-size=256' });
+  expect(NODE_OPTIONS).toBe('--max-old-space-size=256 --max-semi-space-size=8');
+  expect(workerEnvironment({ NODE_OPTIONS: '' })['NODE_OPTIONS']).toBe('--max-semi-space-size=8');
 });
