@@ -27,6 +27,8 @@ export class RepeatedFields {
   /** As the client gave it; undefined: a new one for each request. */
   #trace: string | undefined;
   #parts: readonly [string, string, string] | undefined;
+  /** Not before the second time: most that come but once never come again. */
+  #inOnePiece = false;
   readonly #written = { text: '', trace: '' };
 
   write(rules: HeaderRules, fields: ReadFields, facts: ForwardFacts): WrittenFields {
@@ -40,11 +42,18 @@ export class RepeatedFields {
       this.#encrypted === facts.encrypted &&
       this.#trustedPeer === facts.trustedPeer;
     if (!known) this.#remember(rules, fields, facts);
+    else if (!this.#inOnePiece) this.#flatten();
     const [before, between, after] = this.#parts ?? NO_PARTS;
     const trace = this.#trace ?? newTraceparent();
     this.#written.text = before + trace + between + requestId + after;
     this.#written.trace = trace;
     return this.#written;
+  }
+
+  #flatten(): void {
+    const [before, between, after] = this.#parts ?? NO_PARTS;
+    this.#parts = [flat(before), flat(between), flat(after)];
+    this.#inOnePiece = true;
   }
 
   #remember(rules: HeaderRules, fields: ReadFields, facts: ForwardFacts): void {
@@ -56,10 +65,11 @@ export class RepeatedFields {
       throw new Error('the header rules write one trace and then one id');
     const name = (at: number): string => `${list[at - 1]}: `;
     this.#parts = [
-      flat(fieldText(list.slice(0, traceAt - 1)) + name(traceAt)),
-      flat(`\r\n${fieldText(list.slice(traceAt + 1, idAt - 1))}${name(idAt)}`),
-      flat(`\r\n${fieldText(list.slice(idAt + 1))}`),
+      fieldText(list.slice(0, traceAt - 1)) + name(traceAt),
+      `\r\n${fieldText(list.slice(traceAt + 1, idAt - 1))}${name(idAt)}`,
+      `\r\n${fieldText(list.slice(idAt + 1))}`,
     ];
+    this.#inOnePiece = false;
     this.#trace = rawHeaders.includes(trace) ? trace : undefined;
     this.#rules = rules;
     this.#caller = facts.caller;
