@@ -140,32 +140,42 @@ function repeated(write: (value: string) => string): (value: string) => string {
 
 /** What a line says about a grant that used a rule, and what it was made from. */
 interface Told {
+  readonly rule: string | undefined;
   readonly decision: string | undefined;
   readonly identity: string | undefined;
   readonly clientId: string | undefined;
   readonly upstream: string | undefined;
-  readonly text: string;
+  text: string;
+  inOnePiece: boolean;
 }
+
+const LONGEST_TOLD = 1_024;
 
 /** The same grant is admitted by the same rule again and again: this part of its lines is worked out once. */
 function repeatedForGrants(write: (facts: RequestFacts) => string): (facts: RequestFacts) => string {
-  const rules = new Map<string, Recent<Told>>();
+  const grants = new Recent<Told>(SHELF, LONGEST);
   return (facts) => {
     const { rule, grantId, reason, decision, identity, clientId, upstream } = facts;
-    if (rule === undefined || grantId === undefined || reason !== undefined) return write(facts);
-    let grants = rules.get(rule);
-    if (grants === undefined) rules.set(rule, (grants = new Recent(SHELF, LONGEST)));
+    if (grantId === undefined || reason !== undefined) return write(facts);
     const told = grants.get(grantId);
     if (
       told !== undefined &&
+      told.rule === rule &&
       told.decision === decision &&
       told.identity === identity &&
       told.clientId === clientId &&
       told.upstream === upstream
-    )
+    ) {
+      if (!told.inOnePiece) {
+        told.inOnePiece = true;
+        told.text = flat(told.text);
+      }
       return told.text;
-    const text = flat(write(facts));
-    grants.set(grantId, { decision, identity, clientId, upstream, text });
+    }
+    const text = write(facts);
+    const size = text.length + (identity?.length ?? 0) + (clientId?.length ?? 0);
+    if (size <= LONGEST_TOLD)
+      grants.set(grantId, { rule, decision, identity, clientId, upstream, text, inOnePiece: false });
     return text;
   };
 }

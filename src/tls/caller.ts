@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { randomFillSync } from 'node:crypto';
 import { isIP } from 'node:net';
 
 /** A list of addresses; shaped like the configuration's own. */
@@ -58,16 +58,24 @@ export function requestId(peer: string, rawHeaders: readonly string[], trusted: 
 /** A multiple of three: so each id is a piece of its own of what is drawn. */
 const ID_BYTES = 12;
 const ID_LENGTH = 16;
-const SUPPLY = 512;
-let supply = '';
-let supplyAt = 0;
+/** Few: an id that somebody keeps keeps those that were spelled with it. */
+const SPELLED = 16;
+const drawn = Buffer.alloc(ID_BYTES * SPELLED * 32);
+let drawnAt = drawn.length;
+let spelled = '';
+let spelledAt = 0;
 
-/** Drawn and spelled for many requests at once: asking for one costs more than everything else about an id. */
+/** Drawn and spelled for several requests at once: asking for one costs more than everything else about an id. */
 function newId(): string {
-  if (supplyAt === supply.length) {
-    supply = randomBytes(ID_BYTES * SUPPLY).toString('base64url');
-    supplyAt = 0;
+  if (spelledAt === spelled.length) {
+    if (drawnAt === drawn.length) {
+      randomFillSync(drawn);
+      drawnAt = 0;
+    }
+    drawnAt += ID_BYTES * SPELLED;
+    spelled = drawn.toString('base64url', drawnAt - ID_BYTES * SPELLED, drawnAt);
+    spelledAt = 0;
   }
-  supplyAt += ID_LENGTH;
-  return supply.slice(supplyAt - ID_LENGTH, supplyAt);
+  spelledAt += ID_LENGTH;
+  return spelled.slice(spelledAt - ID_LENGTH, spelledAt);
 }

@@ -14,22 +14,28 @@ export interface LentBuffers {
   borrow(size: number): Loan | undefined;
 }
 
-/** One read of a long answer, and what is put around it. */
-const MOST = 73_728;
+/** The last is for one read of a long answer, and what is put around it. A client that takes nothing keeps thrice its due at most. */
+const SIZES = [8_192, 24_576, 73_728] as const;
 const WORTH_IT = 4_096;
-/** So many are kept while nobody wants them. */
-const MOST_IDLE = 32;
+/** So many bytes of each size are kept while nobody wants them. */
+const MOST_IDLE = 2_097_152;
 
 export function lentBuffers(): LentBuffers {
-  const idle: Loan[] = [];
-  const make = (): Loan => {
+  const shelves = SIZES.map((size) => ({ size, idle: [] as Loan[] }));
+  const make = (size: number, idle: Loan[]): Loan => {
     const loan: Loan = {
-      bytes: Buffer.allocUnsafeSlow(MOST),
+      bytes: Buffer.allocUnsafeSlow(size),
       written(error) {
-        if ((error === undefined || error === null) && idle.length < MOST_IDLE) idle.push(loan);
+        if ((error === undefined || error === null) && idle.length * size < MOST_IDLE) idle.push(loan);
       },
     };
     return loan;
   };
-  return { borrow: (size) => (size < WORTH_IT || size > MOST ? undefined : (idle.pop() ?? make())) };
+  return {
+    borrow(wanted) {
+      if (wanted < WORTH_IT) return undefined;
+      for (const { size, idle } of shelves) if (wanted <= size) return idle.pop() ?? make(size, idle);
+      return undefined;
+    },
+  };
 }
