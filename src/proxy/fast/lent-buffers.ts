@@ -18,7 +18,7 @@ export interface LentBuffers {
 const SIZES = [8_192, 24_576, 73_728] as const;
 const WORTH_IT = 4_096;
 /** So many bytes of each size are kept while nobody wants them. */
-const MOST_IDLE = 2_097_152;
+const MOST_IDLE = 6_291_456;
 
 export function lentBuffers(): LentBuffers {
   const shelves = SIZES.map((size) => ({ size, idle: [] as Loan[] }));
