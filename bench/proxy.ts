@@ -39,8 +39,9 @@ const { quick } = given;
 const SECONDS = Number(given.seconds ?? (quick ? 2 : 4));
 const ROUNDS = Number(given.rounds ?? (quick ? 3 : 5));
 const LEAST_ROUNDS = 3;
-/** Where a bound is below ten per cent, chance must be smaller. */
-const NARROW_ROUNDS = Number(given.rounds ?? (quick ? 3 : 7));
+/** Where a bound is below ten per cent, chance must be smaller: many short rounds tell more than few long ones. */
+const NARROW_ROUNDS = Number(given.rounds ?? (quick ? 3 : 21));
+const NARROW_SECONDS = Math.min(SECONDS, 1);
 const MANY = quick ? 100_000 : 1_000_000;
 const CONNECTIONS = quick ? 1_000 : 5_000;
 const COLD = quick ? 4_000 : 12_000;
@@ -136,9 +137,10 @@ async function measure(
   group: string,
   cases: readonly Case[],
   rounds: number,
+  seconds = SECONDS,
 ): Promise<Map<string, Sample[]>> {
-  say(`${group}: ${cases.length} in ${rounds} rounds of ${SECONDS} s`);
-  const samples = await takeRounds(cases, { bed, rounds, seconds: SECONDS, say, patience });
+  say(`${group}: ${cases.length} in ${rounds} rounds of ${seconds} s`);
+  const samples = await takeRounds(cases, { bed, rounds, seconds, say, patience });
   for (const [name, own] of samples) rows.push({ group, name, samples: own });
   return samples;
 }
@@ -307,6 +309,7 @@ async function measureGrowth(): Promise<void> {
     'growth',
     all.map((one) => caseOf(one)),
     NARROW_ROUNDS,
+    NARROW_SECONDS,
   );
   for (const [name] of kinds.slice(1)) compare(samples, [name, base], atMost(1.05));
   await stopAll(all);
