@@ -18,8 +18,9 @@ export interface Deadlines {
   add(who: Due): void;
   remove(who: Due): void;
   /**
-   * A deadline for somebody who is listed: not before that time, and later by two ticks at most. For those who set several
-   * for each request: a look at the clock costs more than all of them.
+   * A deadline for somebody who is listed: later by two ticks at most, and earlier only by as much as the event loop has stood
+   * still since the last look, which is less than a second. For those who set several for each request: a look at the clock
+   * costs more than all of them.
    */
   in(seconds: number): number;
 }
