@@ -1,5 +1,5 @@
-import { randomFillSync } from 'node:crypto';
 import { flat } from './flat-text.ts';
+import { oneByOne, randomText } from './random-text.ts';
 
 /** W3C Trace Context §3.2: version, trace, parent and flags, none of all zeros. */
 const TRACEPARENT = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
@@ -10,40 +10,19 @@ export const spanIdOf = (traceparent: string): string => traceparent.slice(36, 5
 export const isSampled = (traceparent: string): boolean =>
   (Number.parseInt(traceparent.slice(53, 55), 16) & 1) === 1;
 
-export const newTraceId = (): string => randomHex(16);
-export const newSpanId = (): string => randomHex(8);
-/** Few: one that somebody keeps keeps those that were spelled with it. */
+export const newTraceId = (): string => randomText(16, 'hex');
+export const newSpanId = (): string => randomText(8, 'hex');
+
 const SPELLED = 16;
-const TRACEPARENT_LENGTH = 55;
-let spelled = '';
-let spelledAt = 0;
 
-/** A trace that begins here, and that nobody has asked to record. Spelled for several requests at once, and cut off one by one. */
-export function newTraceparent(): string {
-  if (spelledAt === spelled.length) {
-    const hex = randomHex(24 * SPELLED);
-    let made = '';
-    for (let at = 0; at < hex.length; at += 48)
-      made += `00-${hex.slice(at, at + 32)}-${hex.slice(at + 32, at + 48)}-00`;
-    spelled = flat(made);
-    spelledAt = 0;
-  }
-  spelledAt += TRACEPARENT_LENGTH;
-  return spelled.slice(spelledAt - TRACEPARENT_LENGTH, spelledAt);
-}
-
-const pool = Buffer.alloc(4_096);
-let poolAt = pool.length;
-
-/** Random bytes are cheaper by the page. */
-function randomHex(bytes: number): string {
-  if (poolAt + bytes > pool.length) {
-    randomFillSync(pool);
-    poolAt = 0;
-  }
-  poolAt += bytes;
-  return pool.toString('hex', poolAt - bytes, poolAt);
-}
+/** A trace that begins here, and that nobody has asked to record. */
+export const newTraceparent = oneByOne(55, () => {
+  const hex = randomText(24 * SPELLED, 'hex');
+  let made = '';
+  for (let at = 0; at < hex.length; at += 48)
+    made += `00-${hex.slice(at, at + 32)}-${hex.slice(at + 32, at + 48)}-00`;
+  return flat(made);
+});
 
 /** The only value of a header; undefined when there is none, or more than one. */
 export function headerValue(rawHeaders: readonly string[], name: string): string | undefined {

@@ -1,5 +1,5 @@
-import { randomFillSync } from 'node:crypto';
 import { isIP } from 'node:net';
+import { oneByOne, randomText } from '../observability/random-text.ts';
 
 /** A list of addresses; shaped like the configuration's own. */
 export interface Peers {
@@ -55,27 +55,8 @@ export function requestId(peer: string, rawHeaders: readonly string[], trusted: 
   return newId();
 }
 
-/** A multiple of three: so each id is a piece of its own of what is drawn. */
 const ID_BYTES = 12;
 const ID_LENGTH = 16;
-/** Few: an id that somebody keeps keeps those that were spelled with it. */
 const SPELLED = 16;
-const drawn = Buffer.alloc(ID_BYTES * SPELLED * 32);
-let drawnAt = drawn.length;
-let spelled = '';
-let spelledAt = 0;
-
-/** Drawn and spelled for several requests at once: asking for one costs more than everything else about an id. */
-function newId(): string {
-  if (spelledAt === spelled.length) {
-    if (drawnAt === drawn.length) {
-      randomFillSync(drawn);
-      drawnAt = 0;
-    }
-    drawnAt += ID_BYTES * SPELLED;
-    spelled = drawn.toString('base64url', drawnAt - ID_BYTES * SPELLED, drawnAt);
-    spelledAt = 0;
-  }
-  spelledAt += ID_LENGTH;
-  return spelled.slice(spelledAt - ID_LENGTH, spelledAt);
-}
+/** The bytes of an id are a multiple of three: so each is a piece of its own of what is spelled. */
+const newId = oneByOne(ID_LENGTH, () => randomText(ID_BYTES * SPELLED, 'base64url'));

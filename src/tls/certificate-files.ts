@@ -59,7 +59,13 @@ export function loadCertificateFiles(names: CertificateFileNames, now: Epoch): C
   };
 
   const { server: files } = names;
-  const server = files && attempt(files.certificate, () => loadServerCertificate(files, now));
+  // Of a pair that is not there, both are told.
+  const chain = files && attempt(files.certificate, () => readText(files.certificate));
+  const key = files && attempt(files.key, () => readText(files.key));
+  const server =
+    files === undefined || chain === undefined || key === undefined
+      ? undefined
+      : attempt(files.certificate, () => loadServerCertificate(files, chain, key, now));
   const issuers = names.issuers.flatMap(
     (issuer) => attempt(issuer.file, () => loadIssuers(issuer, now)) ?? [],
   );
@@ -102,16 +108,13 @@ const nearEnd = (file: string, notAfter: Epoch, now: Epoch): string[] =>
 /** The server's certificate chain and key, after checking that they belong together and can be served today. */
 function loadServerCertificate(
   files: { readonly certificate: string; readonly key: string },
+  chain: string,
+  keyText: string,
   now: Epoch,
 ): ServerCertificate {
   const refuse = (file: string, problem: string): never => {
     throw new CertificateFilesError([`${file}: ${problem}`]);
   };
-  // Of a pair that is not there, both are told.
-  const unreadable = [files.certificate, files.key].flatMap(whyUnreadable);
-  if (unreadable.length > 0) throw new CertificateFilesError(unreadable);
-  const chain = readText(files.certificate);
-  const keyText = readText(files.key);
   const [leaf] = certificatesIn(files.certificate, Buffer.from(chain));
   if (leaf === undefined) return refuse(files.certificate, 'holds no certificate');
   let key: KeyObject;
@@ -173,16 +176,6 @@ function readWhole(file: string): Buffer {
     const { code } = error as NodeJS.ErrnoException;
     const words = code === 'ENOENT' ? 'does not exist' : `cannot be read (${code})`;
     throw new CertificateFilesError([`${file}: ${words}`]);
-  }
-}
-
-function whyUnreadable(file: string): readonly string[] {
-  try {
-    readWhole(file);
-    return [];
-  } catch (error) {
-    if (error instanceof CertificateFilesError) return error.problems;
-    throw error;
   }
 }
 
