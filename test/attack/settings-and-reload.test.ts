@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { stringify } from 'yaml';
-import { loadSettings } from '../../src/config/load.ts';
+import { loadSettings, type Problem } from '../../src/config/load.ts';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { type Change, type House, openHouse } from '../support/house.ts';
 import { under } from '../support/reconfigure.ts';
@@ -68,7 +68,7 @@ describe('a reload', () => {
 });
 
 /** The problems a configuration is refused for. */
-function problemsOf(given: SettingsInput): readonly { readonly path: string; readonly problem: string }[] {
+function problemsOf(given: SettingsInput): readonly Problem[] {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-settings-'));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   const file = join(folder, 'gatehouse.yaml');
