@@ -154,7 +154,7 @@ export async function frameClient(
       send(frame(FRAME.headers, FLAG.endHeaders | (end ? FLAG.endStream : 0), id, headerBlock(fields)));
       return id;
     },
-    until: (condition, ms = 10_000) =>
+    until: (condition, ms = 30_000) =>
       new Promise((resolve, reject) => {
         const timer = setTimeout(() => {
           watchers.delete(watch);

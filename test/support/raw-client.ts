@@ -53,7 +53,7 @@ async function clientOn(socket: Socket, ready: 'connect' | 'secureConnect'): Pro
   await new Promise<void>((resolve, reject) => {
     socket.once(ready, resolve).once('error', reject);
   });
-  const until = (condition: (text: string) => boolean, ms = 5_000): Promise<string> =>
+  const until = (condition: (text: string) => boolean, ms = 30_000): Promise<string> =>
     new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
         watchers.delete(watch);

@@ -215,7 +215,7 @@ export function isAlive(pid: number): boolean {
 export async function until<T>(
   what: string,
   look: () => T | Promise<T>,
-  seconds = 15,
+  seconds = 30,
 ): Promise<Exclude<T, false | undefined | null | 0 | ''>> {
   const end = performance.now() + seconds * 1_000;
   for (;;) {
