@@ -1,25 +1,20 @@
 import type { Socket } from 'node:net';
 import { createServer as createTlsServer } from 'node:tls';
-import { afterEach, describe, expect, test } from 'vitest';
-import { lentBuffers } from '../../src/proxy/fast/lent-buffers.ts';
+import { expect, onTestFinished, test } from 'vitest';
 import { randomBelow } from '../support/mutations.ts';
 import { issueServer, makeCa } from '../support/pki.ts';
 import { type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
 import { type RawClient, rawClient, rawTlsClient } from '../support/raw-client.ts';
 import { recordingUpstream } from '../support/recording-upstream.ts';
+import { settled, turns } from '../support/turns.ts';
 
-/**
- * Long answers go through memory that is used again. Whatever becomes of a client meanwhile, every byte it gets is its own.
- */
-const REQUESTS = Number(process.env['ROW_COUNT'] ?? 600);
+/** Long responses pass through pooled buffers. Whatever happens to a client meanwhile, every byte it gets is its own. */
+export type Transport = 'plain' | 'TLS';
 const CLIENTS = 24;
-const STALLED = 8;
 const LENGTHS = [3_000, 4_096, 9_000, 65_400, 65_536, 102_400, 300_000];
-
-const cleanups: (() => Promise<void> | void)[] = [];
-afterEach(async () => {
-  for (const cleanup of cleanups.splice(0).toReversed()) await cleanup();
-});
+/** More than the kernel's socket buffers hold. */
+const STALLING_LENGTH = 9_000_000;
+const DEADLINE_MS = 30_000;
 
 /** Text of which every few letters say whose it is. */
 const bodyOf = (nonce: number, length: number): string =>
@@ -73,7 +68,7 @@ async function behindTls(gate: ProxyHarness): Promise<() => Promise<RawClient>> 
   await new Promise<void>((resolve) => {
     server.listen(0, '127.0.0.1', resolve);
   });
-  cleanups.push(async () => {
+  onTestFinished(async () => {
     for (const socket of open) socket.destroy();
     await new Promise((resolve) => server.close(resolve));
   });
@@ -81,19 +76,19 @@ async function behindTls(gate: ProxyHarness): Promise<() => Promise<RawClient>> 
   return () => rawTlsClient(port, ca.pem);
 }
 
-describe.each(['plain', 'TLS'] as const)('to clients over %s', (transport) => {
-  test(`H33 ${REQUESTS} long answers to clients that are slow or leave: every byte is its own`, {
-    timeout: 120_000 + REQUESTS * 30,
+export function testLongResponses(transport: Transport, requests: number): void {
+  test(`H33 ${requests} long responses to clients that read slowly or disconnect: every byte belongs to the request`, {
+    timeout: 120_000 + requests * 30,
   }, async () => {
     const below = randomBelow(transport === 'TLS' ? 7 : 8);
     const upstream = await recordingUpstream();
-    cleanups.push(() => upstream.close());
+    onTestFinished(() => upstream.close());
     const gate = await proxyHarness({
       upstream: upstream.url,
       firstLane: 'fast',
       upstreamSettings: { connections: 6, maxPending: 10_000 },
     });
-    cleanups.push(() => gate.close());
+    onTestFinished(() => gate.close());
     upstream.reply((socket: Socket, { target }) => {
       const [, nonce, length, chunked] = /n(\d+)-(\d+)-(\d)/.exec(target) ?? [];
       const text = answer(bodyOf(Number(nonce), Number(length)), chunked === '1');
@@ -112,7 +107,7 @@ describe.each(['plain', 'TLS'] as const)('to clients over %s', (transport) => {
     const wrong: string[] = [];
     const work = async (): Promise<void> => {
       let client = await connect();
-      for (let nonce = next++; nonce < REQUESTS; nonce = next++) {
+      for (let nonce = next++; nonce < requests; nonce = next++) {
         const length = LENGTHS[below(LENGTHS.length)] ?? 0;
         const chunked = below(3) === 0;
         const expected = bodyOf(nonce, length);
@@ -120,15 +115,17 @@ describe.each(['plain', 'TLS'] as const)('to clients over %s', (transport) => {
         client.send(
           `GET /files/n${nonce}-${length}-${chunked ? 1 : 0} HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`,
         );
-        const way = below(8);
-        if (way === 0) {
-          // Takes nothing for a while.
+        if (nonce % 8 === 0) {
+          // Reads nothing for a while.
           client.socket.pause();
-          await new Promise((resolve) => setTimeout(resolve, below(20)));
+          await turns(1 + below(100));
           client.socket.resume();
-        } else if (way === 1) {
-          // Leaves when some of it has come.
-          const some = await client.until((text) => text.length - seen >= Math.min(length, 2_000));
+        } else if (nonce % 8 === 1) {
+          // Disconnects when part of it has arrived.
+          const some = await client.until(
+            (text) => text.length - seen >= Math.min(length, 2_000),
+            DEADLINE_MS,
+          );
           const begun = some.slice(seen);
           const body = begun.slice(begun.indexOf('\r\n\r\n') + 4);
           if (/<\d{7}>/.exec(body)?.[0] !== expected.slice(0, 9))
@@ -139,7 +136,7 @@ describe.each(['plain', 'TLS'] as const)('to clients over %s', (transport) => {
           client = await connect();
           continue;
         }
-        const text = await client.until((given) => bodyIn(given.slice(seen)) !== undefined, 30_000);
+        const text = await client.until((given) => bodyIn(given.slice(seen)) !== undefined, DEADLINE_MS);
         if (bodyIn(text.slice(seen)) === expected) whole += 1;
         else wrong.push(`${nonce} of ${length} got something else`);
       }
@@ -147,12 +144,12 @@ describe.each(['plain', 'TLS'] as const)('to clients over %s', (transport) => {
     };
     await Promise.all(Array.from({ length: CLIENTS }, work));
     expect(wrong.slice(0, 5)).toEqual([]);
-    expect(left).toBeGreaterThan(REQUESTS / 20);
-    expect(whole).toBe(REQUESTS - left);
-    expect(gate.lane?.counts.fast).toBeGreaterThan(REQUESTS * 0.9);
+    expect(left).toBe(Math.floor((requests + 6) / 8));
+    expect(whole).toBe(requests - left);
+    expect(gate.lane?.counts.fast).toBeGreaterThan(requests * 0.9);
     expect(gate.log.filter((line) => line.includes('"level":"error"'))).toEqual([]);
   });
-});
+}
 
 /** Reads the one answer on a connection; says whether every byte of its body is as it should be, and none is missing. */
 function isAnswered(socket: Socket, expected: string): Promise<boolean> {
@@ -176,78 +173,51 @@ function isAnswered(socket: Socket, expected: string): Promise<boolean> {
   });
 }
 
-describe.each(['plain', 'TLS'] as const)('to clients over %s', (transport) => {
-  test('H33 answers that fill every buffer on the way, to clients that take nothing for a while: every byte is its own', {
+/** Writes in parts, each when the one before has left; counts the bytes that have. */
+function pour(socket: Socket, text: string, count: (bytes: number) => void): void {
+  const part = text.slice(0, 65_536);
+  if (part === '' || socket.destroyed) return;
+  socket.write(part, 'latin1', (error) => {
+    count(part.length);
+    if (!error) pour(socket, text.slice(part.length), count);
+  });
+}
+
+export function testStalledReaders(transport: Transport, clients: number): void {
+  test(`H33 responses that fill every buffer, to ${clients} clients that stop reading and continue: every byte belongs to the request`, {
     timeout: 120_000,
   }, async () => {
     const upstream = await recordingUpstream();
-    cleanups.push(() => upstream.close());
+    onTestFinished(() => upstream.close());
     const gate = await proxyHarness({
       upstream: upstream.url,
       firstLane: 'fast',
-      upstreamSettings: { connections: STALLED, maxPending: 100 },
+      upstreamSettings: { connections: clients, maxPending: 100 },
     });
-    cleanups.push(() => gate.close());
+    onTestFinished(() => gate.close());
+    const poured = Array.from({ length: clients }, () => 0);
     upstream.reply((socket: Socket, { target }) => {
       const nonce = Number(/n(\d+)/.exec(target)?.[1]);
-      socket.write(answer(bodyOf(nonce, 9_000_000), false), 'latin1');
+      pour(socket, answer(bodyOf(nonce, STALLING_LENGTH), false), (bytes) => {
+        poured[nonce] = (poured[nonce] ?? 0) + bytes;
+      });
     });
     const connect = transport === 'TLS' ? await behindTls(gate) : () => rawClient(gate.port);
-    const results = Array.from({ length: STALLED }, async (_, nonce) => {
+    const results = Array.from({ length: clients }, async (_, nonce) => {
       const { socket } = await connect();
+      onTestFinished(() => void socket.destroy());
       socket.removeAllListeners('data');
-      const answered = isAnswered(socket, bodyOf(nonce, 9_000_000));
+      const answered = isAnswered(socket, bodyOf(nonce, STALLING_LENGTH));
       socket.write(`GET /files/n${nonce} HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`);
       for (let pauses = 0; pauses < 3; pauses += 1) {
         socket.pause();
-        await new Promise((resolve) => setTimeout(resolve, 100 + 20 * nonce));
+        await settled(() => poured[nonce] ?? 0);
         socket.resume();
-        await new Promise((resolve) => setImmediate(resolve));
+        await turns(1);
       }
-      const right = await answered;
-      socket.destroy();
-      return right;
+      return answered;
     });
-    expect(await Promise.all(results)).toEqual(Array.from({ length: STALLED }, () => true));
-    expect(gate.lane?.counts.fast).toBe(STALLED);
+    expect(await Promise.all(results)).toEqual(Array.from({ length: clients }, () => true));
+    expect(gate.lane?.counts.fast).toBe(clients);
   });
-});
-
-describe('memory that is lent', () => {
-  test('X04 is lent again only after it was said to be written, and never after an error', () => {
-    const buffers = lentBuffers();
-    const first = buffers.borrow(10_000);
-    const second = buffers.borrow(10_000);
-    expect(first).toBeDefined();
-    expect(second?.bytes).not.toBe(first?.bytes);
-    first?.written();
-    expect(buffers.borrow(10_000)?.bytes).toBe(first?.bytes);
-    second?.written(new Error('the client has left'));
-    expect(buffers.borrow(10_000)?.bytes).not.toBe(second?.bytes);
-  });
-
-  test('X04 is as large as was asked for, or there is none', () => {
-    const buffers = lentBuffers();
-    for (const size of [4_096, 65_536, 73_728])
-      expect(buffers.borrow(size)?.bytes.length).toBeGreaterThanOrEqual(size);
-    expect(buffers.borrow(100)).toBeUndefined();
-    expect(buffers.borrow(73_729)).toBeUndefined();
-  });
-
-  test('X04 does not pile up when many come back at once', () => {
-    const buffers = lentBuffers();
-    const lent = Array.from({ length: 500 }, () => buffers.borrow(70_000));
-    for (const loan of lent) loan?.written();
-    const known = new Set(lent.map((loan) => loan?.bytes));
-    const again = Array.from({ length: 500 }, () => buffers.borrow(70_000)?.bytes);
-    const kept = again.filter((bytes) => known.has(bytes)).length;
-    expect(kept).toBeGreaterThan(0);
-    expect(kept * 73_728).toBeLessThan(6_400_000);
-  });
-
-  test('X04 is at most three times what was asked for', () => {
-    const buffers = lentBuffers();
-    for (let size = 4_096; size <= 73_728; size += 512)
-      expect((buffers.borrow(size)?.bytes.length ?? Infinity) / size).toBeLessThanOrEqual(3);
-  });
-});
+}
