@@ -4,8 +4,9 @@ import { request as httpsRequest } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
+import { clientOfEachWorker } from '../support/client-of-each-worker.ts';
 import { type House, openHouse } from '../support/house.ts';
-import { byWorker, connectMany, makeServeFolder, startServe } from '../support/serve-process.ts';
+import { connect, makeServeFolder, startServe } from '../support/serve-process.ts';
 import {
   encode,
   openWebSocket,
@@ -335,29 +336,28 @@ test('a WebSocket counts as the connection that it is', async () => {
   client.destroy();
 });
 
-test('V14 with two workers, whichever of them was asked to revoke', async () => {
-  const sockets = await webSocketUpstream();
-  cleanups.push(() => sockets.close());
-  const folder = await makeServeFolder((settings) => withStreams(settings, sockets, sockets.port));
+test('V14 the streams of both workers end, whichever of them revokes', async () => {
+  const streams = await endlessUpstream();
+  const folder = await makeServeFolder((settings) => withStreams(settings, streams, streams.port));
   cleanups.push(() => folder.remove());
   const server = await startServe(folder, { set: ['listen.workers=2'] });
-  const clients = await connectMany(folder, server, 8, folder.alice);
-  expect(byWorker(clients).size).toBe(2);
-  const [asker] = clients;
-  if (asker === undefined) throw new Error('no client');
-  const { access_token: token } = await asker.grant();
-  const open = await Promise.all(
-    Array.from({ length: 8 }, (_, index) =>
-      webSocket({ port: server.port, ca: folder.ca }, token, `/ws/${index}`),
+  const clients = await clientOfEachWorker(folder, server, folder.alice);
+  const revoker = connect(folder, server.port, folder.alice);
+  cleanups.push(() => [...clients, revoker].forEach((client) => client.close()));
+  const { access_token: token } = await revoker.grant();
+  const headers = { authorization: `Bearer ${token}` };
+  const endings = clients.map((client) =>
+    client.ask({ path: '/events/1', headers }).then(
+      () => 'whole',
+      () => 'cut',
     ),
   );
-  expect((await asker.revoke(token)).status).toBe(200);
-  await until('all are over', () => open.every((client) => client.gone()));
-  expect(open.map((client) => client.closed()?.code)).toEqual(Array.from({ length: 8 }, () => 1008));
+  await until('both streams', () => streams.open.size === 2);
+  expect((await revoker.revoke(token)).status).toBe(200);
+  expect(await Promise.all(endings)).toEqual(['cut', 'cut']);
   const lines = await until('their log lines', () => {
     const ended = server.log.filter(({ event }) => event === 'stream_ended');
-    return ended.length === 8 && ended;
+    return ended.length === 2 && ended;
   });
-  expect(new Set(lines.map((line) => line['worker'])).size).toBe(2);
-  for (const client of clients) client.close();
+  expect(new Set(lines.map((line) => line['worker']))).toEqual(new Set(server.workers));
 });
