@@ -1,12 +1,13 @@
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { attackHouse } from '../support/attack-house.ts';
 import { writeMessage } from '../support/framing-cases.ts';
 import { openHouse } from '../support/house.ts';
 import { matrixSettings } from '../support/matrix-settings.ts';
 import { rawTlsClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
 import { recordingUpstream } from '../support/recording-upstream.ts';
+import { until } from '../support/serve-process.ts';
 
-/** Faults that were found in one of the two lanes: what is now true of both. */
+/** What was once wrong on the fast path or the full path, and must hold on both. */
 const attack = attackHouse((settings) => ({
   ...settings,
   tokens: { ...settings.tokens, endStreams: 'all' },
@@ -18,11 +19,12 @@ const attack = attackHouse((settings) => ({
 
 const times = (text: string, part: string): number => text.split(part).length - 1;
 
-describe('what stands behind a request that was not heard out', () => {
+describe('the rest of a request whose body was not read to its end', () => {
   test('is not read as a request when its token is revoked meanwhile', async () => {
     const { access_token: token } = await attack.house.grant();
     attack.upstream.reset();
     const client = await attack.client();
+    onTestFinished(() => client.destroy());
     const rest = attack.write({ line: 'GET /public/smuggled HTTP/1.1', token: null });
     client.send(
       attack.write({
@@ -32,22 +34,21 @@ describe('what stands behind a request that was not heard out', () => {
         token,
       }),
     );
-    await expect.poll(() => attack.upstream.bytes(), { timeout: 10_000 }).toContain('body');
+    await until('the upstream has the beginning', () => attack.upstream.bytes().includes('body'));
     const revoked = await attack.house.api('/authsvc/Revoke/Token', token);
     expect(revoked.status).toBe(200);
-    await client.until((text) => wholeAnswer(text), 15_000);
+    await client.until((text) => wholeAnswer(text));
     client.send(rest);
     client.send(attack.write({ line: 'GET /public/after HTTP/1.1', token: null }));
-    const text = await client.until((all) => /public\/(?:after|smuggled)$/.test(all), 15_000);
+    const text = await client.until((all) => /public\/(?:after|smuggled)$/.test(all));
     expect(readAnswer(text).status).toBe(401);
     expect(text).not.toContain('smuggled');
     expect(attack.upstream.bytes()).not.toContain('smuggled');
-    client.destroy();
   });
 });
 
-describe('an answer whose upstream disowns its length', () => {
-  test('still ends where it ends, and the next answer is another one', async () => {
+describe('a response whose Connection field names Content-Length', () => {
+  test('keeps its framing, and the next response is separate', async () => {
     attack.upstream.reset();
     attack.upstream.reply((socket, { target }) =>
       socket.write(
@@ -55,10 +56,10 @@ describe('an answer whose upstream disowns its length', () => {
       ),
     );
     const client = await attack.client();
+    onTestFinished(() => client.destroy());
     for (const target of ['/public/one', '/public/two'])
       client.send(attack.write({ line: `GET ${target} HTTP/1.1`, token: null }));
     const text = await client.until((all) => times(all, 'HTTP/1.1 200') === 2 && all.includes('/public/two'));
-    client.destroy();
     const [, first = '', second = ''] = text.split('HTTP/1.1 200 OK\r\n');
     for (const [answer, body] of [
       [first, '/public/one'],
@@ -71,7 +72,7 @@ describe('an answer whose upstream disowns its length', () => {
   });
 });
 
-describe('a value in an answer that ends in a letter with an accent', () => {
+describe('a response field whose value ends in a non-ASCII letter', () => {
   test('arrives to the last byte', async () => {
     attack.upstream.reset();
     const name = Buffer.from('voilà', 'utf8').toString('latin1');
@@ -89,7 +90,7 @@ describe('a value in an answer that ends in a letter with an accent', () => {
   });
 });
 
-describe('an answer whose body is coded in another way than in chunks', () => {
+describe('a response with a transfer coding other than chunked', () => {
   const full = attackHouse((settings) => ({
     ...settings,
     listen: { ...settings.listen, fastLane: false },
@@ -98,7 +99,7 @@ describe('an answer whose body is coded in another way than in chunks', () => {
     ['as well', ['Transfer-Encoding: gzip, chunked']],
     ['in two fields', ['Transfer-Encoding: gzip', 'Transfer-Encoding: chunked']],
     ['twice', ['Transfer-Encoding: chunked', 'Transfer-Encoding: chunked']],
-  ])('is no answer, by either lane: %s', async (_, fields) => {
+  ])('is 502 on either path: %s', async (_, fields) => {
     for (const lane of [attack, full]) {
       lane.upstream.reset();
       lane.upstream.reply((socket) =>
@@ -111,11 +112,11 @@ describe('an answer whose body is coded in another way than in chunks', () => {
   });
 });
 
-describe('a refusal for a page of another origin', () => {
+describe('a 401 for a page of another origin', () => {
   test.each([
     ['without a token', null, 401],
-    ['with one that is none', 'nonsense', 401],
-  ])('can be read by it, %s', async (_, token, status) => {
+    ['with an invalid one', 'nonsense', 401],
+  ])('can be read by the page, %s', async (_, token, status) => {
     const answer = await attack.ask({
       line: 'GET /pages/1 HTTP/1.1',
       headers: ['Origin: https://app.test'],
@@ -127,7 +128,7 @@ describe('a refusal for a page of another origin', () => {
   });
 });
 
-describe('names of our own fields where values stand', () => {
+describe('names of forwarded fields used as values', () => {
   const TRACE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
   test.each([
     ['a host', ['Host: traceparent']],
@@ -135,7 +136,7 @@ describe('names of our own fields where values stand', () => {
     ['a state', [`traceparent: ${TRACE}`, 'tracestate: traceparent']],
     ['another state', [`traceparent: ${TRACE}`, 'tracestate: X-Request-Id']],
     ['a plain field', ['X-Any: traceparent', 'X-Other: X-Request-Id']],
-  ])('are values: as %s', async (_, headers) => {
+  ])('stay values: as %s', async (_, headers) => {
     attack.upstream.reset();
     const answer = await attack.ask({ line: 'GET /public/1 HTTP/1.1', headers, token: null });
     expect(answer.status).toBe(200);
@@ -147,51 +148,48 @@ describe('names of our own fields where values stand', () => {
   });
 });
 
-describe('a reload while a token is looked up', () => {
-  test('leaves the configuration by which its request is judged open until that is answered', async () => {
+describe('a reload while an opaque token is being read from the store', () => {
+  test('keeps the former configuration until the request is answered', async () => {
     const [before, after] = await Promise.all([recordingUpstream(), recordingUpstream()]);
+    onTestFinished(async () => void (await Promise.all([before.close(), after.close()])));
     const house = await openHouse(
       matrixSettings(before.url, (settings) => ({
         ...settings,
         tokens: { ...settings.tokens, format: 'opaque' },
       })),
     );
+    onTestFinished(() => house.close());
     const client = await rawTlsClient(house.port, house.ca.pem);
-    try {
-      const { access_token: token } = await house.grant();
-      for (const upstream of [before, after])
-        upstream.reply((socket, { target }) =>
-          socket.write(
-            `HTTP/1.1 200 OK\r\nKeep-Alive: timeout=60\r\nContent-Length: ${target.length}\r\n\r\n${target}`,
-          ),
-        );
-      await house.api('/public/first');
-      expect(before.open()).toBe(1);
-      const { grants } = house.gateway.store;
-      const read = grants.read.bind(grants);
-      const gate = Promise.withResolvers<void>();
-      const asked = Promise.withResolvers<void>();
-      Object.assign(grants, {
-        read: async (id: string) => {
-          asked.resolve();
-          await gate.promise;
-          return read(id);
-        },
-      });
-      client.send(writeMessage({ line: 'GET /files/looked-up HTTP/1.1', token }));
-      await asked.promise;
-      await house.reload((settings) => ({ ...settings, upstreams: { default: { url: after.url } } }));
-      const { text } = await house.api('/public/second');
-      expect([text, after.requests.length, before.open()]).toEqual(['/public/second', 1, 1]);
-      gate.resolve();
-      const answer = await client.until((all) => wholeAnswer(all));
-      expect(readAnswer(answer)).toMatchObject({ status: 200, body: '/files/looked-up' });
-      expect(before.requests.map(({ target }) => target)).toEqual(['/public/first', '/files/looked-up']);
-      await expect.poll(() => before.open(), { timeout: 10_000 }).toBe(0);
-    } finally {
-      client.destroy();
-      await house.close();
-      await Promise.all([before.close(), after.close()]);
-    }
+    onTestFinished(() => client.destroy());
+    const { access_token: token } = await house.grant();
+    for (const upstream of [before, after])
+      upstream.reply((socket, { target }) =>
+        socket.write(
+          `HTTP/1.1 200 OK\r\nKeep-Alive: timeout=60\r\nContent-Length: ${target.length}\r\n\r\n${target}`,
+        ),
+      );
+    await house.api('/public/first');
+    expect(before.open()).toBe(1);
+    const { grants } = house.gateway.store;
+    const read = grants.read.bind(grants);
+    const gate = Promise.withResolvers<void>();
+    const asked = Promise.withResolvers<void>();
+    Object.assign(grants, {
+      read: async (id: string) => {
+        asked.resolve();
+        await gate.promise;
+        return read(id);
+      },
+    });
+    client.send(writeMessage({ line: 'GET /files/looked-up HTTP/1.1', token }));
+    await asked.promise;
+    await house.reload((settings) => ({ ...settings, upstreams: { default: { url: after.url } } }));
+    const { text } = await house.api('/public/second');
+    expect([text, after.requests.length, before.open()]).toEqual(['/public/second', 1, 1]);
+    gate.resolve();
+    const answer = await client.until((all) => wholeAnswer(all));
+    expect(readAnswer(answer)).toMatchObject({ status: 200, body: '/files/looked-up' });
+    expect(before.requests.map(({ target }) => target)).toEqual(['/public/first', '/files/looked-up']);
+    await until('the former configuration is closed', () => before.open() === 0);
   });
 });

@@ -6,7 +6,9 @@ import { heapAfterCollection } from '../support/heap.ts';
 const attack = attackHouse((settings) => ({ ...settings, log: { level: 'info' } }));
 const MiB = 1_048_576;
 
-test('X07 a window beyond its limit ends each of a thousand connections, and none of them is kept', async () => {
+test('X07 a window beyond its limit ends each of a thousand connections, and none of them is kept', {
+  timeout: 300_000,
+}, async () => {
   const { house } = attack;
   const hundred = async (): Promise<void> => {
     for (let count = 0; count < 100; count += 1) {

@@ -37,7 +37,7 @@ describe('LDAP with StartTLS', () => {
       ...changes,
     });
     // Cleanups run in reverse order: the directory closes its connections before the server waits for them.
-    onTestFinished(async () => void (await directory.close()));
+    onTestFinished(() => directory.close());
     return directory;
   }
 

@@ -8,7 +8,7 @@ import { openPublicListener, type PublicListener, type TlsMaterial } from '../..
 import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
 import { VERSIONS, visit } from '../support/resuming.ts';
 
-const NOBODY: Peers = { some: false, includes: () => false };
+const NONE: Peers = { some: false, includes: () => false };
 
 const materialOf = (server: Certified): TlsMaterial => ({
   certificate: server.pem,
@@ -27,14 +27,14 @@ const listen = (
     port: 0,
     tls: { ...material, askCertificate },
     limits: { headers: 16_384, headerTimeout: 10, connections: 100 },
-    proxyProtocol: NOBODY,
-    trustedProxies: NOBODY,
+    proxyProtocol: NONE,
+    trustedProxies: NONE,
     onCall: (call) => call.response.end(JSON.stringify({ shown: call.certificate() !== undefined })),
     log: createLogger({ level: 'error', format: 'json', write: () => {} }),
     now: () => Date.now() / 1_000,
   });
 
-/** For how many seconds the server says that a ticket counts: `[9]` of a session as OpenSSL writes it down. */
+/** The lifetime hint of a ticket in seconds: `[9]` of a session as OpenSSL serialises it. */
 function lifetimeIn(session: Buffer | undefined): number {
   const hint = children(readOne(session ?? Buffer.alloc(0), TAG.sequence)).find(
     ({ tag }) => tag === context(9),
@@ -43,7 +43,7 @@ function lifetimeIn(session: Buffer | undefined): number {
 }
 
 test.each(VERSIONS)(
-  'C02 resuming a session of %s never makes it longer: no ticket is given out for one, also after a reload',
+  'C02 resuming a session of %s never extends it: a resumed session gets no new ticket, also after a reload',
   async (version) => {
     const ca = await makeCa();
     const [server, alice] = [await issueServer(ca), await issue(ca)];
@@ -62,7 +62,7 @@ test.each(VERSIONS)(
   },
 );
 
-test('keys of tickets are overwritten as soon as OpenSSL has them: a core dump of later holds none of before', async () => {
+test('ticket keys are overwritten as soon as OpenSSL has them, so that a later core dump does not hold them', async () => {
   using spy = vi.spyOn(TlsServer.prototype, 'setTicketKeys');
   const listener = await listen(materialOf(await issueServer(await makeCa())), ['strict.example.test']);
   try {

@@ -8,14 +8,14 @@ const manyOf = <T>(count: number, make: () => Promise<T>): Promise<T[]> =>
   Promise.all(Array.from({ length: count }, make));
 
 /** X01: this many clients send their head byte by byte; all are closed, and another client is served meanwhile. */
-export async function sendHeadsSlowly({ house, token, client }: AttackHouse, count: number): Promise<void> {
-  const slow = await manyOf(count, () => client());
+export async function sendHeadsSlowly(attack: AttackHouse, count: number): Promise<void> {
+  const slow = await manyOf(count, () => attack.client());
   const drip = setInterval(() => {
     for (const one of slow) if (one.ending() === undefined) one.send('x');
   }, 200);
   try {
     for (const one of slow) one.send('GET /files/1 HTTP/1.1\r\nX-Slow: ');
-    expect((await house.api('/files/meanwhile', token)).status).toBe(200);
+    expect((await attack.house.api('/files/meanwhile', attack.token)).status).toBe(200);
     await Promise.all(slow.map((one) => one.closed()));
   } finally {
     clearInterval(drip);

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 
 const MAIN = join(import.meta.dirname, '../../src/main.ts');
 
-test('a runtime that keeps its builtin modules as they are costs memory, and never the start', async () => {
+test('gatehouse starts on a runtime whose builtin modules cannot be changed', async () => {
   const sealed =
     "const http = process.getBuiltinModule('node:http'); for (const name of ['WebSocket', 'CloseEvent', 'MessageEvent']) Object.defineProperty(http, name, { configurable: false });";
   const { stdout } = await promisify(execFile)(

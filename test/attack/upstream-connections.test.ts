@@ -1,46 +1,42 @@
 import { createServer } from 'node:net';
-import { afterEach, describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { attackHouse } from '../support/attack-house.ts';
 import { FRAME, type FrameClient, frame, frameClient, requestFields, uint32 } from '../support/h2-frames.ts';
 import { proxyHarness } from '../support/proxy-harness.ts';
 import { rawClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
 import { ok, recordingUpstream } from '../support/recording-upstream.ts';
+import { until } from '../support/serve-process.ts';
 
-/** Faults that were found on the way to plain upstreams: what is now true of it. */
-const cleanups: (() => unknown)[] = [];
-afterEach(async () => {
-  while (cleanups.length > 0) await cleanups.pop()?.();
-});
-
-describe('a gateway that stood still for longer than an upstream may take', () => {
+describe('an event-loop stall longer than the upstream timeouts', () => {
   test.each(['fast', 'full'] as const)(
-    'gives the answer that came meanwhile (%s lane)',
+    'does not count against them: a response that has arrived meanwhile is forwarded (%s path)',
     async (firstLane) => {
       const upstream = await recordingUpstream();
-      cleanups.push(() => upstream.close());
+      onTestFinished(() => upstream.close());
       const timeouts = { connect: 1, headers: 1, idle: 1 };
       const gate = await proxyHarness({ upstream: upstream.url, firstLane, upstreamSettings: { timeouts } });
-      cleanups.push(() => gate.close());
-      // Upstream and gateway are one process here: the answer is on its way, and then nobody reads anything for a while.
+      onTestFinished(() => gate.close());
+      // Upstream and gateway are one process here: the response is written, and then nothing is read for a while.
       upstream.reply((socket, request) => {
         ok(socket, request);
-        for (const end = performance.now() + 2_500; performance.now() < end; );
+        for (const end = performance.now() + 1_500; performance.now() < end; );
       });
       const client = await rawClient(gate.port);
       client.send('GET /public/1 HTTP/1.1\r\nHost: gate.test\r\n\r\n');
-      const text = await client.until((all) => wholeAnswer(all), 10_000);
+      const text = await client.until((all) => wholeAnswer(all));
       client.destroy();
       expect(readAnswer(text)).toMatchObject({ status: 200, body: 'GET /public/1' });
     },
   );
 });
 
-describe('an upstream that does not read bodies where it expects none', () => {
-  /** Every empty line ends a request for it, and what follows is the next one; it is told to stop by `close`. */
+describe('an upstream that does not read the bodies of some methods', () => {
+  /** Takes every empty line for the end of a request; stops reading at `Connection: close`. */
   const careless = async (): Promise<{ readonly url: string; readonly seen: string[] }> => {
     const seen: string[] = [];
     const server = createServer((socket) => {
       let text = '';
+      let held = '';
       socket.setEncoding('latin1').on('error', () => {});
       socket.on('data', (part: string) => {
         text += part;
@@ -54,26 +50,27 @@ describe('an upstream that does not read bodies where it expects none', () => {
             socket.end(answer);
             return;
           }
-          // The second one takes its time, until somebody else has asked on this connection.
-          setTimeout(() => socket.write(answer), target.includes('smuggled') ? 100 : 0);
+          // The response to the smuggled request would reach the next client on this connection.
+          if (target.includes('smuggled')) held += answer;
+          else socket.write(held + answer);
         }
       });
     });
     await new Promise<void>((resolve) => {
       server.listen(0, '127.0.0.1', resolve);
     });
-    cleanups.push(() => server.close());
+    onTestFinished(() => void server.close());
     return { url: `http://127.0.0.1:${(server.address() as { port: number }).port}`, seen };
   };
 
-  test.each(['GET', 'DELETE', 'OPTIONS'])('takes the body of a %s for no request', async (method) => {
+  test.each(['GET', 'DELETE', 'OPTIONS'])('does not take the body of a %s for a request', async (method) => {
     const { url, seen } = await careless();
     const gate = await proxyHarness({
       upstream: url,
       firstLane: 'full',
       upstreamSettings: { connections: 1 },
     });
-    cleanups.push(() => gate.close());
+    onTestFinished(() => gate.close());
     const body = 'GET /admin/smuggled HTTP/1.1\r\nHost: a\r\n\r\n';
     for (const sent of [
       `${method} /public/1 HTTP/1.1\r\nHost: gate.test\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
@@ -82,7 +79,7 @@ describe('an upstream that does not read bodies where it expects none', () => {
     ]) {
       const client = await rawClient(gate.port);
       client.send(sent);
-      const text = await client.until((all) => wholeAnswer(all), 10_000);
+      const text = await client.until((all) => wholeAnswer(all));
       client.destroy();
       expect(readAnswer(text)).toMatchObject({ status: 200, body: sent.split(' ', 2)[1] });
     }
@@ -95,14 +92,14 @@ describe('over HTTP/2', () => {
   const open = async (): Promise<FrameClient> => {
     attack.upstream.reset();
     const client = await frameClient(attack.house.port, { ca: attack.house.ca.pem });
-    cleanups.push(() => client.destroy());
+    onTestFinished(() => client.destroy());
     return client;
   };
 
   test.each([
     ['in one piece', 'Content-Length: 2\r\n\r\nhi'],
     ['in chunks', 'Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n'],
-  ])('an answer with a status that cannot stand there is 502, and no reset: %s', async (_, rest) => {
+  ])('a response with an invalid status is 502, and no reset: %s', async (_, rest) => {
     const client = await open();
     attack.upstream.reply((socket) => socket.write(`HTTP/1.1 700 Odd\r\n${rest}`));
     const stream = client.request(requestFields('/public/odd'));
@@ -116,14 +113,14 @@ describe('over HTTP/2', () => {
     (client, stream) => client.send(frame(FRAME.reset, 0, stream, uint32(code))),
   ]);
   test.each([...RESETS, ['the connection ends', (client: FrameClient) => void client.socket.end()]])(
-    'a body without a length that breaks off is no whole request: %s',
+    'a body without a length that breaks off is not forwarded as a whole request: %s',
     async (_, breakOff) => {
       const client = await open();
       const stream = client.request(requestFields('/public/half', 'POST'), { end: false });
       client.send(frame(FRAME.data, 0, stream, Buffer.from('half')));
-      await expect.poll(() => attack.upstream.bytes(), { timeout: 10_000 }).toContain('half');
+      await until('the upstream has the beginning', () => attack.upstream.bytes().includes('half'));
       breakOff(client, stream);
-      await expect.poll(() => attack.upstream.streams().at(-1)?.closed, { timeout: 10_000 }).toBe(true);
+      await until('its connection is closed', () => attack.upstream.streams().at(-1)?.closed);
       expect(attack.upstream.requests).toEqual([]);
       await attack.stands();
     },
