@@ -17,7 +17,7 @@ export interface Held {
   /** Responses to `/held`, which the upstream leaves to the test. */
   readonly held: readonly ServerResponse[];
   /** A client with one connection. */
-  client(): Client;
+  readonly client: () => Client;
 }
 
 /** The program with an API whose responses to `/held` come when the test sends them; removed after the test. */
