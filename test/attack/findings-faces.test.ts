@@ -6,20 +6,17 @@ import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createClient } from '../../src/client/client.ts';
 import { endAllOf } from '../../src/grants/revoke.ts';
-import { limitName, rateLimit } from '../../src/http/rate-limit.ts';
+import { limitName } from '../../src/http/rate-limit.ts';
 import { type LdapSettings, ldapDirectory } from '../../src/identity/ldap-directory.ts';
 import { openIdProvider } from '../../src/identity/openid.ts';
-import { createPeople } from '../../src/identity/people.ts';
 import { createOutbox } from '../../src/observability/outbox.ts';
 import { openAdmin } from '../../src/ops/admin.ts';
 import type { Directory } from '../../src/ports/directory.ts';
 import { Fault } from '../../src/ports/fault.ts';
 import { gatehouse } from '../support/command-line.ts';
-import { BASE, confirmHouse } from '../support/confirm-house.ts';
 import { deviceSteps } from '../support/device-steps.ts';
-import { freePort } from '../support/gateway-process.ts';
-import { ALICE, baseSettings, openHouse, settingsIn, testPasswordHash } from '../support/house.ts';
-import { BASE_DN, type LdapServer, ldapServer, PEOPLE_SETTINGS } from '../support/ldap-server.ts';
+import { ALICE, baseSettings, openHouse, settingsIn } from '../support/house.ts';
+import { type LdapServer, ldapServer, PEOPLE_SETTINGS } from '../support/ldap-server.ts';
 import { oauthSteps } from '../support/oauth-steps.ts';
 import { CLIENT, openIdServer } from '../support/openid-provider.ts';
 import { issue, issueServer, makeCa } from '../support/pki.ts';
@@ -95,57 +92,6 @@ test('a server that takes StartTLS and then says nothing is away after the patie
   await expect(corp.signIn('alice', 'alice password')).rejects.toMatchObject({
     code: 'directory_unavailable',
   });
-});
-
-test('while one directory is away, guesses at people of another still use up the budget of their name', async () => {
-  const house = await confirmHouse();
-  const away = `ldap://127.0.0.1:${await freePort()}`;
-  const people = createPeople({
-    staff: {
-      label: 'staff',
-      derive: false,
-      users: [
-        {
-          id: '{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}',
-          name: 'alice',
-          groups: ['operators'],
-          disabled: false,
-          passwordHash: testPasswordHash('right password'),
-        },
-      ],
-    },
-    corp: {
-      label: 'corp',
-      derive: false,
-      users: [],
-      ldap: {
-        ...PEOPLE_SETTINGS,
-        url: [away],
-        timeout: 2,
-        connections: 2,
-        base: BASE_DN,
-        filter: '(objectClass=person)',
-      },
-    },
-  });
-  const now = (): number => house.world.now;
-  Object.assign(house.desk, { people });
-  Object.assign(house.memory, { failuresAs: rateLimit({ burst: 3, perSecond: 0.001 }, now) });
-  try {
-    const tried: number[] = [];
-    for (const password of ['one', 'two', 'three', 'right password']) {
-      const browser = house.browser({ address: `198.51.100.${tried.length}` });
-      await browser.get(`${BASE}/grants`);
-      await browser.get(`${BASE}/sign-in`);
-      const answer = await browser.submit(`${BASE}/sign-in`, { user_name: 'alice', password });
-      tried.push(answer.status);
-    }
-    // Told as our failure, since it may be one; and paid for.
-    expect(tried).toEqual([503, 503, 503, 429]);
-  } finally {
-    await people.close();
-    await house.close();
-  }
 });
 
 test('a provider that is closed twice, as by a reload under load, is closed and throws nothing', async () => {
