@@ -20,6 +20,7 @@ import {
   leading,
   openStatePages,
   press,
+  review,
   STATES,
   signIn,
   typeCode,
@@ -160,9 +161,7 @@ describe('attacks in a real browser', () => {
   });
 
   async function reviewing(): Promise<Asked> {
-    const asked = await pages.ask();
-    await typeCode({ pages, page }, asked.user_code);
-    await signIn({ pages, page });
+    const asked = await review({ pages, page });
     expect(await headingOf(page)).toBe('Do you approve this?');
     return asked;
   }
@@ -225,7 +224,9 @@ describe('attacks in a real browser', () => {
       arrived += 1;
       return held.promise;
     };
-    const { x = 0, y = 0 } = (await page.getByRole('button', { name: 'Approve' }).boundingBox()) ?? {};
+    const approve = page.getByRole('button', { name: 'Approve' });
+    await approve.scrollIntoViewIfNeeded();
+    const { x = 0, y = 0 } = (await approve.boundingBox()) ?? {};
     await leading(page, async () => {
       for (const clicks of [1, 2]) {
         await page.mouse.click(x + 5, y + 5);

@@ -2,7 +2,15 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { type Grant, keepGrantUntil } from '../../src/domain/grant.ts';
-import { BASE, type ConfirmPages, identityOf, openConfirmPages, storeUnavailable } from './confirm-pages.ts';
+import {
+  type Asked,
+  BASE,
+  type ConfirmPages,
+  identityOf,
+  openConfirmPages,
+  type PagesBrowser,
+  storeUnavailable,
+} from './confirm-pages.ts';
 import { PASSWORD } from './house.ts';
 
 const LOGO = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 48 48"><rect width="48" height="48" rx="11" fill="#0f766e"/><path d="M13 34V23a11 11 0 0 1 22 0v11M9 34h30M24 34V19" fill="none" stroke="#fff" stroke-width="3.4" stroke-linecap="round"/></svg>`;
@@ -87,9 +95,26 @@ export async function signIn({ page }: Stage, name = 'alice', password = PASSWOR
   await press(page, /^(?:Sign in|Anmelden)$/);
 }
 
-async function review(stage: Stage, name = 'alice'): Promise<void> {
-  await typeCode(stage, (await stage.pages.ask('reports:read,write;files:read')).user_code);
-  await signIn(stage, name);
+/** Goes on where a browser without scripts has arrived: most states need only their last step in the real one. */
+async function goOn(stage: Stage, from: PagesBrowser, path: string): Promise<void> {
+  const [name = '', value = ''] = from.cookie.split('=');
+  await stage.page.context().addCookies([{ name, value, url: stage.pages.url, secure: true }]);
+  await stage.page.goto(at(stage, path));
+}
+
+async function enterCode(stage: Stage, userCode?: string): Promise<void> {
+  const browser = stage.pages.browser();
+  await browser.get(BASE);
+  await browser.submit(BASE, { user_code: userCode ?? (await stage.pages.ask()).user_code });
+  await goOn(stage, browser, '/sign-in');
+}
+
+export async function review(stage: Stage, name = 'alice'): Promise<Asked> {
+  const asked = await stage.pages.ask('reports:read,write;files:read');
+  const browser = stage.pages.browser();
+  await browser.reachReview(asked.user_code, name);
+  await goOn(stage, browser, '/review');
+  return asked;
 }
 
 /** A request that another browser has decided. */
@@ -128,10 +153,17 @@ async function giveGrants({ house }: ConfirmPages): Promise<void> {
   }
 }
 
-async function grants(stage: Stage): Promise<void> {
+async function grants(stage: Stage, path = '/grants', name = 'alice'): Promise<void> {
+  const browser = stage.pages.browser();
+  await browser.open(`${BASE}/grants`);
+  await browser.signIn(name);
+  await goOn(stage, browser, path);
+}
+
+async function revoking(stage: Stage): Promise<void> {
   await giveGrants(stage.pages);
-  await stage.page.goto(at(stage, '/grants'));
-  await signIn(stage);
+  await grants(stage);
+  await followLink(stage.page, 'Revoke what Nightly backup may do');
 }
 
 /** Every page and state a person can meet: how to get there, and the heading that says one is there. */
@@ -146,19 +178,19 @@ export const STATES: Readonly<
   'code-wrong': { heading: 'Connect a device', reach: (stage) => typeCode(stage, 'BCDF-GHJK') },
   'sign-in': {
     heading: 'Sign in',
-    reach: async (stage) => typeCode(stage, (await stage.pages.ask()).user_code),
+    reach: (stage) => enterCode(stage),
   },
   'sign-in-wrong': {
     heading: 'Sign in',
     async reach(stage) {
-      await typeCode(stage, (await stage.pages.ask()).user_code);
+      await enterCode(stage);
       await signIn(stage, 'alice', 'not the password');
     },
   },
   'provider-away': {
     heading: 'Signing in does not work for a moment',
     async reach(stage) {
-      await typeCode(stage, (await stage.pages.ask()).user_code);
+      await enterCode(stage);
       await press(stage.page, /Example Login/);
     },
   },
@@ -184,8 +216,12 @@ export const STATES: Readonly<
   closed: {
     heading: 'This request is closed',
     async reach(stage) {
-      await typeCode(stage, (await stage.pages.ask()).user_code);
-      for (let tries = 0; tries < 5; tries += 1) await signIn(stage, 'alice', `wrong ${tries}`);
+      const browser = stage.pages.browser();
+      await browser.get(BASE);
+      await browser.submit(BASE, { user_code: (await stage.pages.ask()).user_code });
+      for (let tries = 0; tries < 4; tries += 1) await browser.signIn('alice', `wrong ${tries}`);
+      await goOn(stage, browser, '/sign-in');
+      await signIn(stage, 'alice', 'wrong');
     },
   },
   expired: {
@@ -199,8 +235,10 @@ export const STATES: Readonly<
   'too-many-tries': {
     heading: 'Too many tries',
     async reach(stage) {
-      for (let tries = 0; tries < 5; tries += 1) await typeCode(stage, 'BCDF-GHJK');
-      await stage.page.goto(at(stage));
+      const browser = stage.pages.browser();
+      await browser.get(BASE);
+      for (let tries = 0; tries < 5; tries += 1) await browser.submit(BASE, { user_code: 'BCDF-GHJK' });
+      await goOn(stage, browser, '');
     },
   },
   'store-away': {
@@ -215,7 +253,7 @@ export const STATES: Readonly<
     heading: 'Very busy just now',
     async reach(stage) {
       const { user_code } = await stage.pages.ask();
-      await typeCode(stage, user_code);
+      await enterCode(stage, user_code);
       await stage.pages.fillSignInQueue(user_code);
       await signIn(stage);
     },
@@ -232,13 +270,16 @@ export const STATES: Readonly<
     heading: 'There is no such page',
     reach: (stage) => stage.page.goto(at(stage, '/nowhere')),
   },
-  grants: { heading: 'What you have approved', reach: grants },
-  'grants-empty': {
+  grants: {
     heading: 'What you have approved',
     async reach(stage) {
-      await stage.page.goto(at(stage, '/grants'));
-      await signIn(stage, 'rita');
+      await giveGrants(stage.pages);
+      await grants(stage);
     },
+  },
+  'grants-empty': {
+    heading: 'What you have approved',
+    reach: (stage) => grants(stage, '/grants', 'rita'),
   },
   'grants-awaited': {
     heading: 'What you have approved',
@@ -248,26 +289,16 @@ export const STATES: Readonly<
       await followLink(stage.page, 'What have I approved?');
     },
   },
-  revoke: {
-    heading: 'Revoke this?',
-    async reach(stage) {
-      await grants(stage);
-      await followLink(stage.page, 'Revoke what Nightly backup may do');
-    },
-  },
+  revoke: { heading: 'Revoke this?', reach: revoking },
   revoked: {
     heading: 'What you have approved',
     async reach(stage) {
-      await grants(stage);
-      await followLink(stage.page, 'Revoke what Nightly backup may do');
+      await revoking(stage);
       await press(stage.page, 'Revoke');
     },
   },
   'grant-gone': {
     heading: 'This is not there any more',
-    reach: async (stage) => {
-      await grants(stage);
-      await stage.page.goto(at(stage, '/grant?id=gone'));
-    },
+    reach: (stage) => grants(stage, '/grant?id=gone'),
   },
 };
