@@ -5,10 +5,10 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { rateLimit } from '../../src/http/rate-limit.ts';
 import { attackHouse } from '../support/attack-house.ts';
 import { FLAG, FRAME, frame, frameClient, requestFields } from '../support/h2-frames.ts';
-import { OWN } from '../support/matrix-settings.ts';
 import type { RawClient } from '../support/raw-client.ts';
 import { ok } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
+import { OWN } from './matrix-settings.ts';
 
 /** Rows X01–X03, X05, X06, X08, X09, X12 and X13, in short: what one client can hold on to, and for how long. */
 const attack = attackHouse((settings) => ({

@@ -9,11 +9,11 @@ import { afterEach, expect, test } from 'vitest';
 import { stringify } from 'yaml';
 import { loadSettings } from '../../src/config/load.ts';
 import type { SettingsInput } from '../../src/config/schema.ts';
-import { createLogger } from '../../src/observability/logger.ts';
 import { nameOf } from '../../src/tls/certificate-name.ts';
 import { readText, TAG } from '../../src/tls/der.ts';
-import { openPublicListener, type PublicListener } from '../../src/tls/listener.ts';
+import type { PublicListener } from '../../src/tls/listener.ts';
 import { type House, openHouse } from '../support/house.ts';
+import { testListener } from '../support/listener.ts';
 import { proxyHarness } from '../support/proxy-harness.ts';
 import { rawClient, readAnswer } from '../support/raw-client.ts';
 import { recordingUpstream } from '../support/recording-upstream.ts';
@@ -265,18 +265,10 @@ test('whoever leaves while waiting for an upstream gives his place back, and no 
   expect(proxy.notes.filter(({ reason }) => reason === 'overloaded')).toHaveLength(88);
 });
 
-const nobody = { some: false, includes: () => false };
-
 async function plainListener(): Promise<PublicListener> {
-  const opened = await openPublicListener({
-    host: '127.0.0.1',
-    port: 0,
+  const opened = await testListener({
     limits: { headers: 16_384, headerTimeout: 2, connections: 100 },
-    proxyProtocol: nobody,
-    trustedProxies: nobody,
     onCall: ({ response }) => void response.end('answered'),
-    log: createLogger({ level: 'error', format: 'json', write: () => {} }),
-    now: () => Date.now() / 1_000,
   });
   return kept(opened, (made) => made.close());
 }

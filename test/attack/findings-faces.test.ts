@@ -1,5 +1,4 @@
 import { readFileSync } from 'node:fs';
-import { request } from 'node:https';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
@@ -19,6 +18,7 @@ import { BASE, confirmHouse } from '../support/confirm-house.ts';
 import { deviceSteps } from '../support/device-steps.ts';
 import { freePort } from '../support/gateway-process.ts';
 import { ALICE, baseSettings, openHouse, settingsIn, testPasswordHash } from '../support/house.ts';
+import { exchange } from '../support/https-client.ts';
 import { BASE_DN, type LdapServer, ldapServer, PEOPLE_SETTINGS } from '../support/ldap-server.ts';
 import { oauthSteps } from '../support/oauth-steps.ts';
 import { CLIENT, openIdServer } from '../support/openid-provider.ts';
@@ -193,24 +193,11 @@ test('a web page does not administer, even in the browser of an operator with a 
       return { status: 200, body: {} };
     },
   });
-  const post = (headers: Record<string, string>): Promise<number> =>
-    new Promise((resolve, reject) => {
-      const sent = request(
-        {
-          host: 'localhost',
-          port: admin.port,
-          path: '/admin/v1/grants/abc/revoke',
-          method: 'POST',
-          agent: false,
-          ca: ca.pem,
-          cert: operator.pem,
-          key: operator.keyPem,
-          headers,
-        },
-        (answer) => answer.resume().on('end', () => resolve(answer.statusCode ?? 0)),
-      );
-      sent.on('error', reject).end();
-    });
+  const post = async (headers: Record<string, string>): Promise<number> => {
+    const identity = { ca: ca.pem, cert: operator.pem, key: operator.keyPem };
+    const path = '/admin/v1/grants/abc/revoke';
+    return (await exchange({ port: admin.port, path, method: 'POST', headers, ...identity })).status;
+  };
   try {
     expect(await post({ origin: 'https://elsewhere.example', 'sec-fetch-site': 'cross-site' })).toBe(403);
     expect(await post({ origin: 'null' })).toBe(403);

@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest';
 import { attackHouse } from '../support/attack-house.ts';
-import { writeMessage } from '../support/framing-cases.ts';
 import { openHouse } from '../support/house.ts';
-import { matrixSettings } from '../support/matrix-settings.ts';
 import { rawTlsClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
 import { recordingUpstream } from '../support/recording-upstream.ts';
+import { writeMessage } from './framing-cases.ts';
+import { matrixSettings } from './matrix-settings.ts';
 
 /** Faults that were found in one of the two lanes: what is now true of both. */
 const attack = attackHouse((settings) => ({

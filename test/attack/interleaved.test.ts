@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { randomBelow } from '../support/mutations.ts';
+import { randomBelow } from '../fuzz/mutations.ts';
 import { proxyHarness } from '../support/proxy-harness.ts';
 import { rawClient } from '../support/raw-client.ts';
 import { recordingUpstream } from '../support/recording-upstream.ts';
@@ -149,7 +149,6 @@ describe.each(['fast', 'full'] as const)('by the %s lane', (firstLane) => {
     const gate = await proxyHarness({
       upstream: upstream.url,
       firstLane,
-      listener: true,
       upstreamSettings: { connections: CONNECTIONS, maxPending: 10_000 },
     });
     const times = new Map<string, number>();

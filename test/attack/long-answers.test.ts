@@ -1,9 +1,7 @@
 import type { Socket } from 'node:net';
-import { createServer as createTlsServer } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
 import { lentBuffers } from '../../src/proxy/fast/lent-buffers.ts';
-import { randomBelow } from '../support/mutations.ts';
-import { issueServer, makeCa } from '../support/pki.ts';
+import { randomBelow } from '../fuzz/mutations.ts';
 import { type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
 import { type RawClient, rawClient, rawTlsClient } from '../support/raw-client.ts';
 import { recordingUpstream } from '../support/recording-upstream.ts';
@@ -53,33 +51,10 @@ function bodyIn(text: string): string | undefined {
   }
 }
 
-/** The lane behind a TLS server of its own. */
-async function behindTls(gate: ProxyHarness): Promise<() => Promise<RawClient>> {
-  const ca = await makeCa();
-  const own = await issueServer(ca);
-  const open = new Set<Socket>();
-  const server = createTlsServer({ cert: own.pem, key: own.keyPem, noDelay: true }, (socket) => {
-    open.add(socket);
-    socket.on('error', () => socket.destroy()).on('close', () => open.delete(socket));
-    gate.lane?.take({
-      socket,
-      peer: '127.0.0.1',
-      encrypted: true,
-      certificate: () => undefined,
-      misdirects: undefined,
-      handOver: () => socket.destroy(),
-    });
-  });
-  await new Promise<void>((resolve) => {
-    server.listen(0, '127.0.0.1', resolve);
-  });
-  cleanups.push(async () => {
-    for (const socket of open) socket.destroy();
-    await new Promise((resolve) => server.close(resolve));
-  });
-  const { port } = server.address() as { port: number };
-  return () => rawTlsClient(port, ca.pem);
-}
+const connectTo =
+  (gate: ProxyHarness, transport: 'plain' | 'TLS'): (() => Promise<RawClient>) =>
+  () =>
+    transport === 'TLS' ? rawTlsClient(gate.port, gate.ca.pem) : rawClient(gate.port);
 
 describe.each(['plain', 'TLS'] as const)('to clients over %s', (transport) => {
   test(`H33 ${REQUESTS} long answers to clients that are slow or leave: every byte is its own`, {
@@ -91,6 +66,7 @@ describe.each(['plain', 'TLS'] as const)('to clients over %s', (transport) => {
     const gate = await proxyHarness({
       upstream: upstream.url,
       firstLane: 'fast',
+      tls: transport === 'TLS',
       upstreamSettings: { connections: 6, maxPending: 10_000 },
     });
     cleanups.push(() => gate.close());
@@ -105,7 +81,7 @@ describe.each(['plain', 'TLS'] as const)('to clients over %s', (transport) => {
         () => socket.destroyed || socket.write(text.slice(cut), 'latin1'),
       );
     });
-    const connect = transport === 'TLS' ? await behindTls(gate) : () => rawClient(gate.port);
+    const connect = connectTo(gate, transport);
     let next = 0;
     let whole = 0;
     let left = 0;
@@ -185,6 +161,7 @@ describe.each(['plain', 'TLS'] as const)('to clients over %s', (transport) => {
     const gate = await proxyHarness({
       upstream: upstream.url,
       firstLane: 'fast',
+      tls: transport === 'TLS',
       upstreamSettings: { connections: STALLED, maxPending: 100 },
     });
     cleanups.push(() => gate.close());
@@ -192,7 +169,7 @@ describe.each(['plain', 'TLS'] as const)('to clients over %s', (transport) => {
       const nonce = Number(/n(\d+)/.exec(target)?.[1]);
       socket.write(answer(bodyOf(nonce, 9_000_000), false), 'latin1');
     });
-    const connect = transport === 'TLS' ? await behindTls(gate) : () => rawClient(gate.port);
+    const connect = connectTo(gate, transport);
     const results = Array.from({ length: STALLED }, async (_, nonce) => {
       const { socket } = await connect();
       socket.removeAllListeners('data');

@@ -2,10 +2,10 @@ import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { readTarget } from '../../src/domain/request-target.ts';
 import { attackHouse } from '../support/attack-house.ts';
-import { OWN } from '../support/matrix-settings.ts';
-import { PATH_ROWS } from '../support/path-cases.ts';
 import { type RawClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
 import { valuesOf } from '../support/recording-upstream.ts';
+import { OWN } from './matrix-settings.ts';
+import { PATH_ROWS } from './path-cases.ts';
 
 /** Rows P01–P20, through the whole gateway, with a token that has only `files:read`. */
 const attack = attackHouse();

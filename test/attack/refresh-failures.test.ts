@@ -4,7 +4,7 @@ import { type Failure, failing } from '../support/fault-injection.ts';
 import { openRefresh } from '../support/forge.ts';
 import { type House, openHouse } from '../support/house.ts';
 import { under, withTokens } from '../support/reconfigure.ts';
-import { INVALID_GRANT, refreshSteps } from '../support/refresh-steps.ts';
+import { INVALID_GRANT, refreshSteps } from './refresh-steps.ts';
 
 /** Rows R14–R16: what goes wrong between the client, us and the store. */
 let house: House;

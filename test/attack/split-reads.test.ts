@@ -56,7 +56,6 @@ describe.each(['fast', 'full'] as const)('by the %s lane', (firstLane) => {
     gate = await proxyHarness({
       upstream: upstream.url,
       firstLane,
-      listener: true,
       // Fewer than clients: connections are used by one after the other.
       upstreamSettings: { connections: 6, maxPending: 10_000 },
     });

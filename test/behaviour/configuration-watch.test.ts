@@ -4,14 +4,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
 import { type WatchOptions, watchFiles } from '../../src/config/watch.ts';
 import { folder } from '../support/configuration.ts';
-
-async function until(happened: () => boolean): Promise<void> {
-  const end = performance.now() + 10_000;
-  while (!happened()) {
-    if (performance.now() > end) throw new Error(`did not happen within 10 s: ${happened.toString()}`);
-    await wait(5);
-  }
-}
+import { until } from '../support/until.ts';
 
 /** Watches with events only: the slow look would hide a deaf watch. */
 function watching(paths: readonly string[], options: WatchOptions = {}) {
@@ -22,7 +15,8 @@ function watching(paths: readonly string[], options: WatchOptions = {}) {
     ...options,
   });
   onTestFinished(() => watch.close());
-  const seen = (count: number): Promise<void> => until(() => calls.length >= count);
+  const seen = (count: number): Promise<true> =>
+    until(`${count} changes are seen`, () => calls.length >= count);
   return { calls, seen, watch };
 }
 
@@ -190,7 +184,7 @@ test('a change during the handling of another is handled after it, never beside 
   writeFileSync(file, '1');
   await wait(30);
   writeFileSync(file, '2');
-  await until(() => done >= 2);
+  await until('both changes are handled', () => done >= 2);
   expect({ done, most }).toEqual({ done: 2, most: 1 });
 });
 
@@ -210,7 +204,7 @@ test('a failure in the handling is told and the next change is handled', async (
   onTestFinished(() => watch.close());
   for (let count = 1; count <= 2; count += 1) {
     writeFileSync(file, String(count));
-    await until(() => calls >= count);
+    await until(`change ${count} is handled`, () => calls >= count);
   }
   expect(errors).toHaveLength(2);
 });

@@ -211,7 +211,7 @@ test('O09 an issuer that is taken away or put in counts for connections that are
   const grant = (one: Client) =>
     one.post('/Authorize/Certificate', { client_id: 'report-runner', scope: 'files:read' });
   expect([(await grant(known)).status, (await grant(stranger)).status]).toEqual([200, 401]);
-  const trust = (pem: string) => (): void => folder.write('ca.pem', pem);
+  const trust = (pem: string) => (): void => void folder.write('ca.pem', pem);
   await reload(server, trust(other.pem), 'reloaded');
   expect([(await grant(known)).status, (await grant(stranger)).status]).toEqual([401, 200]);
   await reload(server, trust(folder.ca.pem), 'reloaded');

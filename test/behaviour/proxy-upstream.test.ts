@@ -6,6 +6,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
 import { type RawAnswer, rawClient, rawRequest, wholeAnswer } from '../support/raw-client.ts';
 import { type RecordingUpstream, type Reply, recordingUpstream } from '../support/recording-upstream.ts';
+import { until } from '../support/until.ts';
 
 let upstream: RecordingUpstream;
 let gate: ProxyHarness;
@@ -27,14 +28,6 @@ const get = (path: string, method = 'GET', version = '1.1'): string =>
   `${method} ${path} HTTP/${version}\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`;
 const ask = (path: string, method?: string, port = gate.port): Promise<RawAnswer> =>
   rawRequest(port, get(path, method));
-
-async function waitFor(condition: () => boolean, ms = 5_000): Promise<void> {
-  const end = Date.now() + ms;
-  while (!condition()) {
-    if (Date.now() > end) throw new Error('waited in vain');
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}
 
 /** What a client sees of an answer that breaks off: never a whole one, and the connection ends. */
 async function breaksOff(
@@ -125,7 +118,7 @@ describe('an upstream that gives no answer', () => {
     const post =
       'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 2\r\n\r\nab';
     await quiet(rawRequest(gate.port, post), 504);
-    await waitFor(() => upstream.open() === 0);
+    await until('no upstream connection is open', () => upstream.open() === 0);
   });
 
   test('U11 a connection that is not made in time is 504', async () => {
@@ -244,8 +237,8 @@ describe('whoever leaves ends the other side', () => {
     client.send(get('/files/1'));
     await client.until((text) => text.includes('200 OK'));
     client.destroy();
-    await waitFor(() => upstream.open() === 0, 900);
-    await waitFor(() => gate.notes.at(-1)?.reason === 'client_left');
+    await until('no upstream connection is open', () => upstream.open() === 0);
+    await until('the reason is noted', () => gate.notes.at(-1)?.reason === 'client_left');
   });
 
   test('a client that leaves in the middle of its body leaves no whole request behind', async () => {
@@ -253,9 +246,9 @@ describe('whoever leaves ends the other side', () => {
     client.send(
       'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n',
     );
-    await waitFor(() => upstream.bytes().includes('hello'));
+    await until('the upstream has the first chunk', () => upstream.bytes().includes('hello'));
     client.destroy();
-    await waitFor(() => upstream.open() === 0, 900);
+    await until('no upstream connection is open', () => upstream.open() === 0);
     expect(upstream.requests).toEqual([]);
   });
 
@@ -279,17 +272,17 @@ describe('whoever leaves ends the other side', () => {
     const client = await rawClient(gate.port);
     client.socket.pause();
     client.send(get('/files/1'));
-    await waitFor(() => taken > 0);
+    await until('the response has begun', () => taken > 0);
     let before = -1;
     let still = 0;
-    await waitFor(() => {
+    await until('the upstream is not read any more', () => {
       still = taken === before ? still + 1 : 0;
       before = taken;
       return still > 40;
     });
     expect(taken).toBeLessThan(total / 2);
     client.destroy();
-    await waitFor(() => upstream.open() === 0, 2_000);
+    await until('no upstream connection is open', () => upstream.open() === 0);
   });
 });
 

@@ -85,7 +85,7 @@ async function shown(): Promise<Map<number, string | undefined>> {
   const fresh = await connectMany(folder, server, 8);
   const certificates = new Map<number, string | undefined>();
   for (const client of fresh) {
-    const { connection } = await client.ask({ path: '/health' });
+    const { socket: connection } = await client.ask({ path: '/health' });
     certificates.set(client.worker, connection.getPeerX509Certificate()?.fingerprint256);
     client.close();
   }

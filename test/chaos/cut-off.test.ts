@@ -1,9 +1,10 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { type Answer, type Fleet, openFleet, type Replica } from '../support/fleet.ts';
+import type { Reply } from '../support/https-client.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
 import type { TcpFault } from '../support/tcp-fault.ts';
+import { type Fleet, openFleet, type Replica } from './fleet.ts';
 import { closer, count, report } from './form.ts';
 
 /** Two cuts of each kind in the short form. */
@@ -93,7 +94,7 @@ for (const fault of faults)
         expect(answer.status).toBe(200);
         return performance.now();
       });
-      const told: Answer[] = [];
+      const told: Reply[] = [];
       const strictlyEndedAt = await until('the end counts everywhere', async () => {
         const answer = await everywhere.caller.revoke(strict.access_token);
         told.push(answer);
@@ -102,10 +103,10 @@ for (const fault of faults)
       const looselyEndedAt = await looselyEnded;
       waits.push(strictlyEndedAt - cutAt);
       waited += told.length - 1;
-      for (const { status, retryAfter } of told.slice(0, -1)) {
+      for (const { status, headers } of told.slice(0, -1)) {
         expect(status).toBe(503);
-        expect(Number(retryAfter)).toBeGreaterThan(0);
-        expect(Number(retryAfter)).toBeLessThanOrEqual(LEASE);
+        expect(Number(headers['retry-after'])).toBeGreaterThan(0);
+        expect(Number(headers['retry-after'])).toBeLessThanOrEqual(LEASE);
       }
       // The others refuse at once, whatever the answer was.
       for (const { caller } of [everywhere, reachable])

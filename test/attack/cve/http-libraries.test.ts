@@ -2,12 +2,12 @@ import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { describe, expect, test } from 'vitest';
+import { mutations } from '../../fuzz/mutations.ts';
 import { attackHouse } from '../../support/attack-house.ts';
-import { BODIED_METHODS, CHUNKED, chunk, END, SMUGGLED } from '../../support/framing-cases.ts';
 import { FRAME, frame, frameClient, uint32 } from '../../support/h2-frames.ts';
-import { mutations } from '../../support/mutations.ts';
 import { issue } from '../../support/pki.ts';
 import { until } from '../../support/serve-process.ts';
+import { BODIED_METHODS, CHUNKED, chunk, END, SMUGGLED } from '../framing-cases.ts';
 
 /** What the HTTP libraries below gatehouse, and those it could have been built on, were attacked with. */
 const attack = attackHouse((settings) => ({
