@@ -6,9 +6,9 @@ import { rateLimit } from '../../src/http/rate-limit.ts';
 import { attackHouse } from '../support/attack-house.ts';
 import { FLAG, FRAME, frame, frameClient, requestFields } from '../support/h2-frames.ts';
 import { heapAfterCollection } from '../support/heap.ts';
-import { OWN } from '../support/matrix-settings.ts';
 import { until } from '../support/serve-process.ts';
 import { abortRequests } from './aborted-requests.ts';
+import { OWN } from './matrix-settings.ts';
 import { settled } from './settled.ts';
 
 /** Rows X03, X05, X06, X08, X09, X12 and X13: how much of the gateway one client can use. X01, X02: stalled-connections. */

@@ -1,11 +1,11 @@
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { attackHouse } from '../support/attack-house.ts';
-import { writeMessage } from '../support/framing-cases.ts';
 import { openHouse } from '../support/house.ts';
-import { matrixSettings } from '../support/matrix-settings.ts';
 import { rawTlsClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
 import { recordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
+import { writeMessage } from './framing-cases.ts';
+import { matrixSettings } from './matrix-settings.ts';
 
 /** What was once wrong on the fast path or the full path, and must hold on both. */
 const attack = attackHouse((settings) => ({

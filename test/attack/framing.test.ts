@@ -2,6 +2,10 @@ import { createHash } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { describe, expect, test } from 'vitest';
 import { attackHouse } from '../support/attack-house.ts';
+import { ALICE } from '../support/house.ts';
+import { type RawClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
+import { ok, valuesOf } from '../support/recording-upstream.ts';
+import { until } from '../support/serve-process.ts';
 import {
   BODIED_METHODS,
   BROKEN_CHUNKS,
@@ -11,11 +15,7 @@ import {
   type Message,
   REFUSED_HEADS,
   SMUGGLED,
-} from '../support/framing-cases.ts';
-import { ALICE } from '../support/house.ts';
-import { type RawClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
-import { ok, valuesOf } from '../support/recording-upstream.ts';
-import { until } from '../support/serve-process.ts';
+} from './framing-cases.ts';
 
 /** Rows H01–H26 and H30–H32, through TLS, listener, admission and forwarder. H27, H28: HTTP/2. H33: upstreams. */
 const attack = attackHouse();

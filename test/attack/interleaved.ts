@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import { expect, test } from 'vitest';
-import { randomBelow } from '../support/mutations.ts';
+import { randomBelow } from '../fuzz/mutations.ts';
 import { proxyHarness } from '../support/proxy-harness.ts';
 import { rawClient } from '../support/raw-client.ts';
 import { recordingUpstream } from '../support/recording-upstream.ts';
@@ -154,7 +154,6 @@ export function testInterleaved(path: 'fast' | 'full', requests: number): void {
     const gate = await proxyHarness({
       upstream: upstream.url,
       firstLane: path,
-      listener: true,
       upstreamSettings: { connections: CONNECTIONS, maxPending: 10_000 },
     });
     const attempts = new Map<string, number>();

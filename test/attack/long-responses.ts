@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import { createServer as createTlsServer } from 'node:tls';
 import { expect, onTestFinished, test } from 'vitest';
-import { randomBelow } from '../support/mutations.ts';
+import { randomBelow } from '../fuzz/mutations.ts';
 import { issueServer, makeCa } from '../support/pki.ts';
 import { type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
 import { type RawClient, rawClient, rawTlsClient } from '../support/raw-client.ts';

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
 import { attackHouse } from '../support/attack-house.ts';
-import { OWN } from '../support/matrix-settings.ts';
-import { PATH_ROWS } from '../support/path-cases.ts';
 import { valuesOf } from '../support/recording-upstream.ts';
 import { testAnyTarget } from './any-target.ts';
+import { OWN } from './matrix-settings.ts';
+import { PATH_ROWS } from './path-cases.ts';
 
 /** Rows P01–P20, through the whole gateway, with a token that has only `files:read`. */
 const attack = attackHouse();

@@ -4,8 +4,8 @@ import { type Failure, failing } from '../support/fault-injection.ts';
 import { openRefresh } from '../support/forge.ts';
 import { type House, openHouse } from '../support/house.ts';
 import { under, withTokens } from '../support/reconfigure.ts';
-import { INVALID_GRANT, refreshSteps } from '../support/refresh-steps.ts';
 import { until } from '../support/serve-process.ts';
+import { INVALID_GRANT, refreshSteps } from './refresh-steps.ts';
 
 /** Rows R14–R16: failures between the client, the gateway and the store. */
 let house: House;

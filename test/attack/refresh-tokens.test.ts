@@ -4,7 +4,7 @@ import { FORM } from '../support/device-steps.ts';
 import { keysOf, openRefresh, sealRefresh } from '../support/forge.ts';
 import { type House, openHouse, type TokenGrant } from '../support/house.ts';
 import { under, withIntegration, withoutIntegration, withTokens, withUser } from '../support/reconfigure.ts';
-import { INVALID_GRANT, refreshSteps } from '../support/refresh-steps.ts';
+import { INVALID_GRANT, refreshSteps } from './refresh-steps.ts';
 
 /** Rows R01–R12 and R18: retries, theft, what is sent, what has changed meanwhile. */
 let house: House;

@@ -1,14 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { Server as TlsServer } from 'node:tls';
 import { expect, test, vi } from 'vitest';
-import { createLogger } from '../../src/observability/logger.ts';
-import type { Peers } from '../../src/tls/caller.ts';
 import { children, context, readOne, TAG } from '../../src/tls/der.ts';
-import { openPublicListener, type PublicListener, type TlsMaterial } from '../../src/tls/listener.ts';
+import type { PublicListener, TlsMaterial } from '../../src/tls/listener.ts';
+import { testListener } from '../support/listener.ts';
 import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
 import { VERSIONS, visit } from '../support/resuming.ts';
-
-const NONE: Peers = { some: false, includes: () => false };
 
 const materialOf = (server: Certified): TlsMaterial => ({
   certificate: server.pem,
@@ -22,16 +19,9 @@ const listen = (
   material: TlsMaterial,
   askCertificate: 'always' | readonly string[] = 'always',
 ): Promise<PublicListener> =>
-  openPublicListener({
-    host: '127.0.0.1',
-    port: 0,
+  testListener({
     tls: { ...material, askCertificate },
-    limits: { headers: 16_384, headerTimeout: 10, connections: 100 },
-    proxyProtocol: NONE,
-    trustedProxies: NONE,
     onCall: (call) => call.response.end(JSON.stringify({ shown: call.certificate() !== undefined })),
-    log: createLogger({ level: 'error', format: 'json', write: () => {} }),
-    now: () => Date.now() / 1_000,
   });
 
 /** The lifetime hint of a ticket in seconds: `[9]` of a session as OpenSSL serialises it. */

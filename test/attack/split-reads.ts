@@ -75,7 +75,6 @@ export function testSplitReads(firstLane: 'fast' | 'full', step: number): void {
     gate = await proxyHarness({
       upstream: upstream.url,
       firstLane,
-      listener: true,
       // Fewer than clients: connections are used by one after the other.
       upstreamSettings: { connections: 6, maxPending: 10_000 },
     });

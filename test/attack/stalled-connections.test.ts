@@ -1,12 +1,11 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { createLogger } from '../../src/observability/logger.ts';
-import { openPublicListener } from '../../src/tls/listener.ts';
 import { attackHouse } from '../support/attack-house.ts';
 import { FLAG, FRAME, frame, frameClient, headerBlock, requestFields } from '../support/h2-frames.ts';
-import { OWN } from '../support/matrix-settings.ts';
-import { until } from '../support/serve-process.ts';
+import { testListener } from '../support/listener.ts';
+import { until } from '../support/until.ts';
+import { OWN } from './matrix-settings.ts';
 import { sendHeadsSlowly, stallHandshakes } from './stalled-connections.ts';
 
 /** Rows X01, X02 and C20: every state of a connection has a deadline. They are waited for at the same time. */
@@ -19,7 +18,6 @@ const attack = attackHouse((settings) => ({
 const frames = () => frameClient(attack.house.port, { ca: attack.house.ca.pem });
 const head = (line: string, ...more: string[]): string =>
   [`${line} HTTP/1.1`, `Host: ${OWN}`, ...more, '', ''].join('\r\n');
-const NONE = { some: false, includes: () => false };
 
 describe.concurrent('deadlines', () => {
   test('X01 clients that send their head byte by byte are disconnected, and others are served meanwhile', () =>
@@ -73,15 +71,9 @@ describe.concurrent('deadlines', () => {
   test('a client that never closes its side after a CONNECT, or sends no body, is disconnected', async ({
     onTestFinished,
   }) => {
-    const listener = await openPublicListener({
-      host: '127.0.0.1',
-      port: 0,
+    const listener = await testListener({
       limits: { headers: 16_384, headerTimeout: 30, connections: 100 },
-      proxyProtocol: NONE,
-      trustedProxies: NONE,
       onCall: ({ response }) => void response.end('answered'),
-      log: createLogger({ level: 'error', format: 'json', write: () => {} }),
-      now: () => Date.now() / 1_000,
     });
     onTestFinished(() => listener.close());
     await Promise.all(

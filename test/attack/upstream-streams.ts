@@ -2,8 +2,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { randomBelow } from '../fuzz/mutations.ts';
 import { anonymousMemory } from '../support/memory.ts';
-import { randomBelow } from '../support/mutations.ts';
 import {
   makeServeFolder,
   type ServeFolder,

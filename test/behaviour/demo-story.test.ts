@@ -146,7 +146,7 @@ describe('the folder of the demo', () => {
     const first = await openDemo(folder);
     ends.push(() => first.stop());
     const second = startDemo(folder, { args: ['--set', 'listen.port=0', '--set', 'admin.port=0'] });
-    await until('the second demo to end', () => second.child.exitCode ?? undefined);
+    await until('the second demo to end', () => second.child.exitCode !== null);
     expect(second.child.exitCode).toBe(78);
     expect(second.printed()).toContain('is in use by another gatehouse');
   });
@@ -168,7 +168,7 @@ describe('a port that is taken', () => {
       args: zero.flatMap((other) => ['--set', `${other}=0`]),
       env: { [variable]: String(port) },
     });
-    await until('the demo to end', () => child.exitCode ?? undefined);
+    await until('the demo to end', () => child.exitCode !== null);
     expect(child.exitCode).toBe(78);
     expect(printed()).toContain(`${setting}: 127.0.0.1:${port} is taken by another program`);
     expect(printed()).toContain(`--set ${setting}=${port + 1}`);

@@ -16,7 +16,7 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { gatehouse } from '../support/command-line.ts';
 import { type Demo, openDemo, openTerminal, temporaryFolder } from '../support/demo.ts';
-import { installPacked } from '../support/packed.ts';
+import { installPacked } from './packed.ts';
 
 const run = promisify(execFile);
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));

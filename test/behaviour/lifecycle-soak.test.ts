@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { soak } from '../support/soak.ts';
+import { soak } from '../../tools/soak/soak.ts';
 
 test('O12 under a steady load of everything for a minute nothing fails, and memory and descriptors stay where they are', async () => {
   const { failures, samples, weighings, anonymousGrowth, answered, turnedAway, lagP99, exitCode } =

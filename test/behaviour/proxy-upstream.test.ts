@@ -2,11 +2,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setImmediate } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
 import { type RawAnswer, rawClient, rawRequest, wholeAnswer } from '../support/raw-client.ts';
 import { type RecordingUpstream, type Reply, recordingUpstream } from '../support/recording-upstream.ts';
+import { until } from '../support/until.ts';
 
 let upstream: RecordingUpstream;
 let gate: ProxyHarness;
@@ -28,15 +28,6 @@ const get = (path: string, method = 'GET', version = '1.1'): string =>
   `${method} ${path} HTTP/${version}\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`;
 const ask = (path: string, method?: string, port = gate.port): Promise<RawAnswer> =>
   rawRequest(port, get(path, method));
-
-/** Waits for I/O, whether timers run or not. */
-async function until(condition: () => boolean): Promise<void> {
-  const end = Date.now() + 30_000;
-  while (!condition()) {
-    if (Date.now() > end) throw new Error(`not within 30 s: ${condition}`);
-    await setImmediate();
-  }
-}
 
 const TIMEOUT_MS = 1_000;
 /** Deadlines are checked every 200 ms: a time-out comes up to two ticks late (docs/decisions/0015-fast-lane.md). */
@@ -114,9 +105,9 @@ describe('an answer that breaks off breaks off for the client', () => {
     upstream.reply((socket) => begin(socket, 'Content-Length: 10'));
     const client = await rawClient(port);
     client.send(get('/files/1'));
-    await until(() => client.text().includes('200 OK'));
+    await until('the response begins', () => client.text().includes('200 OK'));
     vi.advanceTimersByTime(TIMEOUT_MS + TICKS_MS);
-    await until(() => client.ending() !== undefined);
+    await until("the client's connection is closed", () => client.ending() !== undefined);
     expect(wholeAnswer(client.text())).toBe(false);
     upstream.reset();
     expect((await ask('/files/next', 'GET', port)).status).toBe(200);
@@ -158,11 +149,11 @@ describe('an upstream that gives no answer', () => {
       upstream.reset();
       upstream.reply(() => {});
       const answer = rawRequest(port, message);
-      await until(() => upstream.requests.length === 1);
+      await until('the upstream has the request', () => upstream.requests.length === 1);
       vi.advanceTimersByTime(TIMEOUT_MS + TICKS_MS);
       await quiet(answer, 504);
     }
-    await until(() => upstream.open() === 0);
+    await until('no upstream connection is open', () => upstream.open() === 0);
   });
 
   test('U11 a connection that is not made in time is 504', async () => {
@@ -281,8 +272,8 @@ describe('when one side disconnects', () => {
     client.send(get('/files/1'));
     await client.until((text) => text.includes('200 OK'));
     client.destroy();
-    await until(() => upstream.open() === 0);
-    await until(() => gate.notes.at(-1)?.reason === 'client_left');
+    await until('no upstream connection is open', () => upstream.open() === 0);
+    await until('the reason is noted', () => gate.notes.at(-1)?.reason === 'client_left');
   });
 
   test('a client that disconnects in the middle of its body leaves no complete request upstream', async () => {
@@ -290,9 +281,9 @@ describe('when one side disconnects', () => {
     client.send(
       'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n',
     );
-    await until(() => upstream.bytes().includes('hello'));
+    await until('the upstream has the first chunk', () => upstream.bytes().includes('hello'));
     client.destroy();
-    await until(() => upstream.open() === 0);
+    await until('no upstream connection is open', () => upstream.open() === 0);
     expect(upstream.requests).toEqual([]);
   });
 
@@ -316,17 +307,17 @@ describe('when one side disconnects', () => {
     const client = await rawClient(gate.port);
     client.socket.pause();
     client.send(get('/files/1'));
-    await until(() => taken > 0);
+    await until('the response is being read', () => taken > 0);
     let before = -1;
     let still = 0;
-    await until(() => {
+    await until('the upstream is no longer read', () => {
       still = taken === before ? still + 1 : 0;
       before = taken;
       return still > 1_000;
     });
     expect(taken).toBeLessThan(total / 2);
     client.destroy();
-    await until(() => upstream.open() === 0);
+    await until('no upstream connection is open', () => upstream.open() === 0);
   });
 });
 
@@ -345,11 +336,11 @@ describe('a transfer that lasts longer than every time-out is not cut while it m
     const socket = await sender.promise;
     for (let count = 0; count < 12; count += 1) {
       socket.write(`data: ${count}\n\n`);
-      await until(() => client.text().includes(`data: ${count}\n`));
+      await until('the event arrives', () => client.text().includes(`data: ${count}\n`));
       vi.advanceTimersByTime(STEP_MS);
     }
     socket.end();
-    await until(() => wholeAnswer(client.text()));
+    await until('the response is complete', () => wholeAnswer(client.text()));
     client.destroy();
   });
 
@@ -359,10 +350,12 @@ describe('a transfer that lasts longer than every time-out is not cut while it m
     client.send('POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 12\r\n\r\n');
     for (let count = 1; count <= 12; count += 1) {
       client.send('x');
-      await until(() => upstream.bytes().endsWith(`\r\n\r\n${'x'.repeat(count)}`));
+      await until('the upstream has the chunk', () =>
+        upstream.bytes().endsWith(`\r\n\r\n${'x'.repeat(count)}`),
+      );
       if (count < 12) vi.advanceTimersByTime(STEP_MS);
     }
-    await until(() => wholeAnswer(client.text()));
+    await until('the response is complete', () => wholeAnswer(client.text()));
     expect(client.text()).toMatch(/^HTTP\/1\.1 200/);
     expect(upstream.requests.at(-1)?.body).toBe('x'.repeat(12));
     client.destroy();

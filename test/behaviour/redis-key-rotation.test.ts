@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { type Fleet, openFleet } from '../chaos/fleet.ts';
 import { gatehouse } from '../support/command-line.ts';
-import { type Fleet, openFleet } from '../support/fleet.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
 

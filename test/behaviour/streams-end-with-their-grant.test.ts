@@ -7,6 +7,7 @@ import type { SettingsInput } from '../../src/config/schema.ts';
 import { clientOfEachWorker } from '../support/client-of-each-worker.ts';
 import { type House, openHouse } from '../support/house.ts';
 import { connect, makeServeFolder, startServe } from '../support/serve-process.ts';
+import { until } from '../support/until.ts';
 import {
   encode,
   openWebSocket,
@@ -23,19 +24,6 @@ afterEach(async () => {
   vi.useRealTimers();
   while (cleanups.length > 0) await cleanups.pop()?.();
 });
-
-const { setTimeout: realTimeout } = globalThis;
-
-/** Waits for I/O while the timers of the gateway are stopped. */
-async function until<T>(what: string, look: () => T | Promise<T>): Promise<Exclude<T, false | undefined>> {
-  const end = performance.now() + 30_000;
-  for (;;) {
-    const found = await look();
-    if (found) return found as Exclude<T, false | undefined>;
-    if (performance.now() > end) throw new Error(`not within 30 s: ${what}`);
-    await new Promise((resolve) => realTimeout(resolve, 2));
-  }
-}
 
 /**
  * Timers of the gateway run from now on only as far as the test advances them, so that a bound is one of the gateway's

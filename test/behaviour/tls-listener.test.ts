@@ -1,24 +1,18 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { type ClientRequestArgs, request as httpRequest, type IncomingMessage } from 'node:http';
-import { request as httpsRequest } from 'node:https';
+import type { IncomingMessage } from 'node:http';
 import { BlockList, connect, type Socket } from 'node:net';
 import { type ConnectionOptions, type TLSSocket, connect as tlsConnect } from 'node:tls';
 import { afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { readBody } from '../../src/http/body.ts';
 import type { Call } from '../../src/http/call.ts';
-import { createLogger } from '../../src/observability/logger.ts';
 import type { Peers } from '../../src/tls/caller.ts';
-import {
-  type CallEnd,
-  openPublicListener,
-  type PublicListener,
-  type PublicListenerOptions,
-} from '../../src/tls/listener.ts';
+import type { CallEnd, PublicListener, PublicListenerOptions } from '../../src/tls/listener.ts';
 import { fragmenting } from '../support/fragmenting.ts';
+import { type Exchange, exchange } from '../support/https-client.ts';
+import { testListener } from '../support/listener.ts';
 import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
 
-const NOBODY: Peers = { some: false, includes: () => false };
 const LOCAL: Peers = { some: true, includes: (address) => /^(?:::ffff:)?127\.0\.0\.1$/.test(address) };
 
 const peersIn = (...networks: readonly (readonly [string, number])[]): Peers => {
@@ -72,16 +66,9 @@ async function listen(
   } = {},
 ): Promise<PublicListener> {
   const { ask = 'always', plain = false, ...rest } = options;
-  const listener = await openPublicListener({
-    host: '127.0.0.1',
-    port: 0,
+  const listener = await testListener({
     ...(!plain && { tls: { ...material(), askCertificate: ask } }),
-    limits: { headers: 16_384, headerTimeout: 10, connections: 100 },
-    proxyProtocol: NOBODY,
-    trustedProxies: NOBODY,
     onCall: tell,
-    log: createLogger({ level: 'error', format: 'json', write: () => {} }),
-    now: () => Date.now() / 1_000,
     ...rest,
   });
   open.push(listener);
@@ -94,36 +81,13 @@ interface Told {
   readonly headers: IncomingMessage['headers'];
 }
 
-async function toldBy(message: IncomingMessage): Promise<Told> {
-  const parts: Buffer[] = [];
-  for await (const part of message) parts.push(part as Buffer);
-  const text = Buffer.concat(parts).toString();
-  return {
-    status: message.statusCode ?? 0,
-    body: text === '' ? {} : JSON.parse(text),
-    headers: message.headers,
-  };
-}
-
 /** One call over a connection of its own. */
-async function call(
-  port: number,
-  options: ConnectionOptions & ClientRequestArgs & { plain?: boolean } = {},
-): Promise<Told> {
-  const ask = options.plain === true ? httpRequest : httpsRequest;
-  const sent = ask({
-    host: '127.0.0.1',
-    port,
-    ca: ca.pem,
-    agent: false,
-    servername: 'localhost',
-    ...options,
-  }).end();
-  const [message] = (await once(sent, 'response')) as [IncomingMessage];
-  return toldBy(message);
+async function call(port: number, options: Partial<Exchange> = {}): Promise<Told> {
+  const { status, json, headers } = await exchange({ port, path: '/', ca: ca.pem, ...options });
+  return { status, body: json, headers };
 }
 
-const withAlice = (): ConnectionOptions => ({ cert: alice.pem, key: alice.keyPem });
+const withAlice = () => ({ cert: alice.pem, key: alice.keyPem });
 
 async function secured(
   port: number,

@@ -110,7 +110,7 @@ for (const workers of [1, 2]) {
     opened.push(first, second);
     const idle = connect(folder, server.port);
     opened.push(idle);
-    const { connection } = await idle.ask({ path: '/health' });
+    const { socket: connection } = await idle.ask({ path: '/health' });
     const running = Promise.all([slow(first), slow(second)]);
     await until('both requests are at the upstream', () => held.length === 2);
 

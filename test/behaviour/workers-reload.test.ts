@@ -85,7 +85,7 @@ async function shown(): Promise<(string | undefined)[]> {
   const clients = await clientOfEachWorker(folder, server);
   return Promise.all(
     clients.map(async (client) => {
-      const { connection } = await client.ask({ path: '/health' });
+      const { socket: connection } = await client.ask({ path: '/health' });
       const certificate = connection.getPeerX509Certificate();
       client.close();
       return certificate?.fingerprint256;

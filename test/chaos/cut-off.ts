@@ -1,9 +1,10 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { type Answer, type Fleet, openFleet, type Replica } from '../support/fleet.ts';
+import type { Reply } from '../support/https-client.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
 import type { TcpFault } from '../support/tcp-fault.ts';
+import { type Fleet, openFleet, type Replica } from './fleet.ts';
 import { closer, report } from './form.ts';
 
 const LEASE = 3;
@@ -90,7 +91,7 @@ export function testCutOff({ faults, cuts }: CutOffs): void {
           expect(answer.status).toBe(200);
           return performance.now();
         });
-        const told: Answer[] = [];
+        const told: Reply[] = [];
         const strictlyEndedAt = await until(
           'the revocation applies everywhere',
           async () => {
@@ -103,10 +104,10 @@ export function testCutOff({ faults, cuts }: CutOffs): void {
         const looselyEndedAt = await looselyEnded;
         waits.push(strictlyEndedAt - cutAt);
         waited += told.length - 1;
-        for (const { status, retryAfter } of told.slice(0, -1)) {
+        for (const { status, headers } of told.slice(0, -1)) {
           expect(status).toBe(503);
-          expect(Number(retryAfter)).toBeGreaterThan(0);
-          expect(Number(retryAfter)).toBeLessThanOrEqual(LEASE);
+          expect(Number(headers['retry-after'])).toBeGreaterThan(0);
+          expect(Number(headers['retry-after'])).toBeLessThanOrEqual(LEASE);
         }
         // The other replicas reject the tokens at once, whatever the response was.
         for (const { caller } of [everywhere, reachable])

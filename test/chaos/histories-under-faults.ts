@@ -3,12 +3,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type Fleet, openFleet, type Replica } from '../support/fleet.ts';
-import { type RedisPair, redisPair } from '../support/redis-pair.ts';
 import { until } from '../support/serve-process.ts';
+import { type Fleet, openFleet, type Replica } from './fleet.ts';
 import { closer, pick, randomFrom, report } from './form.ts';
 import { type History, runHistory, subjects } from './histories.ts';
 import { checkGrant } from './linearizability.ts';
+import { type RedisPair, redisPair } from './redis-pair.ts';
 
 /** Histories of three replicas on a Redis primary and its replica while something fails. */
 export interface Histories {
@@ -57,7 +57,7 @@ export function testHistories({ histories, operations, seed, faults = ALL_FAULTS
       store: { maxStaleness: '3s', durability: 'replicated', replicas: 1, ack: 'everywhere' },
       // No history lasts longer: what a lost answer is worth then depends on nothing but the order of events.
       change: (settings) => ({ ...settings, tokens: { refresh: { retryWindow: '60s' } } }),
-      patience: 700,
+      seconds: 700,
       connections: 16,
     });
     opened.add(() => fleet.close());

@@ -1,8 +1,8 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type Fleet, isTemporary, openFleet, persistently, type Replica } from '../support/fleet.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
+import { type Fleet, isTemporary, openFleet, persistently, type Replica } from './fleet.ts';
 import { closer, count, pick, randomFrom, report, SEED } from './form.ts';
 
 const KILLS = count('REDIS_KILLS', 20, 200);

@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type Answer, type Fleet, isTemporary, openFleet } from '../support/fleet.ts';
-import { type RedisPair, redisPair } from '../support/redis-pair.ts';
+import type { Reply } from '../support/https-client.ts';
 import { until } from '../support/serve-process.ts';
+import { type Fleet, isTemporary, openFleet } from './fleet.ts';
 import { closer, pick, randomFrom, report, SEED, spread } from './form.ts';
+import { type RedisPair, redisPair } from './redis-pair.ts';
 
 const random = randomFrom(SEED);
 
@@ -42,7 +43,7 @@ export function testPromotion({ rounds, clients, revocations }: Promotions): voi
     const lost: string[] = [];
     const all: Held[] = [];
     const caller = () => pick(random, fleet.replicas).caller;
-    const refused = (what: string, answer: Answer): void => {
+    const refused = (what: string, answer: Reply): void => {
       total.refused += 1;
       if (!isTemporary(answer))
         wronglyRefused.push(`${what}: ${answer.status} ${JSON.stringify(answer.json)}`);

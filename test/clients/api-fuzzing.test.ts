@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type House, openHouse } from '../support/house.ts';
-import { pythonTools, runPython } from '../support/python.ts';
+import { pythonTools, runPython } from './python.ts';
 
 /**
  * Schemathesis makes requests of our own OpenAPI document, right and wrong ones, and holds every answer against it:

@@ -2,8 +2,8 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type ClientHouse, openClientHouse } from '../support/client-house.ts';
-import { pythonTools, runPython } from '../support/python.ts';
 import { withTokens } from '../support/reconfigure.ts';
+import { pythonTools, runPython } from './python.ts';
 
 /** Libraries of others in another language, used as their manuals say, against the running gateway over TLS. */
 let at: ClientHouse;

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startServe, until } from '../support/serve-process.ts';
-import { endOnce, send, type TerminationFolder, terminationFolder } from '../support/termination.ts';
+import { endOnce, send, type TerminationFolder, terminationFolder } from './termination.ts';
 
 /** `npm run test:terminate` does it 200 times, and three times with the default pre-stop time. */
 const LOOPS = Number(process.env['TERMINATIONS'] ?? 10);

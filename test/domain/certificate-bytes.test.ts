@@ -5,10 +5,10 @@ import { DerError, readBits, readIntegerHex, readOid, readOne, readTime, TAG } f
 import { forwardedCertificate } from '../../src/tls/forwarded-certificate.ts';
 import { readProxyHeader } from '../../src/tls/proxy-protocol.ts';
 import { readRevocationFile } from '../../src/tls/revocation-lists.ts';
+import { mutations } from '../fuzz/mutations.ts';
 import { forwardedForms } from '../support/forwarded.ts';
-import { approved, judgeOf, verdict } from '../support/judge.ts';
-import { mutations } from '../support/mutations.ts';
 import { type Certified, der, issue, makeCa, makeCrl } from '../support/pki.ts';
+import { approved, judgeOf, verdict } from './judge.ts';
 
 const hex = (text: string): Buffer => Buffer.from(text.replace(/\s/g, ''), 'hex');
 

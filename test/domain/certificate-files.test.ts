@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { CertificateFilesError, loadCertificateFiles } from '../../src/tls/certificate-files.ts';
-import { nowSeconds } from '../support/judge.ts';
 import { type Certified, issue, issueServer, makeCa, makeCrl, makeKeys, writePki } from '../support/pki.ts';
+import { nowSeconds } from './judge.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'gatehouse-pki-'));
 afterAll(() => rmSync(folder, { recursive: true }));

@@ -37,7 +37,6 @@ export async function openSide(firstLane: 'fast' | 'full'): Promise<LaneSide> {
     upstream: upstream.url,
     firstLane,
     publicUrl: 'https://localhost:8443',
-    listener: true,
     // A machine that is busy with other things for a second is no fault of the upstream.
     upstreamSettings: { timeouts: { connect: 60, headers: 60, idle: 60 } },
   });

@@ -1,9 +1,9 @@
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { readTarget } from '../../src/domain/request-target.ts';
-import { writeMessage } from '../support/framing-cases.ts';
+import { writeMessage } from '../attack/framing-cases.ts';
+import { matrixSettings } from '../attack/matrix-settings.ts';
 import { ALICE, type House, type LogLine, openHouse } from '../support/house.ts';
-import { matrixSettings } from '../support/matrix-settings.ts';
 import { rawRequest } from '../support/raw-client.ts';
 import { type Recorded, type RecordingUpstream, recordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';

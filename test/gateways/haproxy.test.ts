@@ -1,17 +1,11 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { type Places, tellForwardAuthStory } from '../support/forward-auth-story.ts';
-import {
-  documented,
-  filledIn,
-  freePort,
-  type GatewayProcess,
-  luaScript,
-  startGateway,
-} from '../support/gateway-process.ts';
+import { freePort, type GatewayProcess, startGateway } from '../support/gateway-process.ts';
 import { openHouse } from '../support/house.ts';
 import { rawRequest } from '../support/raw-client.ts';
 import { recordingUpstream } from '../support/recording-upstream.ts';
+import { documented, filledIn, luaScript } from './documented.ts';
+import { type Places, tellForwardAuthStory } from './forward-auth.ts';
 
 const start = (
   { port, gatehousePort, apiPort, ca }: Places,

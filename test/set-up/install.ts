@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
-import { pythonTools } from '../support/python.ts';
+import { pythonTools } from '../clients/python.ts';
 import { installCommand, isInstalled, missingPrograms, packagesOf, skippedFiles } from './programs.ts';
 
 /**

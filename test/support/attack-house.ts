@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect } from 'vitest';
-import { type Message, writeMessage } from './framing-cases.ts';
+import { type Message, writeMessage } from '../attack/framing-cases.ts';
+import { matrixSettings } from '../attack/matrix-settings.ts';
 import { type Change, type House, openHouse } from './house.ts';
-import { matrixSettings } from './matrix-settings.ts';
 import { type RawAnswer, type RawClient, rawTlsClient, readAnswer, wholeAnswer } from './raw-client.ts';
 import { type RecordingUpstream, recordingUpstream } from './recording-upstream.ts';
 

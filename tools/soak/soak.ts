@@ -1,10 +1,10 @@
 import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { MEMORY_ENVIRONMENT } from '../../src/gateway/worker-memory.ts';
+import { scrape } from '../../test/support/scrape.ts';
+import { connect, makeServeFolder, startServe, until } from '../../test/support/serve-process.ts';
+import { steadyLoad } from '../../test/support/steady-load.ts';
 import { type Held, PROBE_FILE } from './memory-probe.ts';
-import { scrape } from './scrape.ts';
-import { connect, makeServeFolder, startServe, until } from './serve-process.ts';
-import { steadyLoad } from './steady-load.ts';
 
 /**
  * Row O12: the real program under a steady load of everything it does (requests over HTTP/1.1 and HTTP/2, grants,

@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
-import { forwardedForms } from './forwarded.ts';
-import type { GatewayProcess } from './gateway-process.ts';
-import { freePort } from './gateway-process.ts';
-import { ALICE, type House, openHouse } from './house.ts';
-import { type RawAnswer, rawRequest } from './raw-client.ts';
-import { under, withBoundApp, withForwardedCertificates } from './reconfigure.ts';
-import { type Recorded, type RecordingUpstream, recordingUpstream } from './recording-upstream.ts';
+import { forwardedForms } from '../support/forwarded.ts';
+import type { GatewayProcess } from '../support/gateway-process.ts';
+import { freePort } from '../support/gateway-process.ts';
+import { ALICE, type House, openHouse } from '../support/house.ts';
+import { type RawAnswer, rawRequest } from '../support/raw-client.ts';
+import { under, withBoundApp, withForwardedCertificates } from '../support/reconfigure.ts';
+import { type Recorded, type RecordingUpstream, recordingUpstream } from '../support/recording-upstream.ts';
 
 /** Where the parts of a test stand, for the configuration of the gateway. */
 export interface Places {

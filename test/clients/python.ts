@@ -1,13 +1,13 @@
-import { spawn, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { type Finished, finish, spawnChild } from '../support/child-process.ts';
 
 /** The Python programs that tests use as independent clients, pinned, in a folder of their own beside the repository. */
-const REQUIREMENTS = fileURLToPath(new URL('../clients/requirements.txt', import.meta.url));
+const REQUIREMENTS = fileURLToPath(new URL('./requirements.txt', import.meta.url));
 const LIMIT_MS = 240_000;
 
 /** Makes the folder once for all test files and all runs; gives its `bin`. */
@@ -67,40 +67,29 @@ export interface RunOptions {
   readonly limit?: number;
 }
 
-export interface Finished {
-  readonly code: number | null;
-  readonly output: string;
-}
-
-/** Runs a program to its end; what it says line by line goes to `onLine`, whose answers it reads. */
-export function runPython(
+/** Runs a program to its end; what it prints line by line goes to `onLine`, whose result it reads. */
+export async function runPython(
   program: string,
   words: readonly string[],
   { env = {}, onLine, limit = LIMIT_MS }: RunOptions = {},
 ): Promise<Finished> {
-  return new Promise((resolve, reject) => {
-    const child = spawn(program, words, {
-      env: { ...process.env, ...env },
-      stdio: ['pipe', 'pipe', 'pipe'],
-      timeout: limit,
-    });
-    let output = '';
-    let answered = Promise.resolve();
-    createInterface(child.stdout).on('line', (line) => {
-      output += `${line}\n`;
+  let failure: unknown;
+  let answered = Promise.resolve();
+  const child = spawnChild([program, ...words], {
+    env: { ...process.env, ...env },
+    onLine(line) {
       answered = answered
         .then(() => onLine?.(line))
-        .then((answer) => void (answer !== undefined && child.stdin.write(`${answer}\n`)))
+        .then((answer) => void (answer !== undefined && child.write(`${answer}\n`)))
         .catch((error: unknown) => {
-          child.kill();
-          reject(error);
+          failure ??= error;
+          child.signal('SIGTERM');
         });
-    });
-    child.stderr.on('data', (part: Buffer) => (output += part.toString()));
-    child.stdin.on('error', () => {});
-    child.on('error', reject);
-    child.on('close', (code) => resolve({ code, output }));
+    },
   });
+  const finished = await finish(child, limit / 1_000);
+  if (failure !== undefined) throw failure;
+  return finished;
 }
 
 export type OnLine = (

@@ -1,7 +1,7 @@
 import { Redis } from 'ioredis';
-import { type RedisServer, redisServer } from './redis-server.ts';
-import { until } from './serve-process.ts';
-import { type FaultyWay, faultyWay } from './tcp-fault.ts';
+import { type RedisServer, redisServer } from '../support/redis-server.ts';
+import { type FaultyWay, faultyWay } from '../support/tcp-fault.ts';
+import { until } from '../support/until.ts';
 
 interface Member {
   readonly server: RedisServer;

@@ -4,7 +4,7 @@ import type { NameSource } from '../../src/ports/directory.ts';
 import { type ApprovedIssuer, approveIssuer } from '../../src/tls/approved-issuer.ts';
 import { createCertificateJudge, type JudgeOptions } from '../../src/tls/certificate-judge.ts';
 import { readRevocationFile, revocationLists } from '../../src/tls/revocation-lists.ts';
-import type { Certified, MadeCrl } from './pki.ts';
+import type { Certified, MadeCrl } from '../support/pki.ts';
 
 export const nowSeconds = (): number => Date.now() / 1_000;
 

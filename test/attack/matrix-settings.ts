@@ -1,5 +1,5 @@
 import type { SettingsInput } from '../../src/config/schema.ts';
-import type { Change } from './house.ts';
+import type { Change } from '../support/house.ts';
 
 /** The authority of `publicUrl` in a house. */
 export const OWN = 'localhost:8443';

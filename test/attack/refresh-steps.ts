@@ -1,6 +1,6 @@
 import { expect } from 'vitest';
-import { openRefresh } from './forge.ts';
-import type { House, LogLine, Reply, TokenGrant } from './house.ts';
+import { openRefresh } from '../support/forge.ts';
+import type { House, LogLine, Reply, TokenGrant } from '../support/house.ts';
 
 export const INVALID_GRANT = { status: 400, json: { Error: 'invalid_grant' } };
 

@@ -1,7 +1,6 @@
-import { once } from 'node:events';
-import type { IncomingMessage } from 'node:http';
-import { request } from 'node:https';
-import { connect, makeServeFolder, type ServeFolder, startServe, until } from './serve-process.ts';
+import { beginRequest } from '../support/https-client.ts';
+import { connect, makeServeFolder, type ServeFolder, startServe } from '../support/serve-process.ts';
+import { until } from '../support/until.ts';
 
 /** What one end of one process was like for those who called it meanwhile. */
 export interface Ending {
@@ -103,14 +102,11 @@ interface Asking {
 
 /** A request on a connection of its own, whose body is sent piece by piece. */
 export function send(folder: ServeFolder, port: number, path: string) {
-  const sent = request({
-    host: '127.0.0.1',
-    servername: 'localhost',
+  const { sent, reply } = beginRequest({
     port,
     path,
     method: 'POST',
     ca: folder.ca.pem,
-    agent: false,
     headers: { 'content-type': 'text/plain', 'transfer-encoding': 'chunked' },
   });
   let connected = Number.POSITIVE_INFINITY;
@@ -119,14 +115,8 @@ export function send(folder: ServeFolder, port: number, path: string) {
       connected = performance.now();
     }),
   );
-  const answer = (async () => {
-    const [response] = (await once(sent, 'response')) as [IncomingMessage];
-    let text = '';
-    for await (const part of response) text += String(part);
-    return { status: response.statusCode ?? 0, text };
-  })();
   return {
-    answer,
+    answer: reply,
     connected: () => connected,
     begin: (text: string) => void sent.write(text),
     finish: (text: string) => void sent.end(text),

@@ -3,7 +3,7 @@ import { type AddressInfo, connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createServer } from 'node:tls';
-import { issueServer, makeCa } from './pki.ts';
+import { issueServer, makeCa } from '../support/pki.ts';
 
 export interface TlsFront {
   /** `https://…`, and the file with the CA that vouches for it. */
