@@ -186,21 +186,21 @@ describe('resource use', () => {
     expect(await call(nested(900))).toBe(401);
   });
 
-  test('T20: 5,000 invalid tokens are all refused, the token cache stays bounded, and a valid token still works', () =>
-    sendInvalidTokens(house, 5_000));
+  test('T20: 3,000 invalid tokens are all refused, the token cache stays bounded, and a valid token still works', () =>
+    sendInvalidTokens(house, 3_000));
 
   test('T20: cached tokens are evicted by newer ones and are then verified anew', async () => {
     const mint = createMint({
       keyring: openKeyring(keysOf(house)),
       publicUrl: 'https://localhost:8443',
-      remembered: 100,
+      remembered: 20,
     });
     const now = house.clock.now();
     const grant = await house.grant();
     const first = await mint.readAccess(grant.access_token, now);
     expect(await mint.readAccess(grant.access_token, now)).toBe(first);
     let { refresh_token } = grant;
-    for (let turn = 0; turn < 150; turn += 1) {
+    for (let turn = 0; turn < 30; turn += 1) {
       const next = await read(refresh_token);
       ({ refresh_token } = next);
       await mint.readAccess(next.access_token, now);
