@@ -1,30 +1,22 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { parseForm } from '../../src/confirm/form.ts';
 import { html, plain } from '../../src/confirm/html.ts';
 import { readKeys } from '../../src/gateway/keys.ts';
 import { openKeyring } from '../../src/tokens/keyring.ts';
 import { createSealer } from '../../src/tokens/sealer.ts';
-import {
-  BASE,
-  type ConfirmPages,
-  openConfirmPages,
-  withIntegration,
-  withUser,
-} from '../support/confirm-pages.ts';
+import { BASE, type ConfirmPages, openConfirmPages } from '../support/confirm-pages.ts';
 import { formToken } from '../support/form-browser.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { issue, makeCa } from '../support/pki.ts';
+import { withIntegration, withUser } from '../support/reconfigure.ts';
 import { guessAtOnce, WRONG, withRates } from './code-guesses.ts';
 
 let pages: ConfirmPages;
+freezeClock();
 beforeAll(async () => {
-  // The clock moves only where a test moves it.
-  vi.useFakeTimers({ toFake: ['Date'], now: Math.floor(Date.now() / 1_000) * 1_000 });
   pages = await openConfirmPages();
 });
-afterAll(async () => {
-  vi.useRealTimers();
-  await pages.close();
-});
+afterAll(() => pages.close());
 beforeEach(() => pages.reset());
 
 describe('guessing codes', () => {
@@ -371,7 +363,9 @@ describe('what a page carries', () => {
   test('D14 names of others are escaped, cut, and cannot turn the text around', async () => {
     const name = `<script>alert(1)</script>"'&\u202Eeman\u2066\u200B\u0000\n${'x'.repeat(200)}`;
     await pages.change((settings) =>
-      withIntegration({ name })(withUser('alice', { displayName: '<b>\u202Eecila' })(settings)),
+      withIntegration('report-runner', { name })(
+        withUser('alice', { displayName: '<b>\u202Eecila' })(settings),
+      ),
     );
     const asked = await pages.ask();
     const { text } = await pages.browser().reachReview(asked.user_code);

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Grant } from '../../src/domain/grant.ts';
 import { keepGrantUntil } from '../../src/domain/grant.ts';
 import { isEnded } from '../../src/grants/revoke.ts';
@@ -9,21 +9,18 @@ import {
   openConfirmPages,
   type PagesBrowser,
   storeUnavailable,
-  withUser,
 } from '../support/confirm-pages.ts';
 import { deviceSteps } from '../support/device-steps.ts';
 import { formToken } from '../support/form-browser.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
+import { withUser } from '../support/reconfigure.ts';
 
 let pages: ConfirmPages;
+freezeClock();
 beforeAll(async () => {
-  // The clock moves only where a test moves it.
-  vi.useFakeTimers({ toFake: ['Date'], now: Math.floor(Date.now() / 1_000) * 1_000 });
   pages = await openConfirmPages();
 });
-afterAll(async () => {
-  vi.useRealTimers();
-  await pages.close();
-});
+afterAll(() => pages.close());
 // Past the end of every grant of the test before.
 beforeEach(() => pages.reset(86_400 * 91));
 

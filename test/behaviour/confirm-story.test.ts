@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { scopeInWords } from '../../src/confirm/scope-words.ts';
 import { english } from '../../src/confirm/words.ts';
 import {
@@ -7,23 +7,19 @@ import {
   openConfirmPages,
   scopeOf,
   storeUnavailable,
-  withIntegration,
-  withUser,
 } from '../support/confirm-pages.ts';
 import { deviceSteps } from '../support/device-steps.ts';
 import { formToken } from '../support/form-browser.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { PASSWORD } from '../support/house.ts';
+import { withIntegration, withUser } from '../support/reconfigure.ts';
 
 let pages: ConfirmPages;
+freezeClock();
 beforeAll(async () => {
-  // The clock moves only where a test moves it.
-  vi.useFakeTimers({ toFake: ['Date'], now: Math.floor(Date.now() / 1_000) * 1_000 });
   pages = await openConfirmPages();
 });
-afterAll(async () => {
-  vi.useRealTimers();
-  await pages.close();
-});
+afterAll(() => pages.close());
 beforeEach(() => pages.reset());
 
 test('a person enters the code, signs in, reviews and approves, and the device gets its token', async () => {
@@ -219,7 +215,7 @@ test('access taken away between review and Approve counts', async () => {
   const asked = await pages.ask();
   const alice = pages.browser();
   await alice.reachReview(asked.user_code);
-  await pages.change(withIntegration({ access: [] }));
+  await pages.change(withIntegration('report-runner', { access: [] }));
   const late = await alice.submit(`${BASE}/approve`);
   expect(late.status).toBe(403);
   expect(late.text).toContain('You cannot approve this');
@@ -250,7 +246,7 @@ test('a person the directory no longer knows is asked to sign in again', async (
   const asked = await pages.ask();
   const alice = pages.browser();
   await alice.reachReview(asked.user_code);
-  await pages.change(withUser('alice', undefined));
+  await pages.change(withUser('alice', { id: '{00000000-0000-4000-8000-000000000000}', name: 'gone' }));
   expect((await alice.submit(`${BASE}/approve`)).text).toContain('name="password"');
   expect(await pages.stateOf(asked)).toBe('pending');
 });

@@ -2,12 +2,14 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Codes, DEVICE_GRANT, type DeviceSteps, deviceSteps } from '../support/device-steps.ts';
 import { failing } from '../support/fault-injection.ts';
 import { openJwt } from '../support/forge.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, type House, openHouse } from '../support/house.ts';
 import { type OAuthSteps, oauthSteps } from '../support/oauth-steps.ts';
 import { under, withIntegration, withUser } from '../support/reconfigure.ts';
 
 /** Section 9 of the wire: the token and device authorization endpoints. */
 let house: House;
+freezeClock(250);
 let oauth: OAuthSteps;
 let device: DeviceSteps;
 beforeAll(async () => {

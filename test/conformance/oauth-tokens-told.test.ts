@@ -1,12 +1,14 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { failing } from '../support/fault-injection.ts';
 import { openJwt } from '../support/forge.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, type Ask, type House, openHouse, type TokenGrant } from '../support/house.ts';
 import { type OAuthSteps, oauthSteps } from '../support/oauth-steps.ts';
 import { under, withIntegration, withoutIntegration, withTokens } from '../support/reconfigure.ts';
 
 /** Section 9 of the wire: revocation, introspection and metadata, with both forms of access tokens. */
 let house: House;
+freezeClock(250);
 let oauth: OAuthSteps;
 beforeAll(async () => {
   house = await openHouse((settings) => ({

@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { DEVICE_GRANT, deviceSteps, FORM } from '../support/device-steps.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, BOB, type House, openHouse, type Reply } from '../support/house.ts';
 import { issue, makeCa } from '../support/pki.ts';
 import { under } from '../support/reconfigure.ts';
 
 /** The specification's sections 4 and 5. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse();
 });

@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { deviceSteps } from '../support/device-steps.ts';
 import { failing } from '../support/fault-injection.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { BOB, type House, openHouse, type Reply } from '../support/house.ts';
 import { under, withIntegration, withUser } from '../support/reconfigure.ts';
 
 /** The specification's section 7: each error under each of its conditions. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse();
 });

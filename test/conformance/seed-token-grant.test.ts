@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { deviceSteps } from '../support/device-steps.ts';
 import { openJwt } from '../support/forge.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
 import { issue } from '../support/pki.ts';
 
 /** The specification's section 2, row by row. Both operations are asked: a refresh and a certificate grant. */
 let house: House;
+freezeClock(250);
 let byCertificate: Reply;
 let byRefresh: Reply;
 let first: TokenGrant;

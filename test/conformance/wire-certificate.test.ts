@@ -3,12 +3,14 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { FORM } from '../support/device-steps.ts';
 import { failing } from '../support/fault-injection.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, type House, openHouse, type Reply } from '../support/house.ts';
 import { type Certified, EKU, issue, makeCa, makeCrl } from '../support/pki.ts';
 import { under, withIntegration, withUser } from '../support/reconfigure.ts';
 
 /** Section 3 of the wire: POST Authorize/Certificate, one test for each row of its table. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse();
 });

@@ -2,11 +2,13 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { USER_CODE_ALPHABET } from '../../src/domain/device-request.ts';
 import { DEVICE_GRANT, deviceSteps, FORM } from '../support/device-steps.ts';
 import { failing } from '../support/fault-injection.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, type House, openHouse, type Reply } from '../support/house.ts';
 import { under, withIntegration } from '../support/reconfigure.ts';
 
 /** Section 4 of the wire: POST Authorize/Device, and the flow through the real pages once. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse((settings) => ({ ...settings, service: { paths: ['/authsvc', '/auth'] } }));
 });

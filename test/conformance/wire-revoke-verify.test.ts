@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { failing } from '../support/fault-injection.ts';
 import { openJwt } from '../support/forge.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, type Ask, type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
 import { under, withIntegration, withoutIntegration, withTokens } from '../support/reconfigure.ts';
 
 /** Sections 5 and 6 of the wire. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse();
 });

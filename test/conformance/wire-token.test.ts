@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { DEVICE_GRANT, deviceSteps, FORM } from '../support/device-steps.ts';
 import { failing } from '../support/fault-injection.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, BOB, type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
 import { under, withIntegration, withoutIntegration, withTokens, withUser } from '../support/reconfigure.ts';
 
 /** Section 2 of the wire: POST Authorize/Token. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse();
 });
