@@ -256,7 +256,7 @@ describe('5 authentication', () => {
     });
   });
 
-  test('seed 5.5: a device_code that nobody confirmed gives no token', async () => {
+  test('seed 5.5: an unconfirmed device_code returns no token', async () => {
     const steps = deviceSteps(house);
     const { device_code } = await steps.ask();
     expect((await steps.exchange(device_code)).json).toEqual({

@@ -100,7 +100,7 @@ describe('7.1 Authorize/Token', () => {
       expect(await certificate(scope), scope).toMatchObject(refusal('invalid_scope'));
   });
 
-  test('seed 7.1 invalid_scope: exceeds the scope of the API integration, and is told by what', async () => {
+  test('seed 7.1 invalid_scope: exceeds the scope of the API integration, and names the excess', async () => {
     const reply = await certificate('files:read,write');
     expect(reply).toMatchObject(refusal('invalid_scope'));
     expect(reply.json['Error_description']).toContain('files:write');

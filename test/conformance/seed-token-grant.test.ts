@@ -217,7 +217,7 @@ describe('2.3 error body', () => {
     }
   });
 
-  test('seed 2.3 Error_description: tells how to retry', async () => {
+  test('seed 2.3 Error_description: describes how to retry', async () => {
     const steps = deviceSteps(house);
     const codes = await steps.ask();
     const pending = await steps.exchange(codes.device_code);

@@ -105,7 +105,7 @@ describe('401 invalid_client', () => {
     expectRefusal(await ask(files), 401, 'invalid_client', /required; none was presented/);
   });
 
-  test('wire 3: no certificate is told before anything about client_id', async () => {
+  test('wire 3: a missing certificate is reported before any problem with client_id', async () => {
     const known = await ask(files);
     const unknown = await ask({ ...files, client_id: 'nobody' });
     expect(unknown.text).toBe(known.text);
@@ -206,7 +206,7 @@ describe('401 invalid_client', () => {
     expectRefusal(await ask(files, onlyMail), 401, 'invalid_client', /no single clear identity/);
   });
 
-  test('wire 3: a certificate in a header from a stranger is none', async () => {
+  test('wire 3: a certificate header is ignored from untrusted peers', async () => {
     const pem = encodeURIComponent(house.people.alice.pem);
     const headers = {
       'client-cert': `:${house.people.alice.der.toString('base64')}:`,

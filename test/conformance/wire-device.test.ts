@@ -73,7 +73,7 @@ test('wire 4: invalid_scope for a scope that is missing, malformed or wider than
     expect(await ask({ ...files, scope }), scope).toMatchObject(refusal('invalid_scope'));
 });
 
-test('wire 4: unauthorized_client when nobody may use the integration by this flow', async () => {
+test('wire 4: unauthorized_client when no access entry allows this flow', async () => {
   for (const access of [[], [{ groups: ['operators'], grants: ['certificate' as const] }]])
     await under(house, withIntegration('report-runner', { access }), async () =>
       expect(await ask(files)).toMatchObject(refusal('unauthorized_client')),

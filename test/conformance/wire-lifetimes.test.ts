@@ -39,7 +39,7 @@ describe('times', () => {
         expect(value).toMatch(/^\d+$/);
   });
 
-  test('wire 1: expires_in is floor(expires - now), and counts on when the same answer is given again', async () => {
+  test('wire 1: expires_in is floor(expires - now), and decreases when the same response is repeated', async () => {
     const grant = await house.grant();
     const rotated = read(await house.refresh(grant.refresh_token));
     expect(rotated.expires_in).toBe(Math.floor(rotated.expires - house.clock.now()));

@@ -91,7 +91,7 @@ describe('our own failure', () => {
     },
   );
 
-  test('wire 2: a mistake of ours is told the same way, and the log has its stack', async () => {
+  test('wire 2: an internal error gets the same response, and its stack is logged', async () => {
     const { refresh_token } = await house.grant();
     const reply = await failing(
       house.gateway.store.grants,
