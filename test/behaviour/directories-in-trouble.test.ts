@@ -34,7 +34,7 @@ function provider(issuer: string) {
   return made;
 }
 
-test('a provider whose issuer stands for every tenant is not asked to vouch for anybody', async () => {
+test('a provider whose issuer covers every tenant is rejected', async () => {
   const server = createServer((request, response) => {
     const host = `http://${request.headers.host}`;
     const metadata = {
@@ -85,7 +85,7 @@ test('while one directory is unreachable, guesses at users of another still use 
   expect(await signIn(PASSWORD)).toBe(429);
 });
 
-test('somebody in more groups than are read signs in with those, and the log says once that there are more', async () => {
+test('a user in more groups than are read signs in with those, and the log warns once', async () => {
   const greta = `uid=greta,ou=people,${BASE_DN}`;
   const many = (count: number, of: string): string[] =>
     Array.from(
