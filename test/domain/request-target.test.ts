@@ -127,18 +127,18 @@ const targets = fc.oneof(
   fc.string({ maxLength: 20 }).map((text) => `/${text}`),
 );
 
-test('P20 what is canonical stays as it is, however often it is read', () => {
+test('P20 a canonical target stays the same, however often it is read', () => {
   fc.assert(
     fc.property(targets, fc.boolean(), (raw, encodedSlash) => {
       const first = read(raw, { encodedSlash });
       if (first.kind !== 'target') return;
       expect(read(first.target.path + first.target.query, { encodedSlash })).toEqual(first);
     }),
-    { numRuns: 20_000 },
+    { numRuns: 5_000, seed: 20 },
   );
 });
 
-test('P20 what rules compare is what the path on the wire decodes to, with no dot segment in it', () => {
+test('P20 rules compare what the forwarded path decodes to, and it has no dot segment', () => {
   fc.assert(
     fc.property(targets, fc.boolean(), (raw, encodedSlash) => {
       const reading = read(raw, { encodedSlash });
@@ -148,12 +148,12 @@ test('P20 what rules compare is what the path on the wire decodes to, with no do
       // An independent reader must not find another path in it.
       expect(new URL(`http://x${path}`).pathname).toBe(path);
     }),
-    { numRuns: 20_000 },
+    { numRuns: 5_000, seed: 20 },
   );
 });
 
-describe('the short way for plain paths leads where the long one does', () => {
-  // A query does not change how a path is read, and an encoded letter at its end takes the long way.
+describe('the shortcut for plain paths agrees with the complete reading', () => {
+  // A query does not change how a path is read, and an encoded letter at its end rules out the shortcut.
   const letters = fc.constantFrom(...Array.from("ab.~_-!$&'()*+,=:@|[];%/2e#\\é "));
   const paths = fc.array(letters, { maxLength: 12 }).map((list) => `/${list.join('')}`);
 
@@ -168,11 +168,11 @@ describe('the short way for plain paths leads where the long one does', () => {
           long.target.segments,
         );
       }),
-      { numRuns: 5_000 },
+      { numRuns: 2_000, seed: 20 },
     );
   });
 
-  test('and takes nothing the long one refuses', () => {
+  test('and accepts nothing that the complete reading rejects', () => {
     fc.assert(
       fc.property(paths, (path) => {
         const parts = path.slice(1).split('/');
@@ -182,7 +182,7 @@ describe('the short way for plain paths leads where the long one does', () => {
           /[^A-Za-z0-9._~!$&'()*+,;=:@|[\]%/-]/.test(path);
         if (isOdd) expect(read(path).kind).toBe('malformed');
       }),
-      { numRuns: 5_000 },
+      { numRuns: 2_000, seed: 20 },
     );
   });
 });
