@@ -78,6 +78,7 @@ export async function soak(options: SoakOptions): Promise<Soaked> {
     log: { level: 'info', access: { enabled: false } },
     tokens: { accessLifetime: '30s', grantLifetime: '1m', remembered: REMEMBERED },
   }));
+  let stopLoad = async (): Promise<void> => {};
   try {
     const probeFile = folder.file('held.json');
     const server = await startServe(folder, {
@@ -132,6 +133,12 @@ export async function soak(options: SoakOptions): Promise<Soaked> {
       }
     })();
 
+    stopLoad = async () => {
+      halt.abort();
+      await Promise.all([people, load.stop(), fresh.stop()]);
+      alice.close();
+    };
+
     const samples: Sample[] = [];
     const begin = performance.now();
     const second = (): number => (performance.now() - begin) / 1_000;
@@ -163,10 +170,8 @@ export async function soak(options: SoakOptions): Promise<Soaked> {
     }
     const last = await weigh();
     if (first === undefined || middle === undefined) throw new Error('too short to look at it three times');
-    halt.abort();
-    await Promise.all([people, load.stop(), fresh.stop()]);
-    alice.close();
-    await until('it is at rest', () => look(server.pid).descriptors < 60);
+    await stopLoad();
+    await until('its connections are closed', () => look(server.pid).descriptors < 60, 60);
     const exitCode = await server.stop();
     const lags = samples.map(({ lagSeconds }) => lagSeconds);
     return {
@@ -185,6 +190,7 @@ export async function soak(options: SoakOptions): Promise<Soaked> {
       exitCode,
     };
   } finally {
+    await stopLoad();
     await folder.remove();
   }
 }
