@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { type OpenIdSettings, openIdProvider } from '../../src/identity/openid.ts';
 import { BASE, openConfirmPages } from '../support/confirm-pages.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { openHouse, PASSWORD } from '../support/house.ts';
 import { BASE_DN, ldapServer, SERVICE } from '../support/ldap-server.ts';
 import { issue } from '../support/pki.ts';
@@ -12,6 +13,7 @@ import { issue } from '../support/pki.ts';
 /** No test is given a privileged port; `fetch` blocks most others of them. */
 const UNUSED = '127.0.0.1:2';
 
+freezeClock();
 const closing: (() => unknown)[] = [];
 afterEach(async () => {
   for (const close of closing.splice(0).toReversed()) await close();

@@ -2,10 +2,12 @@ import * as oauth from 'oauth4webapi';
 import * as openid from 'openid-client';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { type ClientHouse, openClientHouse } from '../support/client-house.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { withTokens } from '../support/reconfigure.ts';
 
 /** Third-party libraries, used as their manuals say, against the running gateway over TLS. */
 let at: ClientHouse;
+freezeClock();
 beforeAll(async () => {
   at = await openClientHouse();
 });
