@@ -1,6 +1,7 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Finished, gatehouse } from '../support/command-line.ts';
+import { runCommand } from '../support/command-in-process.ts';
+import type { Finished } from '../support/command-line.ts';
 import { ALICE } from '../support/house.ts';
 import { issue, issueServer, makeCa } from '../support/pki.ts';
 import {
@@ -16,7 +17,7 @@ describe('gatehouse grants, with two workers', () => {
   let folder: ServeFolder;
   let server: ServeProcess;
   const grants = (...args: readonly string[]): Promise<Finished> =>
-    gatehouse([
+    runCommand([
       'grants',
       ...args,
       '--url',
@@ -63,7 +64,7 @@ describe('gatehouse grants, with two workers', () => {
       }
       expect((await grants('list')).stdout).toBe('There are none.\n');
       expect((await grants('list', '--all')).stdout).toContain(`${id}  `);
-      await until('the act is in the log', () =>
+      await until('the action is in the log', () =>
         server.log.some(({ event, act }) => event === 'admin_act' && act === 'end grant'),
       );
     } finally {
@@ -71,7 +72,7 @@ describe('gatehouse grants, with two workers', () => {
     }
   });
 
-  test('ends everything of an identity, when told twice', async () => {
+  test('ends everything of an identity only with --yes', async () => {
     const client = connect(folder, server.port, folder.alice);
     try {
       const { access_token: token } = await client.grant();
@@ -105,7 +106,7 @@ describe('gatehouse grants, with two workers', () => {
     }
   });
 
-  test('an integration that was added while it runs is known; one that cannot be read changes nothing', async () => {
+  test('an integration added at run time is known, also while the configuration cannot be read', async () => {
     folder.configure((settings) => ({
       ...settings,
       integrations: [...(settings.integrations ?? []), { clientId: 'added-later', scope: 'files:read' }],
@@ -116,7 +117,7 @@ describe('gatehouse grants, with two workers', () => {
     expect((await grants('revoke', '--client', 'never-there', '--yes')).code).toBe(64);
   });
 
-  test('what cannot be done is told in one line, with an exit code to tell it by', async () => {
+  test('a failure is reported in one line, with its own exit code', async () => {
     expect(await grants('show', 'nothing')).toMatchObject({
       code: 64,
       stderr: 'gatehouse: There is no grant of this id (any more).\n',
@@ -134,12 +135,12 @@ describe('gatehouse grants, with two workers', () => {
       '--token-file',
       folder.file('wrong-token'),
     ];
-    expect(await gatehouse(['grants', 'list', ...wrong])).toMatchObject({
+    expect(await runCommand(['grants', 'list', ...wrong])).toMatchObject({
       code: 77,
       stderr: `gatehouse: The token in ${folder.file('wrong-token')} is not the one in admin.tokenFile of that gatehouse.\n`,
     });
     const away = ['--url', 'http://127.0.0.1:1', '--token-file', folder.file('data/admin-token')];
-    expect((await gatehouse(['grants', 'list', ...away])).code).toBe(69);
+    expect((await runCommand(['grants', 'list', ...away])).code).toBe(69);
   });
 });
 
@@ -176,7 +177,7 @@ describe('an admin listener with TLS', () => {
   afterAll(() => folder.remove());
 
   const as = (who: string): Promise<Finished> =>
-    gatehouse([
+    runCommand([
       'grants',
       'list',
       '--url',
@@ -189,7 +190,7 @@ describe('an admin listener with TLS', () => {
       folder.file(`${who}-key.pem`),
     ]);
 
-  test('lets in who has a certificate of its CA, and nobody with another', async () => {
+  test('accepts a certificate of its CA and rejects any other', async () => {
     expect(await as('olga')).toMatchObject({ code: 0, stdout: 'There are none.\n' });
     expect(await as('eve')).toMatchObject({ code: 77 });
     // One that the gateway itself accepts for tokens is not one for the administration.
@@ -198,8 +199,8 @@ describe('an admin listener with TLS', () => {
     expect(await as('alice')).toMatchObject({ code: 77 });
   });
 
-  test('answers probes without a certificate', async () => {
-    const health = await gatehouse(['health', '--url', `https://localhost:${server.adminPort}`]);
+  test('answers health probes without a client certificate', async () => {
+    const health = await runCommand(['health', '--url', `https://localhost:${server.adminPort}`]);
     expect(health).toMatchObject({ code: 0, stdout: 'ready\n' });
   });
 
@@ -210,7 +211,7 @@ describe('an admin listener with TLS', () => {
     folder.write('admin-key.pem', renewed.keyPem);
     folder.write('admin.pem', renewed.pem);
     const trusting = (ca: string): Promise<Finished> =>
-      gatehouse([
+      runCommand([
         'grants',
         'list',
         '--url',
@@ -227,7 +228,9 @@ describe('an admin listener with TLS', () => {
     );
     rmSync(folder.file('admin.pem'));
     server.signal('SIGHUP');
-    await until('it is told', () => server.log.some(({ event }) => event === 'admin_tls_not_renewed'), 30);
+    await until('the failed renewal is logged', () =>
+      server.log.some(({ event }) => event === 'admin_tls_not_renewed'),
+    );
     expect((await trusting('another.pem')).code).toBe(0);
   });
 });

@@ -3,12 +3,11 @@ import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Readable } from 'node:stream';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { stringify } from 'yaml';
 import { connectionTrouble } from '../../src/client/connection-trouble.ts';
 import { askAdmin } from '../../src/commands/admin-call.ts';
-import { run } from '../../src/commands/run.ts';
+import { runCommand } from '../support/command-in-process.ts';
 import { baseSettings, type House, openHouse } from '../support/house.ts';
 
 let place: string;
@@ -30,18 +29,7 @@ async function listening(answer: RequestListener): Promise<URL> {
   return new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
 }
 
-async function said(args: readonly string[], input = '') {
-  let [stdout, stderr] = ['', ''];
-  const code = await run(args, {
-    stdout: (text) => void (stdout += text),
-    stderr: (text) => void (stderr += text),
-    stdin: Readable.from([input]),
-    env: {},
-    cwd: place,
-    execArgv: [],
-  });
-  return { code, stdout, stderr };
-}
+const said = (args: readonly string[], input = '') => runCommand(args, { cwd: place, input });
 const list = (url: URL, ...more: readonly string[]) =>
   said(['grants', 'list', '--url', url.href, '--token-file', 'token', ...more]);
 

@@ -3,11 +3,13 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import readQr from 'qr/decode.js';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { terminalQr } from '../../src/commands/terminal-qr.ts';
-import { type Finished, gatehouse } from '../support/command-line.ts';
+import { runCommand } from '../support/command-in-process.ts';
+import type { Finished } from '../support/command-line.ts';
 import { deviceSteps } from '../support/device-steps.ts';
 import { ALICE, type House, openHouse } from '../support/house.ts';
+import { renewInShells } from './renewing-shells.ts';
 
 let house: House;
 let home: string;
@@ -27,7 +29,7 @@ afterAll(async () => {
 });
 
 const call = (...args: readonly string[]): Promise<Finished> =>
-  gatehouse(args, { env: { GATEHOUSE_HOME: file('kept') }, cwd: home, withinMs: 170_000 });
+  runCommand(args, { env: { GATEHOUSE_HOME: file('kept') }, cwd: home });
 
 const where = (): string[] => [
   '--url',
@@ -41,7 +43,7 @@ const where = (): string[] => [
 ];
 const certificate = ['--cert', 'alice.pem', '--key', 'alice-key.pem'];
 
-test('who is not signed in is told so, with exit code 77', async () => {
+test('without a sign-in the commands fail with exit code 77', async () => {
   for (const command of ['token', 'whoami', 'logout']) {
     const { code, stdout, stderr } = await call(command, '--profile', 'nobody');
     expect({ command, code, stdout }).toEqual({ command, code: 77, stdout: '' });
@@ -79,12 +81,13 @@ test('login by certificate, token, whoami, logout', async () => {
   expect((await call('token', '-p', 'robot')).code).toBe(77);
 });
 
-test('login by device: a code and an address on standard error, and the grant once a person has said yes', async () => {
+test('login by device: code and URL on standard error, and the grant once it is approved', async () => {
   const child = spawn(
     process.execPath,
     [join(import.meta.dirname, '../../bin/gatehouse.js'), 'login', ...where(), '--output', 'json'],
     { cwd: home, env: { PATH: process.env['PATH'] ?? '', GATEHOUSE_HOME: file('kept') } },
   );
+  onTestFinished(() => void child.kill('SIGKILL'));
   let [stdout, stderr] = ['', ''];
   child.stdout.on('data', (part: Buffer) => void (stdout += part.toString()));
   const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
@@ -113,28 +116,10 @@ test('login by device: a code and an address on standard error, and the grant on
   expect((await call('whoami')).stdout).toContain(ALICE);
 });
 
-test('50 shells that ask for a token around its end: one of them renews it, and all print the same', async () => {
-  await call('login', ...where(), ...certificate, '--profile', 'many');
-  const kept = file('kept/many.token.json');
-  const { version, grant } = JSON.parse(readFileSync(kept, 'utf8')) as {
-    version: number;
-    grant: Record<string, unknown>;
-  };
-  // As it will be in an hour: ten seconds before its end.
-  const now = Date.now() / 1_000;
-  const old = { ...grant, obtained: now - 3_590, expires: now + 10 };
-  writeFileSync(kept, JSON.stringify({ version, grant: old }), { mode: 0o600 });
-  const before = house.audits('grant_refreshed').length;
-  const shells = await Promise.all(Array.from({ length: 50 }, () => call('token', '-p', 'many')));
-  expect(shells.map(({ code, stderr }) => ({ code, stderr }))).toEqual(
-    Array.from({ length: 50 }, () => ({ code: 0, stderr: '' })),
-  );
-  expect(new Set(shells.map(({ stdout }) => stdout)).size).toBe(1);
-  expect(shells[0]?.stdout.trim()).not.toBe(grant['accessToken']);
-  expect(house.audits('grant_refreshed').length - before).toBe(1);
-}, 180_000);
+test('five shells that ask for a token shortly before it expires: one renews it, all print the same', () =>
+  renewInShells(5));
 
-test('a server that is away: exit code 69, and nothing is forgotten', async () => {
+test('an unreachable server: exit code 69, and the tokens are kept', async () => {
   await call('login', ...where(), ...certificate, '--profile', 'away');
   const profile = file('kept/away.json');
   const text = readFileSync(profile, 'utf8');
@@ -155,14 +140,14 @@ test('a server that is away: exit code 69, and nothing is forgotten', async () =
   expect(existsSync(file('kept/away.token.json'))).toBe(false);
 });
 
-test('what is refused is told in the words of the service', async () => {
+test('a refusal is reported with the error of the service', async () => {
   const refused = await call('login', ...where(), ...certificate, '--scope', 'admin:all', '-p', 'wide');
   expect(refused.code).toBe(77);
   expect(refused.stderr).toMatch(/^gatehouse: [^\n]*admin:all[^\n]* \(invalid_scope\)\n$/);
   expect(existsSync(file('kept/wide.json'))).toBe(false);
 });
 
-test('what is missing or wrong on the command line is told in one line', async () => {
+test('a missing or invalid argument is reported in one line', async () => {
   for (const [args, words] of [
     [['login', '--url', 'https://x.test'], '--url, --client and --scope are needed'],
     [['login', ...where(), '--cert', 'alice.pem'], '--cert and --key go together'],
@@ -176,7 +161,7 @@ test('what is missing or wrong on the command line is told in one line', async (
   }
 });
 
-test('the picture in the terminal is the address', () => {
+test('the QR code in the terminal is the URL', () => {
   const address = 'https://api.example.test:8443/authsvc/device?user_code=BCDF-GHJK';
   // biome-ignore lint/suspicious/noControlCharactersInRegex: the colours around each line
   const lines = terminalQr(address)

@@ -1,32 +1,13 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { run, type Surroundings } from '../../src/commands/run.ts';
+import { runCommand } from '../support/command-in-process.ts';
 import { folder } from '../support/configuration.ts';
 import { issueServer, makeCa, makeCrl, writePki } from '../support/pki.ts';
 import { aGrant, LATER, openOwner } from '../support/store-fixtures.ts';
 
 const DAY = 86_400_000;
 const inDays = (days: number): Date => new Date(Date.now() + days * DAY);
-
-/** A command in this process, with what it said. */
-async function runHere(args: readonly string[], around: Partial<Surroundings> = {}) {
-  let [stdout, stderr] = ['', ''];
-  const code = await run(args, {
-    stdout: (text) => {
-      stdout += text;
-    },
-    stderr: (text) => {
-      stderr += text;
-    },
-    stdin: process.stdin,
-    env: {},
-    cwd: '/nowhere',
-    execArgv: [],
-    ...around,
-  });
-  return { code, stdout, stderr };
-}
 
 const CONFIGURATION = `
 listen: { tls: { certificate: server.pem, key: server-key.pem } }
@@ -56,7 +37,7 @@ async function installation(
 
 test('certificates and revocation lists that are sound have nothing to say', async () => {
   const { config } = await installation();
-  expect(await runHere(['check', '-c', config])).toEqual({
+  expect(await runCommand(['check', '-c', config])).toEqual({
     code: 0,
     stdout: `${config}: sound\n`,
     stderr: '',
@@ -65,17 +46,17 @@ test('certificates and revocation lists that are sound have nothing to say', asy
 
 test('Redis is not asked, and "sound" does not pretend it was', async () => {
   const { place, config } = await installation();
-  expect((await runHere(['keys', 'new', join(place, 'keys.json')])).code).toBe(0);
+  expect((await runCommand(['keys', 'new', join(place, 'keys.json')])).code).toBe(0);
   const redis = [
     'store.type=redis',
     'store.url=redis://127.0.0.1:1',
     `keys.file=${join(place, 'keys.json')}`,
   ];
   const args = ['check', '-c', config, ...redis.flatMap((text) => ['--set', text])];
-  const { code, stdout, stderr } = await runHere(args);
+  const { code, stdout, stderr } = await runCommand(args);
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(stdout).toMatch(/: sound\nnote: Redis was not asked: [^\n]+\n$/);
-  expect(JSON.parse((await runHere([...args, '--output', 'json'])).stdout)).toMatchObject({
+  expect(JSON.parse((await runCommand([...args, '--output', 'json'])).stdout)).toMatchObject({
     warnings: [],
     notes: [expect.stringContaining('Redis was not asked')],
   });
@@ -83,13 +64,13 @@ test('Redis is not asked, and "sound" does not pretend it was', async () => {
 
 test('a certificate near its end and a list that ran out are warnings', async () => {
   const { place, config } = await installation({ certificateDays: 3, crlDays: -1 });
-  const { code, stderr } = await runHere(['check', '-c', config]);
+  const { code, stderr } = await runCommand(['check', '-c', config]);
   expect(code).toBe(0);
   expect(stderr).toMatch(new RegExp(`^warning: ${join(place, 'server.pem')}: expires on `, 'm'));
   expect(stderr).toMatch(
     new RegExp(`^warning: ${join(place, 'ca.crl')}: the revocation list of ca ran out on `, 'm'),
   );
-  const json = await runHere(['check', '-c', config, '--output', 'json']);
+  const json = await runCommand(['check', '-c', config, '--output', 'json']);
   expect(JSON.parse(json.stdout)).toMatchObject({
     ok: true,
     problems: [],
@@ -100,7 +81,7 @@ test('a certificate near its end and a list that ran out are warnings', async ()
 test('files that are missing or do not belong together are problems, all at once', async () => {
   const { place, config } = await installation();
   writePki(place, { 'server-key.pem': (await issueServer(await makeCa())).keyPem, 'ca.pem': 'nothing' });
-  const { code, stdout, stderr } = await runHere([
+  const { code, stdout, stderr } = await runCommand([
     'check',
     '-c',
     config,
@@ -119,7 +100,7 @@ test('of a certificate and a key that are both missing, both are told', async ()
   const { place, config } = await installation();
   rmSync(join(place, 'server.pem'));
   rmSync(join(place, 'server-key.pem'));
-  const { code, stderr } = await runHere(['check', '-c', config]);
+  const { code, stderr } = await runCommand(['check', '-c', config]);
   expect(code).toBe(78);
   expect(stderr).toContain(`${join(place, 'server.pem')}: does not exist`);
   expect(stderr).toContain(`${join(place, 'server-key.pem')}: does not exist`);
@@ -127,9 +108,9 @@ test('of a certificate and a key that are both missing, both are told', async ()
 
 test('a key file that others can read is a problem; a missing one is made at the first start', async () => {
   const { place, config } = await installation();
-  expect((await runHere(['check', '-c', config])).code).toBe(0);
+  expect((await runCommand(['check', '-c', config])).code).toBe(0);
   writeFileSync(join(place, 'keys.json'), '{}', { mode: 0o644 });
-  const { code, stderr } = await runHere(['check', '-c', config, '--set', 'keys.file=keys.json']);
+  const { code, stderr } = await runCommand(['check', '-c', config, '--set', 'keys.file=keys.json']);
   expect(code).toBe(78);
   expect(stderr).toMatch(/keys\.file: .*others can read this key file/);
 });
@@ -139,11 +120,11 @@ test('a missing key file beside grants, or beside a Redis, is a problem', async 
   const store = await openOwner(join(place, 'data'));
   await store.grants.create('g1', aGrant({ id: 'g1' }), LATER);
   await store.close();
-  const besideGrants = await runHere(['check', '-c', config]);
+  const besideGrants = await runCommand(['check', '-c', config]);
   expect(besideGrants.code).toBe(78);
   expect(besideGrants.stderr).toContain('is missing, but the store in');
   const redis = ['--set', 'store.type=redis', '--set', 'store.url=redis://127.0.0.1:1/0'];
-  const besideRedis = await runHere(['check', '-c', config, ...redis]);
+  const besideRedis = await runCommand(['check', '-c', config, ...redis]);
   expect(besideRedis.code).toBe(78);
   expect(besideRedis.stderr).toMatch(/keys\.file: .*replicas share one key file/);
 });
@@ -154,14 +135,14 @@ test('an error of our own is one line and 70; its trace only when asked for', as
       throw new Error('the wall fell down');
     },
   };
-  const quiet = await runHere(['version'], broken);
+  const quiet = await runCommand(['version'], broken);
   expect(quiet).toMatchObject({
     code: 70,
     stderr: 'gatehouse: internal error: the wall fell down (--trace shows where)\n',
   });
   for (const asked of [
-    await runHere(['version', '--trace'], broken),
-    await runHere(['version'], { ...broken, env: { GATEHOUSE_TRACE: '1' } }),
+    await runCommand(['version', '--trace'], broken),
+    await runCommand(['version'], { ...broken, env: { GATEHOUSE_TRACE: '1' } }),
   ])
     expect(asked.stderr).toMatch(/^gatehouse: internal error: the wall fell down\n.*\n +at /);
 });
@@ -169,9 +150,9 @@ test('an error of our own is one line and 70; its trace only when asked for', as
 test('peers whose certificate headers are believed, without the name of the one they write, are a warning', async () => {
   const { config } = await installation();
   const listed = ['check', '-c', config, '--set', 'certificates.forwardedFrom=10.0.0.0/8'];
-  const { code, stderr } = await runHere(listed);
+  const { code, stderr } = await runCommand(listed);
   expect(code).toBe(0);
   expect(stderr).toContain('warning: certificates.forwardedHeader: is not set');
-  const named = await runHere([...listed, '--set', 'certificates.forwardedHeader=client-cert']);
+  const named = await runCommand([...listed, '--set', 'certificates.forwardedHeader=client-cert']);
   expect(named).toMatchObject({ code: 0, stderr: '' });
 });

@@ -309,9 +309,8 @@ describe('text that is no YAML is told with its line', () => {
       (_, level) =>
         `a${level}: &a${level} [${Array.from({ length: 10 }, () => (level === 0 ? 'x' : `*a${level - 1}`)).join(',')}]`,
     );
-    const started = performance.now();
+    // Expanded they would be 10^12 values: a parser that did it would not return.
     expect(problemsIn(levels.join('\n'))[0]?.message).toMatch(/more than 100 aliases/);
-    expect(performance.now() - started).toBeLessThan(5_000);
   });
 
   test('nesting has an end, and so has an alias of itself', () => {

@@ -1,27 +1,37 @@
 import { mkdirSync, renameSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as wait } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
 import { type WatchOptions, watchFiles } from '../../src/config/watch.ts';
 import { folder } from '../support/configuration.ts';
-import { until } from '../support/until.ts';
+import { until } from '../support/serve-process.ts';
 
-/** Watches with events only: the slow look would hide a deaf watch. */
+/** Watches with events only: polling would hide a missed event. */
 function watching(paths: readonly string[], options: WatchOptions = {}) {
   const calls: (readonly string[])[] = [];
-  const watch = watchFiles(paths, (changed) => void calls.push(changed), {
-    debounceMs: 20,
-    pollMs: 3_600_000,
-    ...options,
-  });
+  const marker = join(folder(), 'marker');
+  let marked = 0;
+  let written = 0;
+  const watch = watchFiles(
+    [...paths, marker],
+    (changed) => {
+      if (changed.includes(marker)) marked += 1;
+      const others = changed.filter((path) => path !== marker);
+      if (others.length > 0) calls.push(others);
+    },
+    { debounceMs: 20, pollMs: 3_600_000, ...options },
+  );
   onTestFinished(() => watch.close());
   const seen = (count: number): Promise<true> =>
-    until(`${count} changes are seen`, () => calls.length >= count);
-  return { calls, seen, watch };
+    until(`${count} changes`, () => (calls.length >= count ? true : undefined));
+  /** Everything up to now has been looked at: a change made after it was reported. */
+  const settled = (): Promise<true> => {
+    written += 1;
+    const before = marked;
+    writeFileSync(marker, String(written));
+    return until('the marker is reported', () => (marked > before ? true : undefined));
+  };
+  return { calls, seen, settled, watch };
 }
-
-/** Long enough for a change to be told, had it been one: several debounce times. */
-const aWhile = (): Promise<void> => wait(200);
 
 test('writing in place, again and again', async () => {
   const file = join(folder(), 'a.yaml');
@@ -62,12 +72,12 @@ test('a ConfigMap swapped five times, each seen once', async () => {
   const place = folder();
   mountConfigMap(place, { 'gatehouse.yaml': '1', 'other.yaml': 'same' }, 1);
   const file = join(place, 'gatehouse.yaml');
-  const { calls, seen } = watching([file, join(place, 'other.yaml')]);
+  const { calls, seen, settled } = watching([file, join(place, 'other.yaml')]);
   for (let version = 2; version <= 6; version += 1) {
     mountConfigMap(place, { 'gatehouse.yaml': String(version), 'other.yaml': 'same' }, version);
     await seen(version - 1);
   }
-  await aWhile();
+  await settled();
   expect(calls).toEqual(Array.from({ length: 5 }, () => [file]));
 });
 
@@ -81,12 +91,12 @@ test('a ConfigMap swapped under a path that goes through ..data itself', async (
   }
 });
 
-test('a swap that changes nothing is not told', async () => {
+test('a swap that changes nothing is not reported', async () => {
   const place = folder();
   mountConfigMap(place, { a: 'same' }, 1);
-  const { calls, seen } = watching([join(place, 'a')]);
+  const { calls, seen, settled } = watching([join(place, 'a')]);
   mountConfigMap(place, { a: 'same' }, 2);
-  await aWhile();
+  await settled();
   expect(calls).toEqual([]);
   mountConfigMap(place, { a: 'other' }, 3);
   await seen(1);
@@ -120,9 +130,9 @@ test('deletion, and coming back', async () => {
 
 test('a file in a folder that does not exist yet', async () => {
   const place = folder();
-  const { seen } = watching([join(place, 'later', 'a')]);
+  const { seen, settled } = watching([join(place, 'later', 'a')]);
   mkdirSync(join(place, 'later'));
-  await aWhile();
+  await settled();
   writeFileSync(join(place, 'later', 'a'), 'here');
   await seen(1);
 });
@@ -130,26 +140,28 @@ test('a file in a folder that does not exist yet', async () => {
 test('many writes at once are one change', async () => {
   const file = join(folder(), 'a');
   writeFileSync(file, '0');
-  const { calls, seen } = watching([file], { debounceMs: 100 });
+  const { calls, seen, settled } = watching([file], { debounceMs: 100 });
   for (let count = 1; count <= 50; count += 1) writeFileSync(file, String(count));
   await seen(1);
-  await aWhile();
+  await settled();
   expect(calls).toHaveLength(1);
 });
 
-test('a file that is written to without a pause is told nevertheless', async () => {
+test('a file that is written without a pause is reported nevertheless', async () => {
   const file = join(folder(), 'a');
   writeFileSync(file, '0');
   const { calls } = watching([file], { debounceMs: 20 });
-  const end = performance.now() + 5_000;
-  for (let count = 1; calls.length === 0 && performance.now() < end; count += 1) {
+  let count = 0;
+  let writing = setImmediate(function write() {
+    count += 1;
     writeFileSync(file, String(count));
-    await wait(5);
-  }
-  expect(calls.length).toBeGreaterThan(0);
+    writing = setImmediate(write);
+  });
+  onTestFinished(() => clearImmediate(writing));
+  await until('it is reported', () => calls.length > 0);
 });
 
-test('the slow look finds what no event told', async () => {
+test('polling finds a change without an event', async () => {
   const place = folder();
   const old = join(place, 'conf');
   mkdirSync(old);
@@ -169,26 +181,33 @@ test('a change during the handling of another is handled after it, never beside 
   let running = 0;
   let most = 0;
   let done = 0;
+  const { promise: released, resolve: release } = Promise.withResolvers<void>();
   const watch = watchFiles(
     [file],
     async () => {
       running += 1;
       most = Math.max(most, running);
-      await wait(60);
+      await released;
       running -= 1;
       done += 1;
     },
     { debounceMs: 10, pollMs: 3_600_000 },
   );
   onTestFinished(() => watch.close());
+  // Gets the same events and reports them later.
+  const later = watching([file], { debounceMs: 50 });
   writeFileSync(file, '1');
-  await wait(30);
+  await until('the first is being handled', () => running === 1);
+  await later.settled();
   writeFileSync(file, '2');
-  await until('both changes are handled', () => done >= 2);
+  await later.settled();
+  expect({ running, done }).toEqual({ running: 1, done: 0 });
+  release();
+  await until('both are handled', () => done >= 2);
   expect({ done, most }).toEqual({ done: 2, most: 1 });
 });
 
-test('a failure in the handling is told and the next change is handled', async () => {
+test('a failing handler is reported and the next change is handled', async () => {
   const file = join(folder(), 'a');
   writeFileSync(file, '0');
   const errors: unknown[] = [];
@@ -204,25 +223,28 @@ test('a failure in the handling is told and the next change is handled', async (
   onTestFinished(() => watch.close());
   for (let count = 1; count <= 2; count += 1) {
     writeFileSync(file, String(count));
-    await until(`change ${count} is handled`, () => calls >= count);
+    await until(`call ${count}`, () => calls >= count);
   }
   expect(errors).toHaveLength(2);
 });
 
-test('other files from now on; and silence after closing', async () => {
+test('an updated list of files replaces the old one, and nothing is reported after closing', async () => {
   const place = folder();
   const [a, b] = [join(place, 'a'), join(place, 'b')];
   writeFileSync(a, '0');
   writeFileSync(b, '0');
   const { calls, seen, watch } = watching([a]);
   watch.update([b]);
+  // Gets the same events and reports them later.
+  const later = watching([a, b], { debounceMs: 50 });
   writeFileSync(a, '1');
-  await aWhile();
+  await later.seen(1);
   expect(calls).toEqual([]);
   writeFileSync(b, '1');
   await seen(1);
+  await later.seen(2);
   watch.close();
   writeFileSync(b, '2');
-  await aWhile();
+  await later.seen(3);
   expect(calls).toEqual([[b]]);
 });

@@ -5,7 +5,7 @@ import type { AddressInfo, Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { run } from '../../src/commands/run.ts';
+import { runCommand } from '../support/command-in-process.ts';
 import { issue, issueServer, makeCa, writePki } from '../support/pki.ts';
 
 let place: string;
@@ -59,14 +59,9 @@ afterAll(() => {
 });
 
 async function said(args: readonly string[]) {
-  let stderr = '';
-  const code = await run(args, {
-    stdout: () => {},
-    stderr: (text) => void (stderr += text),
-    stdin: process.stdin,
+  const { code, stderr } = await runCommand(args, {
     env: { GATEHOUSE_HOME: join(place, 'home') },
     cwd: place,
-    execArgv: [],
   });
   return { code, stderr };
 }

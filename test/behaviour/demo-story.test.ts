@@ -1,10 +1,9 @@
 import { readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import {
   type Demo,
-  openBrowser,
   openDemo,
   openTerminal,
   pathWithOnly,
@@ -13,6 +12,7 @@ import {
   temporaryFolder,
   until,
 } from '../support/demo.ts';
+import { connectionsOf, FormBrowser } from '../support/form-browser.ts';
 
 const ends: (() => unknown)[] = [];
 const tidy = async (): Promise<void> => {
@@ -83,14 +83,16 @@ describe.each([
     expect(asked).toMatch(/"device_code":"[^"]+".*\[200\]\n$/);
     expect(early).toMatch(/"Error":"authorization_pending".*\[400\]\n$/);
 
-    const browser = openBrowser(readFileSync(join(demo.folder, 'pki/ca.pem'), 'utf8'));
+    const connections = connectionsOf({ ca: readFileSync(join(demo.folder, 'pki/ca.pem'), 'utf8') });
+    onTestFinished(() => connections.destroy());
+    const browser = new FormBrowser({ connections });
     const page = /Open (\S+)/.exec(address)?.[1] ?? '';
     expect(page.startsWith(`${demo.url}/authsvc/device?user_code=`)).toBe(true);
-    expect(await browser.open(page)).toContain('user_code');
-    expect(await browser.submit('/device')).toContain('current-password');
+    expect((await browser.open(page)).text).toContain('user_code');
+    expect((await browser.submit('/device')).text).toContain('current-password');
     const [, user_name = '', password = ''] = /sign in as (\w+), password (\S+)/.exec(who) ?? [];
-    expect(await browser.submit('/sign-in', { user_name, password })).toContain('Report runner');
-    expect(await browser.submit('/approve')).toContain('return to your device');
+    expect((await browser.submit('/sign-in', { user_name, password })).text).toContain('Report runner');
+    expect((await browser.submit('/approve')).text).toContain('return to your device');
 
     const exchange = demo.steps.get(7)?.[0] ?? '';
     const exchanged = await until('the token of the device', async () => {

@@ -105,24 +105,25 @@ test('a collector that is named while it runs counts after a restart, and nobody
   expect((await lanes(gate))[FAST]).toBe(1);
 });
 
-test('X01 a connection on which nothing is asked for in time is told so, and closed', async () => {
+test('X01 a connection without a request within headerTimeout gets 408 and is closed', async () => {
   const gate = await house((settings) => ({
     ...settings,
     limits: { ...settings.limits, headerTimeout: '1s' },
   }));
   const client = await rawTlsClient(gate.port, gate.ca.pem);
-  expect(await client.closed(10_000)).toMatch(/^HTTP\/1\.1 408 /);
+  expect(await client.closed(20_000)).toMatch(/^HTTP\/1\.1 408 /);
 });
 
-test('X01 a head that comes too slowly neither', async () => {
+test('X01 a request head that is not complete within headerTimeout gets 408, however steadily it arrives', async () => {
   const gate = await house((settings) => ({
     ...settings,
     limits: { ...settings.limits, headerTimeout: '1s' },
   }));
   const client = await rawTlsClient(gate.port, gate.ca.pem);
-  const drip = setInterval(() => client.send('GET /files/1 HTTP/1.1\r\nX-A: '.slice(0, 1)), 100);
+  client.send('GET /files/1 HTTP/1.1\r\nX-A: ');
+  const drip = setInterval(() => client.send('a'), 100);
   try {
-    expect(await client.closed(20_000)).toMatch(/^HTTP\/1\.1 4\d\d /);
+    expect(await client.closed(20_000)).toMatch(/^HTTP\/1\.1 408 /);
   } finally {
     clearInterval(drip);
     client.destroy();

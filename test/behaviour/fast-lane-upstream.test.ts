@@ -104,7 +104,7 @@ describe('a chunked answer', () => {
     expect(readIn(`${BODY}HTTP/1.1`, 1_000)).toBe('hello world|whole|8');
   });
 
-  test.each([
+  const BROKEN = [
     '+5\r\nhello\r\n0\r\n\r\n',
     '0x5\r\nhello\r\n0\r\n\r\n',
     '5 \r\nhello\r\n0\r\n\r\n',
@@ -118,7 +118,8 @@ describe('a chunked answer', () => {
     '0\r\nno field\r\n\r\n',
     '0\r\n\n',
     `0\r\n${'X-A: b\r\n'.repeat(4_000)}\r\n`,
-  ])('%j is broken', (text) => {
+  ];
+  test.each(BROKEN.map((text) => [text.slice(0, 40), text]))('%j is broken', (_, text) => {
     for (const size of [1, 3, 100_000]) expect(readIn(text, size)).toMatch(/\|broken\|/);
   });
 });
@@ -187,7 +188,7 @@ describe('a connection to an upstream is used again', () => {
     ).toBe(2);
   });
 
-  test('never after bytes that came when nobody had asked', async () => {
+  test('never after bytes that came without a request', async () => {
     const { upstream, gate } = await setUp();
     await rawRequest(gate.port, get());
     upstream.answer('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil');
@@ -233,15 +234,17 @@ test('trailers and extensions of an answer end here, and chunks are written anew
   expect(body).toBe('5\r\nhello\r\n0\r\n\r\n');
 });
 
-describe('whoever does not read is not sent more and more', () => {
+describe('a peer that does not read stops the sender', () => {
   const HUGE = 200 * 1_048_576;
-  /** Until nothing has moved for a while. */
-  const settles = async (count: () => number): Promise<number> => {
-    for (let before = -1; ; ) {
-      await new Promise((resolve) => setTimeout(resolve, 400));
-      if (count() === before) return before;
+  /** Everything runs in this process: what has not moved during many round trips is blocked. */
+  const settles = async (gate: ProxyHarness, count: () => number): Promise<number> => {
+    let before = count();
+    for (let quiet = 0; quiet < 20; quiet += 1) {
+      expect((await rawRequest(gate.port, 'GET /files/1 HTTP/1.1\r\nHost: a\r\n\r\n')).status).toBe(401);
+      if (count() !== before) quiet = 0;
       before = count();
     }
+    return before;
   };
   const listening = async (onSocket: (socket: Socket) => void): Promise<ProxyHarness> => {
     const server = createServer((socket) => onSocket(socket.on('error', () => {})));
@@ -288,7 +291,7 @@ describe('whoever does not read is not sent more and more', () => {
       }
     };
     pump();
-    expect(await settles(() => sent)).toBeLessThan(SIZE / 2);
+    expect(await settles(gate, () => sent)).toBeLessThan(SIZE / 2);
     taken?.resume();
     await until('all of it is there', () => bytes > SIZE, 30);
     expect(got.digest('hex')).toBe(sentDigest.digest('hex'));
@@ -320,7 +323,7 @@ describe('whoever does not read is not sent more and more', () => {
       cleanups.push(() => client.destroy());
       client.write(get());
       await until('it has begun', () => sent > 0);
-      expect(await settles(() => sent)).toBeLessThan(HUGE / 4);
+      expect(await settles(gate, () => sent)).toBeLessThan(HUGE / 4);
       const before = sent;
       let bytes = 0;
       client.on('data', (data: Buffer) => {

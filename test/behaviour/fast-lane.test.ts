@@ -48,6 +48,11 @@ const counts = () => {
   return gate.lane.counts;
 };
 const handedOver = (): Record<HandOver, number> => ({ ...counts().handedOver });
+/** Both ends are in this process: bytes that were written have been read after two turns of the event loop. */
+const delivered = async (): Promise<void> => {
+  await new Promise(setImmediate);
+  await new Promise(setImmediate);
+};
 
 describe('what the fast lane takes', () => {
   test.each([
@@ -231,7 +236,7 @@ describe('however the bytes come', () => {
       const client = await rawClient(gate.port);
       client.socket.setNoDelay(true);
       client.send(MESSAGES.slice(0, at));
-      await new Promise((resolve) => setTimeout(resolve, 2));
+      await delivered();
       client.send(MESSAGES.slice(at));
       const text = await client.until((all) => all.includes('GET /files/3'));
       expect([at, text.match(/(?:GET|POST) \/files\/\d/g)]).toEqual([at, ANSWERS]);
@@ -274,7 +279,7 @@ describe('however the bytes come', () => {
     for (let at = 0; at < message.length; at += 1) {
       const client = await rawClient(gate.port);
       client.send(message.slice(0, at));
-      await new Promise((resolve) => setTimeout(resolve, 1));
+      await delivered();
       client.destroy();
     }
     await until(
@@ -289,11 +294,14 @@ describe('however the bytes come', () => {
 });
 
 test('a token that is seen for the first time is waited for, and what comes meanwhile keeps its order', async () => {
+  const asked = Promise.withResolvers<void>();
+  const known = Promise.withResolvers<void>();
   const table = await proxyHarness({
     upstream: upstream.url,
     firstLane: 'fast',
     readAccess: async (token) => {
-      await new Promise((resolve) => setTimeout(resolve, 20));
+      asked.resolve();
+      await known.promise;
       return token === 'A'
         ? {
             grantId: 'g',
@@ -311,8 +319,10 @@ test('a token that is seen for the first time is waited for, and what comes mean
   try {
     const client = await rawClient(table.port);
     client.send(get('/files/1'));
-    await new Promise((resolve) => setTimeout(resolve, 5));
+    await asked.promise;
     client.send(get('/files/2') + get('/files/3').replace('Bearer A', 'Bearer B'));
+    await delivered();
+    known.resolve();
     const text = await client.until((all) => all.includes('invalid_token'));
     expect(text.match(/GET \/files\/\d|HTTP\/1\.1 401/g)).toEqual([
       'GET /files/1',

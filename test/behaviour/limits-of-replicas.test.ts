@@ -49,7 +49,7 @@ async function fleet(
     ),
   );
   closing.push(...all.map((house) => () => house.close()));
-  // Everybody has beaten since the last one came.
+  // Each gateway has counted the heartbeats of all.
   await vi.waitFor(
     () => expect(all.map(({ gateway }) => gateway.store.limits?.sharers())).toEqual(all.map(() => size)),
     { timeout: 20_000, interval: 50 },
@@ -71,7 +71,7 @@ const limited = async (house: House, from: string): Promise<boolean> =>
     ),
   );
 
-test('a rate counts over two gateways, for each address by itself, and nothing in Redis names the address', async () => {
+test('a rate limit applies across two gateways, per address, and nothing in Redis contains the address', async () => {
   const { all } = await fleet(2, rates({ token: '20/h' }));
   const refused: boolean[] = [];
   for (let index = 0; index < 40; index += 1) refused.push(await limited(turn(all, index), '203.0.113.7'));
@@ -90,10 +90,10 @@ test('a rate counts over two gateways, for each address by itself, and nothing i
   }
 });
 
-test('a burst at all gateways at once is let through no more than once each, and what was too much is paid back', async () => {
+test('a burst at all gateways at once exceeds the limit by half a bucket per gateway at most, and the excess is paid back', async () => {
   const { all } = await fleet(3, rates({ token: '30/h' }));
   const burst = await Promise.all(
-    Array.from({ length: 180 }, (_, index) => limited(turn(all, index), '203.0.113.9')),
+    Array.from({ length: 120 }, (_, index) => limited(turn(all, index), '203.0.113.9')),
   );
   const through = burst.filter((refused) => !refused).length;
   expect(through).toBeGreaterThanOrEqual(30);
@@ -102,7 +102,7 @@ test('a burst at all gateways at once is let through no more than once each, and
   expect(await limited(turn(all, 0), '203.0.113.9')).toBe(true);
 });
 
-test('without Redis each gateway gives out its part of the allowance, and no more', async () => {
+test('without Redis each gateway grants its share of the limit, and no more', async () => {
   const { all, ways } = await fleet(2, rates({ token: '20/h' }));
   for (const way of ways) way.set('refuse');
   for (const house of all) {
@@ -174,7 +174,7 @@ test('D08 a session is locked after five wrong codes, at whichever gateways they
   for (const house of all) expect((await one.guess(house, 'WRNG-CDXX')).status).toBe(429);
 });
 
-test('D08 300 addresses guess codes at three gateways: together they get the budget of all, and a right code still works before', async () => {
+test('D08 a hundred addresses guess codes at three gateways: together they get the budget of all, and a right code still works before', async () => {
   const { all } = await fleet(3, rates({ codeGuesses: '5/h', allCodeGuesses: '60/h' }));
   const codes = await turn(all, 0).post(
     '/Authorize/Device',
@@ -188,25 +188,27 @@ test('D08 300 addresses guess codes at three gateways: together they get the bud
 
   let wrong = 0;
   let refused = 0;
-  const lane = async (number: number): Promise<void> => {
-    for (let address = number; address < 300; address += 10) {
-      const stranger = guesser(`203.0.${Math.floor(address / 250)}.${address % 250}`);
-      await stranger.begin(turn(all, address));
+  const began = performance.now();
+  const guess = async (number: number): Promise<void> => {
+    for (let address = number; address < 100; address += 10) {
+      const attacker = guesser(`203.0.113.${address}`);
+      await attacker.begin(turn(all, address));
       for (let turns = 0; turns < 2; turns += 1) {
-        const { status } = await stranger.guess(turn(all, address + turns), 'WRNG-CDXX');
+        const { status } = await attacker.guess(turn(all, address + turns), 'WRNG-CDXX');
         if (status === 400) wrong += 1;
         if (status === 429) refused += 1;
       }
     }
   };
-  await Promise.all(Array.from({ length: 10 }, (_, number) => lane(number)));
-  // Sixty for everybody and thirty for newcomers, which fill up by one in two seconds.
+  await Promise.all(Array.from({ length: 10 }, (_, number) => guess(number)));
+  // Sixty for all, refilled by one a minute, and thirty for newcomers, refilled by one in two seconds.
+  const elapsed = (performance.now() - began) / 1_000;
   expect(wrong).toBeGreaterThanOrEqual(90);
-  expect(wrong).toBeLessThan(150);
-  expect(wrong + refused).toBe(600);
+  expect(wrong).toBeLessThanOrEqual(90 + Math.ceil(elapsed / 60) + Math.ceil(elapsed / 2));
+  expect(wrong + refused).toBe(200);
 });
 
-test('D08 one address has five guesses in all, at once and over three gateways; without Redis none is looked up', async () => {
+test('D08 one address has five guesses in all, concurrently and over three gateways; without Redis none is looked up', async () => {
   const { all, ways } = await fleet(3, rates({ codeGuesses: '5/h', allCodeGuesses: '1000/h' }));
   const strangers = await Promise.all(
     Array.from({ length: 9 }, async (_, index) => {
@@ -230,7 +232,7 @@ test('D08 one address has five guesses in all, at once and over three gateways; 
   expect(blind.filter((status) => status !== 503 && status !== 429)).toEqual([]);
 });
 
-test('failed sign-ins of one name count over two gateways, and signing in rightly uses nothing up', async () => {
+test('failed sign-ins of one name are counted over two gateways, and successful ones are not', async () => {
   const { all } = await fleet(2, rates({ codeGuesses: 'off', allCodeGuesses: 'off', device: 'off' }));
   let people = 0;
   /** Somebody new, on the page where one signs in. */
@@ -253,17 +255,19 @@ test('failed sign-ins of one name count over two gateways, and signing in rightl
     return (await person.signIn(turn(all, index), name, password)).status;
   };
   for (let index = 0; index < 4; index += 1) expect(await signIn(index, 'alice', PASSWORD)).toBe(303);
+  const began = performance.now();
   const wrong = await Promise.all(
     Array.from({ length: 48 }, (_, index) => signIn(index, 'alice', `wrong ${index}`)),
   );
-  // Thirty at once, and one more in two seconds.
+  // Thirty at once, refilled by one in two seconds.
+  const elapsed = (performance.now() - began) / 1_000;
   const tried = wrong.filter((status) => status !== 429).length;
   expect(tried).toBeGreaterThanOrEqual(30);
-  expect(tried).toBeLessThan(48);
+  expect(tried).toBeLessThanOrEqual(30 + Math.ceil(elapsed / 2));
   expect(await signIn(0, 'bob', PASSWORD)).toBe(303);
 });
 
-test('D18 device requests that wait are counted over two gateways, for all, for a client and for an address', async () => {
+test('D18 pending device requests are limited over two gateways, in all, per client and per address', async () => {
   const { all } = await fleet(2, { device: { maxPending: 30, maxPendingPerClient: 20 } });
   const ask = async (index: number, clientId: string, from: string): Promise<number> =>
     (
@@ -283,7 +287,7 @@ test('D18 device requests that wait are counted over two gateways, for all, for 
   expect(await many(30, 'other-app', (index) => `203.0.113.${index + 100}`)).toBe(10);
 });
 
-test('workers of one machine share one allowance, whichever of them a connection meets', async () => {
+test('the workers of one machine share one limit', async () => {
   const place = await makeServeFolder((settings) => ({
     ...settings,
     ...rates({ token: '20/h' }),

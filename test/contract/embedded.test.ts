@@ -16,7 +16,7 @@ afterAll(() => {
 describeStore('the embedded store', (now) => openOwner(folder(), now));
 describeGrantIndex('the embedded store', (now) => openOwner(folder(), now));
 
-test('two processes that create one id a hundred times each are first once between them', async () => {
+test('when two processes create the same id a hundred times each, exactly one create succeeds', async () => {
   const path = folder();
   const owner = await openOwner(path);
   const children = [storeChild('create-one', path), storeChild('create-one', path)];
@@ -27,7 +27,7 @@ test('two processes that create one id a hundred times each are first once betwe
   await owner.close();
 });
 
-test('two processes that create the same hundred ids share them out, each id once', async () => {
+test('when two processes create the same hundred ids, each id is created once', async () => {
   const path = folder();
   const owner = await openOwner(path);
   const children = [storeChild('create-all', path, 'one'), storeChild('create-all', path, 'two')];
@@ -38,7 +38,7 @@ test('two processes that create the same hundred ids share them out, each id onc
   await owner.close();
 });
 
-test('what another process was told is revoked is refused here at once, at every level', async () => {
+test('V01 V13 a revocation announced by another process applies here at once, for grants, clients and identities', async () => {
   const path = folder();
   const store = await openOwner(path);
   const bearer = { grantId: 'g', generation: 1, clientId: 'c', identity: 'i', issuedAt: 1_800_000_000 };

@@ -1,9 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, onTestFinished, test } from 'vitest';
 import { serviceManager } from '../../src/commands/service-manager.ts';
 import type { LogFields } from '../../src/observability/logger.ts';
 import { makeServeFolder, type ServeFolder, startServe, until } from '../support/serve-process.ts';
@@ -58,7 +58,7 @@ const logTo = (lines: { event: string; fields: LogFields }[]) => {
 
 const notifies = existsSync('/usr/bin/systemd-notify');
 
-describe.skipIf(!notifies)('A11 systemd is told how far gatehouse is', () => {
+describe.skipIf(!notifies)('A11 systemd is notified of the state of gatehouse', () => {
   test.each([1, 2])('READY, RELOADING, READY, STOPPING, and heartbeats (%i workers)', async (workers) => {
     const { socket, heard } = await listen();
     const folder = await makeServeFolder((settings) => ({
@@ -68,7 +68,7 @@ describe.skipIf(!notifies)('A11 systemd is told how far gatehouse is', () => {
     folders.push(folder);
     const server = await startServe(folder, {
       set: [`listen.workers=${workers}`],
-      env: { NOTIFY_SOCKET: socket, WATCHDOG_USEC: '1000000' },
+      env: { NOTIFY_SOCKET: socket, WATCHDOG_USEC: '200000' },
     });
     await until('READY', () => heard.includes('READY=1'));
     expect(heard).toContain(`MAINPID=${server.pid}`);
@@ -79,12 +79,12 @@ describe.skipIf(!notifies)('A11 systemd is told how far gatehouse is', () => {
     await until('READY again', () => heard.lastIndexOf('READY=1') > heard.indexOf('RELOADING=1'));
     expect(await server.stop()).toBe(0);
     await until('STOPPING', () => heard.includes('STOPPING=1'));
-    // One voice: the workers say nothing.
+    // The workers send nothing.
     expect(heard.filter((line) => line === 'READY=1')).toHaveLength(2);
     expect(heard.filter((line) => line === 'STOPPING=1')).toHaveLength(1);
   });
 
-  test('nobody who did not ask is told, and no heartbeat goes out for another process', async () => {
+  test('nothing is sent without a notify socket, and no heartbeat for another process', async () => {
     const { socket, heard } = await listen();
     const log = logTo([]);
     serviceManager({ env: {}, log }).ready('unasked');
@@ -101,17 +101,29 @@ describe.skipIf(!notifies)('A11 systemd is told how far gatehouse is', () => {
   });
 });
 
-test('A11 a service manager that cannot be reached costs one line in the log, not the service', async () => {
+test('A11 a program that is missing is one warning', async () => {
   const lines: { event: string; fields: LogFields }[] = [];
   const env = { NOTIFY_SOCKET: '/nowhere/notify' };
-  const manager = serviceManager({ env, log: logTo(lines), program: '/nowhere/systemd-notify' });
-  manager.ready('one');
-  manager.reloading();
-  manager.stopping();
+  serviceManager({ env, log: logTo(lines), program: '/nowhere/systemd-notify' }).ready('one');
   await until('a line', () => lines.length > 0);
-  manager.ready('two');
-  await new Promise((resolve) => setTimeout(resolve, 100));
   expect(lines).toEqual([
     { event: 'service_manager_unreachable', fields: { problem: '/nowhere/systemd-notify (ENOENT)' } },
   ]);
+});
+
+test('A11 an unreachable service manager is logged once, however often it is called', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-notify-'));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  const [program, calls] = [join(folder, 'notify'), join(folder, 'calls')];
+  writeFileSync(program, `#!/bin/sh\necho "$1" >> '${calls}'\nexit 1\n`, { mode: 0o700 });
+  const lines: { event: string; fields: LogFields }[] = [];
+  const manager = serviceManager({ env: { NOTIFY_SOCKET: '/nowhere/notify' }, log: logTo(lines), program });
+  manager.ready('one');
+  manager.reloading();
+  manager.ready('two');
+  manager.stopping();
+  // One call begins when the one before it has been dealt with.
+  await until('the last call', () => existsSync(calls) && readFileSync(calls, 'utf8').includes('STOPPING=1'));
+  expect(readFileSync(calls, 'utf8')).toBe('READY=1\nRELOADING=1\nREADY=1\nSTOPPING=1\n');
+  expect(lines).toEqual([{ event: 'service_manager_unreachable', fields: { problem: `${program} (1)` } }]);
 });

@@ -1,54 +1,34 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { existsSync } from 'node:fs';
+import { expect, onTestFinished, test } from 'vitest';
 import { startServe, until } from '../support/serve-process.ts';
-import { endOnce, send, type TerminationFolder, terminationFolder } from './termination.ts';
+import { send, terminationFolder } from './termination.ts';
+import { terminate } from './terminations.ts';
 
-/** `npm run test:terminate` does it 200 times, and three times with the default pre-stop time. */
-const LOOPS = Number(process.env['TERMINATIONS'] ?? 10);
-const WITH_DEFAULT = Number(process.env['TERMINATIONS_DEFAULT'] ?? 0);
+test('A8 a termination loses no request, neither those in flight nor those that come within the pre-stop time', () =>
+  terminate(1, 1));
 
-describe.each([
-  { preStop: '200ms', milliseconds: 200, loops: LOOPS },
-  { preStop: '5s', milliseconds: 5_000, loops: WITH_DEFAULT },
-])('A8 terminations with a pre-stop time of $preStop', ({ preStop, milliseconds, loops }) => {
-  let folder: TerminationFolder;
-  beforeAll(async () => {
-    folder = await terminationFolder(preStop, milliseconds + 300);
-  });
-  afterAll(() => folder.remove());
+/** Stalls the event loop right after SIGTERM, for longer than the pre-stop time, until the test has connected. */
+const STALL = `
+  const { existsSync, writeFileSync } = process.getBuiltinModule('node:fs');
+  process.on('SIGTERM', () => setImmediate(() => {
+    const end = performance.now() + 700;
+    writeFileSync('stalled', '');
+    while (performance.now() < end || !existsSync('go-on'))
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 10);
+  }));
+`;
 
-  test.skipIf(loops === 0)(
-    `${loops} times: nobody notices, neither those who were being served nor those who came late`,
-    async () => {
-      let [asked, tooLate] = [0, 0];
-      for (let loop = 1; loop <= loops; loop += 1) {
-        const ending = await endOnce(folder, milliseconds);
-        asked += ending.asked;
-        tooLate += ending.tooLate;
-        expect({ loop, ...ending }).toMatchObject({ loop, exitCode: 0, failures: [] });
-        // Before, in flight, upload, and somebody who came late.
-        expect(ending.asked).toBeGreaterThanOrEqual(4);
-      }
-      console.log(`${loops} terminations, ${asked} requests, 0 failures, ${tooLate} came too late to count`);
-    },
-    (loops + 1) * 30_000,
-  );
-});
-
-test('A8 who has connected before the door closes is let in, however busy gatehouse was then', async () => {
-  const folder = await terminationFolder('1s', 0);
-  try {
-    const busy =
-      "process.on('SIGWINCH',()=>{const end=performance.now()+2500;while(performance.now()<end);})";
-    const server = await startServe(folder, { nodeOptions: ['--import', `data:text/javascript,${busy}`] });
-    server.signal('SIGTERM');
-    await until('it drains', () => server.log.some(({ event }) => event === 'draining'));
-    // From here on it looks at nothing, and the pre-stop time runs out meanwhile.
-    server.signal('SIGWINCH');
-    const late = send(folder, server.port, '/late');
-    late.finish('');
-    expect(await late.answer).toEqual({ status: 200, text: 'ok' });
-    expect((await server.ended).code).toBe(0);
-  } finally {
-    await folder.remove();
-  }
+test('A8 a client that connects before the listener closes is served, however busy gatehouse was then', async () => {
+  const folder = await terminationFolder('500ms', 0);
+  onTestFinished(() => folder.remove());
+  const preload = `data:text/javascript,${encodeURIComponent(STALL)}`;
+  const server = await startServe(folder, { nodeOptions: ['--import', preload] });
+  server.signal('SIGTERM');
+  await until('it stalls', () => existsSync(folder.file('stalled')));
+  const late = send(folder, server.port, '/late');
+  late.finish('');
+  await until('it is connected', () => Number.isFinite(late.connected()));
+  folder.write('go-on', '');
+  expect(await late.answer).toEqual({ status: 200, text: 'ok' });
+  expect((await server.ended).code).toBe(0);
 });

@@ -12,22 +12,22 @@ import { approved, judgeOf, verdict } from './judge.ts';
 
 const hex = (text: string): Buffer => Buffer.from(text.replace(/\s/g, ''), 'hex');
 
-describe('DER is read strictly', () => {
+describe('strict DER parsing', () => {
   test.each([
-    ['nothing', ''],
-    ['a tag alone', '30'],
+    ['empty input', ''],
+    ['a tag without a length', '30'],
     ['an indefinite length', '30 80 00 00'],
-    ['a length that is not minimal', '30 81 05 0201010500'],
+    ['a length that is not minimally encoded', '30 81 05 0201010500'],
     ['a length padded with zero', '30 82 0005 0201010500'],
     ['a length of five bytes', '30 85 0000000001 00'],
-    ['content that ends too soon', '30 05 0201'],
-    ['bytes after the end', '30 00 00'],
+    ['truncated content', '30 05 0201'],
+    ['trailing bytes', '30 00 00'],
     ['a tag number above 30', '3f 81 01 00'],
-  ])('%s is refused', (_name, bytes) => {
+  ])('%s is rejected', (_name, bytes) => {
     expect(() => readOne(hex(bytes), hex(bytes)[0] ?? TAG.sequence)).toThrow(DerError);
   });
 
-  test('values have one spelling', () => {
+  test('every value has exactly one encoding', () => {
     const one = (bytes: string) => readOne(hex(bytes), hex(bytes)[0] ?? 0);
     expect(readOid(one('06 03 55 04 03'))).toBe('2.5.4.3');
     expect(readOid(one('06 09 2a864886f70d01010b'))).toBe('1.2.840.113549.1.1.11');
@@ -40,7 +40,7 @@ describe('DER is read strictly', () => {
     expect(() => readBits(one('03 02 05 a1'))).toThrow(DerError);
   });
 
-  test('times are those of the calendar, to the second, in UTC', () => {
+  test('times are valid calendar dates in UTC, with seconds', () => {
     const utc = (text: string) => readTime(readOne(der(0x17, Buffer.from(text)), 0x17));
     const general = (text: string) => readTime(readOne(der(0x18, Buffer.from(text)), 0x18));
     expect(utc('260131120000Z')).toBe(Date.UTC(2026, 0, 31, 12) / 1_000);
@@ -57,13 +57,13 @@ describe('DER is read strictly', () => {
     expect(() => general('20260131120000.5Z')).toThrow(DerError);
   });
 
-  test('nesting a million deep costs nothing', () => {
+  test('deeply nested values throw DerError', () => {
     const deep = Buffer.alloc(60_000, Buffer.from([0x30, 0x80]));
     expect(() => readCertificate(deep)).toThrow(DerError);
   });
 });
 
-describe('20,000 broken copies', () => {
+describe('20,000 mutations', () => {
   const ROUNDS = 20_000;
   let ca: Certified;
   let alice: Certified;
@@ -72,7 +72,7 @@ describe('20,000 broken copies', () => {
     alice = await issue(ca, { emails: ['alice@example.test'], userPrincipalNames: ['alice@corp.test'] });
   });
 
-  test('of a certificate never break the judge and never give another name', () => {
+  test('of a certificate neither crash the verification nor yield a name', () => {
     const judge = judgeOf([approved(ca)], { remembered: 1 });
     const verdicts = new Map<string, number>();
     for (const broken of mutations(alice.der, ROUNDS, 1)) {
@@ -84,7 +84,7 @@ describe('20,000 broken copies', () => {
     expect(verdicts.get('certificate_issuer_not_approved') ?? 0).toBeGreaterThan(ROUNDS / 20);
   });
 
-  test('of a certificate make the reader throw its own error and no other', () => {
+  test('of a certificate make the parser throw only DerError', () => {
     let read = 0;
     for (const broken of mutations(alice.der, ROUNDS, 2))
       try {
@@ -96,7 +96,7 @@ describe('20,000 broken copies', () => {
     expect(read).toBeGreaterThan(ROUNDS / 20);
   });
 
-  test('of a revocation list are told as a problem of the file', async () => {
+  test('of a CRL are reported as a problem of the file', async () => {
     const { der: list } = await makeCrl(ca, { revoked: [alice, '0badcafe'] });
     const issuers = [approved(ca)];
     for (const broken of mutations(list, ROUNDS, 3))
@@ -110,7 +110,7 @@ describe('20,000 broken copies', () => {
       }
   });
 
-  test('of every forwarded header give the same certificate, none, or a refusal', () => {
+  test('of every forwarded certificate header yield the same certificate, none, or a rejection', () => {
     const judge = judgeOf([approved(ca)], { remembered: 1 });
     for (const [name, value] of forwardedForms(alice.der))
       for (const broken of mutations(Buffer.from(value), ROUNDS, 4)) {
@@ -121,7 +121,7 @@ describe('20,000 broken copies', () => {
       }
   });
 
-  test('of first bytes never break the readers of hello and PROXY header', () => {
+  test('of a ClientHello or PROXY header never crash the parser', () => {
     const hello = hex(
       `160301004b 010000 47 0303 ${'ab'.repeat(32)} 00 0002 1301 0100 001c 0000 0018 0016 00 0013 ${Buffer.from('strict.example.test').toString('hex')}`,
     );

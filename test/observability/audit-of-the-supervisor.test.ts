@@ -1,7 +1,8 @@
 import { createHmac } from 'node:crypto';
 import { existsSync, readFileSync, renameSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Finished, gatehouse } from '../support/command-line.ts';
+import { runCommand } from '../support/command-in-process.ts';
+import type { Finished } from '../support/command-line.ts';
 import { scrape } from '../support/scrape.ts';
 import {
   connect,
@@ -15,8 +16,7 @@ import { httpReceiver } from './audit-receivers.ts';
 
 const SECRET = 'a secret of twenty-four.';
 
-/** The administration belongs to the supervisor; what is done there is accounted for like everything else. */
-describe('with two workers, an act of the administration', () => {
+describe('an administrative action, with two workers', () => {
   let folder: ServeFolder;
   let server: ServeProcess;
   let receiver: Awaited<ReturnType<typeof httpReceiver>>;
@@ -35,7 +35,7 @@ describe('with two workers, an act of the administration', () => {
   });
 
   const grants = (...args: readonly string[]): Promise<Finished> =>
-    gatehouse([
+    runCommand([
       'grants',
       ...args,
       '--url',
@@ -87,7 +87,7 @@ describe('with two workers, an act of the administration', () => {
     expect(server.log.filter((line) => line.audit === true)).toEqual([]);
   });
 
-  test('goes to a webhook that is configured later, signed, together with those of the workers', async () => {
+  test('goes to a webhook that is configured at run time, signed, as do the events of the workers', async () => {
     const webhook = { url: `${receiver.url}/audit`, secret: SECRET };
     folder.configure((settings) => ({ ...settings, audit: { sink: 'webhook', webhook } }));
     await until(
@@ -116,7 +116,7 @@ describe('with two workers, an act of the administration', () => {
     expect(acts('audit.log').map(({ grant }) => grant)).not.toContain(id);
   });
 
-  test('stays with the sink it has while another cannot be opened, which is told', async () => {
+  test('stays with its sink while another cannot be opened, which is logged', async () => {
     const before = receiver.deliveries.length;
     folder.configure((settings) => ({ ...settings, audit: { sink: 'file', file: 'nowhere/audit.log' } }));
     await until(

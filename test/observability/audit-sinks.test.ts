@@ -165,16 +165,15 @@ describe('syslog', () => {
   });
 
   test('a receiver that goes and comes back gets what happened meanwhile', async () => {
-    const receiver = await streamReceiver('tcp');
+    const path = join(folder, 'restarted.sock');
+    const receiver = await streamReceiver('unix', { path });
     const audit = openLog(openAuditSyslog({ url: receiver.url, facility: 'auth' }));
     audit.audit('grant_issued', { grant: 'before' });
     await until('the first', () => receiver.messages.length === 1);
     await receiver.close();
     audit.audit('grant_issued', { grant: 'meanwhile' });
     await until('it is noticed', () => audit.isBlocked());
-    const again = await streamReceiver('tcp', {
-      port: Number(new URL(receiver.url.replace('tcp', 'http')).port),
-    });
+    const again = await streamReceiver('unix', { path });
     await until('the rest', () => again.messages.some(({ text }) => text.includes('meanwhile')));
     await until('it is free again', () => !audit.isBlocked());
     expect(audit.lines.map(({ event }) => event)).toContain('audit_sink_back');
@@ -199,7 +198,7 @@ describe('syslog', () => {
     });
     await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
     const { port } = silent.address() as { port: number };
-    const sink = openAuditSyslog({ url: `tcp://127.0.0.1:${port}`, facility: 'auth', patienceMs: 400 });
+    const sink = openAuditSyslog({ url: `tcp://127.0.0.1:${port}`, facility: 'auth', patienceMs: 1_500 });
     const big = {
       event: 'grant_issued',
       time: new Date().toISOString(),

@@ -5,7 +5,6 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { freePort } from '../support/gateway-process.ts';
 import { makeCrl } from '../support/pki.ts';
 import {
   type Client,
@@ -51,14 +50,13 @@ beforeAll(async () => {
   );
   await new Promise<void>((resolve) => broken.listen(0, '127.0.0.1', resolve));
   const { port: brokenPort } = broken.address() as AddressInfo;
-  const nobody = await freePort();
   folder = await makeServeFolder((settings) => ({
     ...settings,
     listen: { ...settings.listen, workers: 2 },
     upstreams: {
       ...settings.upstreams,
       broken: { url: `http://127.0.0.1:${brokenPort}` },
-      gone: { url: `http://127.0.0.1:${nobody}` },
+      gone: { url: 'http://127.0.0.1:1' },
     },
     routes: [
       { path: '/broken/**', public: true, upstream: 'broken' },
@@ -76,8 +74,6 @@ beforeAll(async () => {
   server = await startServe(folder);
 
   place = mkdtempSync(join(tmpdir(), 'gatehouse-prometheus-'));
-  const port = await freePort();
-  url = `http://127.0.0.1:${port}`;
   writeFileSync(
     join(place, 'prometheus.yml'),
     JSON.stringify({
@@ -92,11 +88,19 @@ beforeAll(async () => {
     [
       `--config.file=${join(place, 'prometheus.yml')}`,
       `--storage.tsdb.path=${join(place, 'data')}`,
-      `--web.listen-address=127.0.0.1:${port}`,
-      '--log.level=error',
+      '--web.listen-address=127.0.0.1:0',
     ],
-    { stdio: 'ignore' },
+    { stdio: ['ignore', 'ignore', 'pipe'] },
   );
+  const found = Promise.withResolvers<string>();
+  let output = '';
+  prometheus.stderr?.on('data', (part: Buffer) => {
+    output += part.toString();
+    const address = /msg="Listening on" address=(\S+)/.exec(output)?.[1];
+    if (address !== undefined) found.resolve(address);
+  });
+  prometheus.once('exit', () => found.reject(new Error(`Prometheus ended: ${output}`)));
+  url = `http://${await found.promise}`;
   await until(
     'Prometheus answers',
     async () => (await fetch(`${url}/-/ready`).catch(() => undefined))?.ok,

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { countsOf, exposition, joinSnapshots } from '../../src/observability/exposition.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
 import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
@@ -65,7 +65,7 @@ test('what happens to grants is counted', async () => {
   expect(await grown('gatehouse_revocations_total')).toBe(2);
 });
 
-test('O13 a stranger can make no new series: not by paths, methods, client ids, hosts or tokens', async () => {
+test('O13 requests create no new series by their paths, methods, client ids, hosts or tokens', async () => {
   await house.api('/nowhere', 'not-a-token');
   await house.ask({ path: '/authsvc/Authorize/Token', method: 'POST', body: '{}' });
   await house.ask({ path: '/x', method: 'PROPFIND' });
@@ -95,7 +95,7 @@ test('O13 a stranger can make no new series: not by paths, methods, client ids, 
   expect([...before].filter((name) => name.includes('method="OTHER"')).length).toBeGreaterThan(0);
 });
 
-test('connections that come to nothing are counted', async () => {
+test('failed TLS handshakes and refused connections are counted', async () => {
   const failures = 'gatehouse_tls_handshake_failures_total';
   const before = (await figures()).value(failures);
   const socket = connect(house.port, '127.0.0.1', () => socket.write('GET / HTTP/1.1\r\n\r\n'));
@@ -107,16 +107,16 @@ test('connections that come to nothing are counted', async () => {
     ...settings,
     limits: { ...settings.limits, connections: 1 },
   }));
+  onTestFinished(() => small.close());
   const sockets = Array.from({ length: 4 }, () => connect(small.port, '127.0.0.1').on('error', () => {}));
   await until('they are counted', async () => {
     const found = await scrape(small.adminPort);
     return found.value('gatehouse_connections_refused_total') === 3;
   });
   for (const one of sockets) one.destroy();
-  await small.close();
 });
 
-test('a Redis that hangs is seen: the store is away, revocations lag, readiness goes, and all of it comes back', async () => {
+test('a Redis that hangs shows: the store is unreachable, revocations lag, it is not ready; and it recovers', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-keys-'));
   const file = join(folder, 'keys.json');
   writeKeyringFile(file, newKeyring('EdDSA'), { replace: false });
@@ -144,7 +144,7 @@ test('a Redis that hangs is seen: the store is away, revocations lag, readiness 
   }
 });
 
-test('promtool finds nothing wrong with what is exposed', async () => {
+test('promtool accepts the exposition', async () => {
   const { text, contentType } = await figures();
   expect(contentType).toBe('text/plain; version=0.0.4; charset=utf-8');
   const { status, stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
@@ -154,14 +154,14 @@ test('promtool finds nothing wrong with what is exposed', async () => {
   expect({ status, stdout, stderr }).toEqual({ status: 0, stdout: '', stderr: '' });
 });
 
-test('O13 the figures are on the admin listener and nowhere else', async () => {
+test('O13 metrics are served on the admin listener only', async () => {
   expect((await house.ask({ path: '/metrics' })).status).toBe(401);
   expect((await askAdmin(house.adminPort, '/metrics', 'POST')).status).toBe(405);
   const head = await askAdmin(house.adminPort, '/metrics', 'HEAD');
   expect([head.status, head.text]).toEqual([200, '']);
 });
 
-test('probes answer under the names of neighbours too, tell every check when asked, and leave no line in the log', async () => {
+test('probes have aliases, list every check on request, and are not logged', async () => {
   const before = house.lines.length;
   for (const path of ['/livez', '/healthz', '/ping', '/health/alive', '/readyz', '/ready', '/health/ready'])
     expect((await askAdmin(house.adminPort, path)).status).toBe(200);
@@ -174,7 +174,7 @@ test('probes answer under the names of neighbours too, tell every check when ask
   expect(house.lines.length).toBe(before);
 });
 
-test('the end of certificates and of revocation lists, connections and the store are told', async () => {
+test('the expiry of certificates and revocation lists, connections and the store are exposed', async () => {
   const found = await figures();
   const now = Date.now() / 1_000;
   expect(found.value('gatehouse_tls_cert_not_after_seconds{cert="listener"}')).toBeGreaterThan(now);
@@ -189,7 +189,7 @@ test('the end of certificates and of revocation lists, connections and the store
   expect(found.value('process_open_fds')).toBeGreaterThan(5);
 });
 
-test('figures of several processes become one: counts add up, gauges by their kind, and what has ended keeps its counts', async () => {
+test('metrics of several processes are merged: counters add up, gauges by their kind, and ended processes keep their counts', async () => {
   const make = async (requests: number, lag: number) => {
     const metrics = createMetrics();
     const rule = metrics.rule('a "rule"\\ with\nodd signs');
@@ -216,14 +216,14 @@ test('figures of several processes become one: counts add up, gauges by their ki
   expect(status).toBe(0);
 });
 
-test('a method nobody knows and a status that is none are counted as other', async () => {
+test('an unknown method and an invalid status are counted as other', async () => {
   const metrics = createMetrics();
   metrics.requestDone(metrics.ruleNamed(undefined), 'BREW', 1_000);
   const text = exposition(await metrics.snapshot());
   expect(text).toContain('gatehouse_http_requests_total{rule="none",method="OTHER",code="other"} 1\n');
 });
 
-test('a life of many configurations does not grow without end', async () => {
+test('the number of series is bounded over many configurations', async () => {
   const metrics = createMetrics();
   for (let index = 0; index < 3_000; index += 1)
     metrics.requestDone(metrics.rule(`routes[0] /v${index}`), 'GET', 200, 0.1);

@@ -72,7 +72,7 @@ test('a request becomes one server span between the caller and the upstream', as
   expect(attribute(span, 'gatehouse.request_id')).toBe(line['request_id']);
 });
 
-test('refusals and the token service are recorded too, and no span holds a path, a query, a token or a person', async () => {
+test('refusals and the token service are recorded too, and no span has a path, query, token or identity', async () => {
   const refused = 'aaaabbbbccccddddeeeeffff00001111';
   await house.api('/files/hidden-path?q=hush', 'eyJhbGciOi.nonsense', {
     headers: { traceparent: `00-${refused}-00f067aa0ba902b7-01` },
@@ -99,7 +99,7 @@ test('refusals and the token service are recorded too, and no span holds a path,
   });
 });
 
-test('an upstream that fails makes a span of an error', async () => {
+test('an upstream that fails makes a span with an error status', async () => {
   await house.reload((settings) => ({
     ...settings,
     upstreams: { ...settings.upstreams, default: { url: 'http://127.0.0.1:1' } },
@@ -115,7 +115,7 @@ test('an upstream that fails makes a span of an error', async () => {
   expect(attribute(span, 'error.type')).toBe('502');
 });
 
-test('a part of the traces is chosen by their ids, the same part everywhere; strangers cannot choose, listed proxies can', () => {
+test('traces are sampled by their ids, the same everywhere; only listed proxies can choose the sample', () => {
   const tracer = (ratio: number) =>
     openTracer({
       url: collector.url,
@@ -138,17 +138,20 @@ test('a part of the traces is chosen by their ids, the same part everywhere; str
   expect(tracer(1).begin('nonsense', false)).toMatchObject({ parentSpan: '' });
 });
 
-test('a collector that is away costs spans, which are counted, and no request waits for it', async () => {
+test('an unreachable collector costs spans, which are counted, and no request waits for it', async () => {
   const away = await openHouse((settings) => ({
     ...settings,
     tracing: { otlp: 'http://127.0.0.1:1/v1/traces', ratio: 1 },
   }));
-  const { access_token: token } = await away.grant();
-  for (let index = 0; index < 20; index += 1)
-    expect((await away.api(`/files/${index}`, token)).status).toBe(200);
-  await until('it is told', () => away.log.some(({ event }) => event === 'spans_not_taken'));
   const { metrics } = away.gateway;
-  await away.close();
+  try {
+    const { access_token: token } = await away.grant();
+    for (let index = 0; index < 20; index += 1)
+      expect((await away.api(`/files/${index}`, token)).status).toBe(200);
+    await until('it is logged', () => away.log.some(({ event }) => event === 'spans_not_taken'));
+  } finally {
+    await away.close();
+  }
   const { gatehouse_spans_dropped_total: dropped = [] } = await metrics.snapshot();
   expect(dropped[0]?.[1]).toBeGreaterThan(0);
 });

@@ -44,7 +44,7 @@ describe('two workers', () => {
           .map((line) => JSON.parse(line) as Record<string, unknown>)
       : [];
 
-  test('are scraped as one; a scrape does not wait for one that hangs; what a killed one had counted stays', async () => {
+  test('are scraped as one; a scrape does not wait for a hanging worker, and the counts of a killed one stay', async () => {
     const clients = await connectMany(folder, server, 8, folder.alice);
     const groups = byWorker(clients);
     expect(groups.size).toBe(2);
@@ -72,7 +72,7 @@ describe('two workers', () => {
     for (const client of clients) client.close();
   });
 
-  test('that are replaced lose nothing they have counted', async () => {
+  test('that are replaced keep their counts', async () => {
     const before = await requests();
     const pids = server.log.filter(({ event }) => event === 'workers_restarted').length;
     server.signal('SIGUSR2');
@@ -84,7 +84,7 @@ describe('two workers', () => {
     expect(await requests()).toBe(before);
   });
 
-  test('write one audit file, which is opened again on SIGHUP, and no audit line stands in the log', async () => {
+  test('write one audit file, which is reopened on SIGHUP, and no audit event is in the log', async () => {
     const file = folder.file('audit.log');
     expect(lines(file).filter(({ event }) => event === 'grant_issued').length).toBe(8);
     expect(lines(file).map(({ event }) => event)).toContain('service_started');
@@ -101,7 +101,7 @@ describe('two workers', () => {
     client.close();
   });
 
-  test('O05 a configuration that cannot be taken is counted, and one that can moves the time of the last one', async () => {
+  test('O05 a rejected configuration is counted, and an accepted one updates the time of the last reload', async () => {
     const before = await scrape(server.adminPort);
     writeFileSync(folder.file('gatehouse.yaml'), 'nonsense: true\n');
     await until('it is counted', async () => {
@@ -140,7 +140,7 @@ describe('audit.failClosed', () => {
     rmSync(path, { force: true });
   });
 
-  test('while the sink is away no grant is given or refreshed, revoking and the API go on, and all comes back by itself', async () => {
+  test('while the sink is unreachable no grant is issued or refreshed, revocation and the API work, and it recovers by itself', async () => {
     const grant = await house.grant();
     const other = await house.grant();
     await until(
@@ -183,7 +183,7 @@ describe('audit.failClosed', () => {
   });
 });
 
-test('a file nobody may write to is told at start', async () => {
+test('an audit file that cannot be written is reported at start', async () => {
   const started = openHouse((settings) => ({
     ...settings,
     audit: { sink: 'file', file: '/proc/nowhere/audit.log' },
@@ -200,7 +200,7 @@ test.each([
     { sink: 'webhook', webhook: { url: 'https://me:pass@example.test/', secret: 'x'.repeat(20) } },
     'audit.webhook.url',
   ],
-])('an audit section that is not whole is refused with its place: %o', (audit, place) => {
+])('an incomplete audit section is rejected with its path: %o', (audit, place) => {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-audit-'));
   try {
     expect(() => settingsIn(folder, { ...baseSettings(1), audit: audit as never })).toThrow(place);
@@ -209,7 +209,7 @@ test.each([
   }
 });
 
-test('the configurations in docs/observability.md are sound', () => {
+test('the configurations in docs/observability.md are valid', () => {
   const page = readFileSync(join(import.meta.dirname, '../../docs/observability.md'), 'utf8');
   const blocks = [...page.matchAll(/^```yaml\n([\s\S]*?)^```$/gm)].map(([, text = '']) => text);
   expect(blocks.length).toBe(3);

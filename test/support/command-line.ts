@@ -16,7 +16,7 @@ export interface RunOptions {
 
 const ENTRY = fileURLToPath(new URL('../../bin/gatehouse.js', import.meta.url));
 
-/** Where Node keeps what it made of the sources (set-up.ts): nothing that a command could see. */
+/** Where Node keeps what it made of the sources (set-up/global-setup.ts): nothing that a command could see. */
 const { NODE_COMPILE_CACHE = '' } = process.env;
 
 /** `gatehouse …` as a real process, with an environment of its own, ended after 30 s unless told otherwise. */

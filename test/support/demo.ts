@@ -1,6 +1,5 @@
 import type { ChildProcess } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, symlinkSync } from 'node:fs';
-import { request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -120,73 +119,4 @@ export function pathWithOnly(folder: string, programs: readonly string[]): strin
       }
     }
   return bin;
-}
-
-/** Goes through the confirmation pages as a browser without scripts does. */
-export function openBrowser(ca: string) {
-  const cookies = new Map<string, string>();
-  let page = { url: '', text: '' };
-  const send = (
-    url: string,
-    form?: URLSearchParams,
-  ): Promise<{ status: number; location?: string; text: string }> =>
-    new Promise((resolve, reject) => {
-      const sent = request(
-        url,
-        {
-          ca,
-          agent: false,
-          method: form === undefined ? 'GET' : 'POST',
-          headers: {
-            ...(cookies.size > 0 && { cookie: [...cookies].map((pair) => pair.join('=')).join('; ') }),
-            ...(form !== undefined && {
-              'content-type': 'application/x-www-form-urlencoded',
-              origin: new URL(url).origin,
-              'sec-fetch-site': 'same-origin',
-            }),
-          },
-        },
-        (response) => {
-          for (const line of response.headers['set-cookie'] ?? []) {
-            const [, name = '', value = ''] = /^([^=]+)=([^;]*)/.exec(line) ?? [];
-            cookies.set(name, value);
-          }
-          let text = '';
-          response.setEncoding('utf8').on('data', (part: string) => {
-            text += part;
-          });
-          response.on('error', reject);
-          response.on('end', () => {
-            const { location } = response.headers;
-            resolve({ status: response.statusCode ?? 0, text, ...(location !== undefined && { location }) });
-          });
-        },
-      );
-      sent.on('error', reject);
-      sent.end(form?.toString());
-    });
-  const visit = async (url: string, form?: URLSearchParams): Promise<string> => {
-    const answer = await send(url, form);
-    if (answer.location !== undefined) return visit(new URL(answer.location, url).href);
-    page = { url, text: answer.text };
-    return answer.text;
-  };
-  return {
-    open: (url: string) => visit(url),
-    /** Fills in and sends the form of the page whose action ends so; hidden and filled-in fields go along. */
-    submit(action: string, typed: Readonly<Record<string, string>> = {}): Promise<string> {
-      const form = page.text
-        .split('<form ')
-        .slice(1)
-        .map((part) => part.slice(0, part.indexOf('</form>')))
-        .find((part) => new RegExp(`action="[^"]*${action}"`).test(part));
-      if (form === undefined) throw new Error(`no form ${action} on this page: ${page.text}`);
-      const fields = new URLSearchParams();
-      for (const [input] of form.matchAll(/<input [^>]*>/g))
-        fields.set(/ name="([^"]*)"/.exec(input)?.[1] ?? '', / value="([^"]*)"/.exec(input)?.[1] ?? '');
-      for (const [name, value] of Object.entries(typed)) fields.set(name, value);
-      const target = /action="([^"]*)"/.exec(form)?.[1] ?? '';
-      return visit(new URL(target, page.url).href, fields);
-    },
-  };
 }

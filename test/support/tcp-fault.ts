@@ -1,4 +1,5 @@
 import { connect, createServer, type Socket } from 'node:net';
+import { setTimeout as pause } from 'node:timers/promises';
 import { tcpServer } from './tcp-server.ts';
 
 /**
@@ -31,17 +32,16 @@ export async function faultyWay(
   let connections = 0;
   let lost = 0;
   let delays = { from: 0, to: 0 };
-  const dueAt = new WeakMap<Socket, number>();
-  /** Answers of one connection keep their order. */
+  const written = new WeakMap<Socket, Promise<unknown>>();
+  /** Each response waits for the one before it: timers of different lengths may fire out of order. */
   const answer = (client: Socket, bytes: Buffer): void => {
     if (delays.to === 0) return void client.write(bytes);
-    const now = performance.now();
-    const due = Math.max(
-      dueAt.get(client) ?? 0,
-      now + delays.from + Math.random() * (delays.to - delays.from),
+    const delay = pause(delays.from + Math.random() * (delays.to - delays.from));
+    const both = Promise.all([written.get(client), delay]);
+    written.set(
+      client,
+      both.then(() => client.writable && client.write(bytes)),
     );
-    dueAt.set(client, due);
-    setTimeout(() => void (client.writable && client.write(bytes)), due - now);
   };
   const relay = createServer((client) => {
     if (fault === 'refuse') {

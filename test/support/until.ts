@@ -1,3 +1,7 @@
+// A test may have stopped the clock: waits for I/O go on.
+const { setTimeout } = globalThis;
+const now = performance.now.bind(performance);
+
 type Found<T> = Exclude<T, false | undefined | null | 0 | ''>;
 
 /**
@@ -9,11 +13,11 @@ export async function until<T>(
   look: () => T | Promise<T>,
   seconds: number = 30,
 ): Promise<Found<T>> {
-  const end = performance.now() + seconds * 1_000;
+  const end = now() + seconds * 1_000;
   for (;;) {
     const found = await look();
     if (found) return found as Found<T>;
-    if (performance.now() > end) throw new Error(`gave up after ${seconds} s waiting until ${what}`);
+    if (now() > end) throw new Error(`gave up after ${seconds} s waiting until ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }

@@ -1,0 +1,65 @@
+import { expect, onTestFinished } from 'vitest';
+import {
+  connect,
+  isAlive,
+  makeServeFolder,
+  readiness,
+  type ServeFolder,
+  type ServeProcess,
+  startServe,
+  until,
+} from '../support/serve-process.ts';
+import { type SteadyLoad, steadyLoad } from '../support/steady-load.ts';
+
+/** The program with two workers, for one test. */
+export async function startWorkers(): Promise<{ folder: ServeFolder; server: ServeProcess }> {
+  const folder = await makeServeFolder((settings) => ({
+    ...settings,
+    listen: { ...settings.listen, workers: 2 },
+    shutdown: { preStop: '0s', drain: '10s' },
+    log: { level: 'info', access: { enabled: false } },
+  }));
+  onTestFinished(() => folder.remove());
+  return { folder, server: await startServe(folder) };
+}
+
+/** A few clients over HTTP/1.1 and HTTP/2: more of them would only take the time of the workers that start. */
+export async function underLoad(
+  folder: ServeFolder,
+  server: ServeProcess,
+  { http1 = 2, http2 = 1 } = {},
+): Promise<SteadyLoad> {
+  const client = connect(folder, server.port, folder.alice);
+  const { access_token: token } = await client.grant();
+  client.close();
+  const load = steadyLoad({ port: server.port, ca: folder.ca.pem, path: '/files/1', token, http1, http2 });
+  onTestFinished(() => load.stop());
+  await load.more(50);
+  return load;
+}
+
+export const ready = (server: ServeProcess): Promise<boolean> =>
+  until('it is ready', async () => (await readiness(server)) === 200, 30);
+
+export const count = (server: ServeProcess, event: string): number =>
+  server.log.filter((line) => line.event === event).length;
+
+/** SIGUSR2 under load, so many times. */
+export async function restartWorkers(
+  rounds: number,
+  clients?: Parameters<typeof underLoad>[2],
+): Promise<void> {
+  const { folder, server } = await startWorkers();
+  const load = await underLoad(folder, server, clients);
+  for (let round = 1; round <= rounds; round += 1) {
+    server.signal('SIGUSR2');
+    await until('all are replaced', () => count(server, 'workers_restarted') === round, 60);
+    await ready(server);
+    await load.more(50);
+  }
+  await load.stop();
+  expect(load.failures).toEqual([]);
+  expect(server.workers.filter(isAlive)).toEqual([]);
+  expect(count(server, 'worker_ended')).toBe(0);
+  expect(await server.stop()).toBe(0);
+}
