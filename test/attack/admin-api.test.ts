@@ -1,5 +1,4 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect } from 'node:tls';
@@ -7,6 +6,7 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { ensureAdminToken } from '../../src/gateway/admin-token.ts';
 import { openAdmin } from '../../src/ops/admin.ts';
 import { Fault } from '../../src/ports/fault.ts';
+import { exchange } from '../support/https-client.ts';
 import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
 
 let ca: Certified;
@@ -36,24 +36,10 @@ afterAll(() => admin.close());
 
 test('a web page cannot call the admin API, even in the browser of an operator with a certificate', async () => {
   const operator = await issue(ca, { commonName: 'operator' });
-  const post = (headers: Record<string, string>): Promise<number> =>
-    new Promise((resolve, reject) => {
-      const sent = request(
-        {
-          host: 'localhost',
-          port: admin.port,
-          path: '/admin/v1/grants/abc/revoke',
-          method: 'POST',
-          agent: false,
-          ca: ca.pem,
-          cert: operator.pem,
-          key: operator.keyPem,
-          headers,
-        },
-        (response) => response.resume().on('end', () => resolve(response.statusCode ?? 0)),
-      );
-      sent.on('error', reject).end();
-    });
+  const identity = { ca: ca.pem, cert: operator.pem, key: operator.keyPem };
+  const path = '/admin/v1/grants/abc/revoke';
+  const post = async (headers: Record<string, string>): Promise<number> =>
+    (await exchange({ port: admin.port, path, method: 'POST', headers, ...identity })).status;
   onTestFinished(() => {
     acts = [];
     storeFails = false;

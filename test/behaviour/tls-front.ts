@@ -1,9 +1,8 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { type AddressInfo, connect } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { connect } from 'node:net';
 import { createServer } from 'node:tls';
 import { issueServer, makeCa } from '../support/pki.ts';
+import { tcpServer } from '../support/tcp-server.ts';
+import { tempFolder } from '../support/temp-folder.ts';
 
 export interface TlsFront {
   /** `https://…`, and the file with the CA that vouches for it. */
@@ -15,34 +14,27 @@ export interface TlsFront {
 /** The same upstream behind TLS, byte for byte: each connection to it is a connection to the one behind. */
 export async function tlsFront(port: number): Promise<TlsFront> {
   const ca = await makeCa();
-  const own = await issueServer(ca);
-  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-'));
-  const trusted = join(folder, 'ca.pem');
-  writeFileSync(trusted, ca.pem);
-  const open = new Set<{ destroy(): unknown }>();
-  const server = createServer({ cert: own.pem, key: own.keyPem }, (secure) => {
+  const identity = await issueServer(ca);
+  const folder = tempFolder('tls-front');
+  const server = createServer({ cert: identity.pem, key: identity.keyPem }, (secure) => {
     const plain = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
     for (const [one, other] of [
       [secure, plain],
       [plain, secure],
     ] as const) {
-      open.add(one);
-      one.on('error', () => other.destroy()).on('close', () => open.delete(one));
+      one.on('error', () => other.destroy());
       one.pipe(other);
     }
     secure.on('close', () => plain.destroy());
     plain.on('close', () => secure.destroySoon());
   });
-  await new Promise<void>((resolve) => {
-    server.listen(0, '127.0.0.1', resolve);
-  });
+  const { port: own, close } = await tcpServer(server);
   return {
-    url: `https://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    ca: trusted,
+    url: `https://127.0.0.1:${own}`,
+    ca: folder.write('ca.pem', ca.pem),
     async close() {
-      for (const one of open) one.destroy();
-      await new Promise((resolve) => server.close(resolve));
-      rmSync(folder, { recursive: true });
+      await close();
+      folder.remove();
     },
   };
 }

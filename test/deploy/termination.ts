@@ -116,7 +116,7 @@ export function send(folder: ServeFolder, port: number, path: string) {
     }),
   );
   return {
-    answer: reply,
+    answer: reply.then(({ status, text }) => ({ status, text })),
     connected: () => connected,
     begin: (text: string) => void sent.write(text),
     finish: (text: string) => void sent.end(text),

@@ -1,8 +1,9 @@
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { createServer as createHttpServer, type IncomingHttpHeaders } from 'node:http';
-import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 import { createServer as createTlsServer, type TlsOptions } from 'node:tls';
+import { tcpServer } from '../support/tcp-server.ts';
 
 /** A syslog message, read as RFC 5424 §6 writes it. */
 export interface SyslogMessage {
@@ -33,8 +34,8 @@ export interface SyslogReceiver {
   readonly url: string;
   readonly messages: readonly SyslogMessage[];
   /** Closes what is connected, as a receiver that is started again. */
-  cut(): void;
-  close(): Promise<void>;
+  readonly cut: () => void;
+  readonly close: () => Promise<void>;
 }
 
 /** RFC 6587 §3.4.1: the length, a space, so many octets. */
@@ -60,33 +61,17 @@ export async function streamReceiver(
   at: { readonly path?: string; readonly port?: number; readonly tls?: TlsOptions } = {},
 ): Promise<SyslogReceiver> {
   const messages: SyslogMessage[] = [];
-  const sockets = new Set<Socket>();
   const take = (socket: Socket): void => {
-    sockets.add(socket);
     socket.on(
       'data',
       octetCounted((text) => messages.push(readSyslog(text))),
     );
-    socket.on('error', () => {}).on('close', () => sockets.delete(socket));
+    socket.on('error', () => {});
   };
-  const server: Server = kind === 'tls' ? createTlsServer(at.tls ?? {}, take) : createServer(take);
-  if (at.path === undefined) server.listen(at.port ?? 0, '127.0.0.1');
-  else server.listen(at.path);
-  await once(server, 'listening');
-  const cut = (): void => sockets.forEach((socket) => socket.destroy());
-  return {
-    url:
-      at.path === undefined
-        ? `${kind}://127.0.0.1:${(server.address() as AddressInfo).port}`
-        : `unix:${at.path}`,
-    messages,
-    cut,
-    async close() {
-      server.close();
-      cut();
-      if (server.listening) await once(server, 'close');
-    },
-  };
+  const server = kind === 'tls' ? createTlsServer(at.tls ?? {}, take) : createServer(take);
+  const { port, cut, close } = await tcpServer(server, at.path ?? at.port);
+  const url = at.path === undefined ? `${kind}://127.0.0.1:${port}` : `unix:${at.path}`;
+  return { url, messages, cut, close };
 }
 
 export async function datagramReceiver(): Promise<SyslogReceiver> {
@@ -132,18 +117,13 @@ export async function httpReceiver(): Promise<HttpReceiver> {
       response.writeHead(status, status === 307 ? { location: 'http://127.0.0.1:1/' } : {}).end('{}');
     });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  const { port, close } = await tcpServer(server);
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url: `http://127.0.0.1:${port}`,
     deliveries,
     answer(next) {
       status = next;
     },
-    async close() {
-      server.closeAllConnections();
-      server.close();
-      await once(server, 'close');
-    },
+    close,
   };
 }

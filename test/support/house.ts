@@ -2,7 +2,6 @@ import { argon2Sync, randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { createServer, type IncomingHttpHeaders, type RequestListener } from 'node:http';
 import type { Agent } from 'node:https';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { stringify } from 'yaml';
 import { loadSettings, writeProblems } from '../../src/config/load.ts';
@@ -12,6 +11,7 @@ import { createLogger } from '../../src/observability/logger.ts';
 import type { Reply, TokenGrant } from './https-client.ts';
 import * as https from './https-client.ts';
 import { type Certified, issue, issueServer, makeCa } from './pki.ts';
+import { tcpServer } from './tcp-server.ts';
 import { tempFolder } from './temp-folder.ts';
 
 export type { Reply, TokenGrant } from './https-client.ts';
@@ -296,15 +296,6 @@ export async function openUpstream(listener?: RequestListener): Promise<Upstream
       response.end(JSON.stringify({ method, url, headers }));
     });
   };
-  const server = createServer(listener ?? describe);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  return {
-    port: (server.address() as AddressInfo).port,
-    calls,
-    close: () =>
-      new Promise((resolve) => {
-        server.close(() => resolve());
-        server.closeAllConnections();
-      }),
-  };
+  const { port, close } = await tcpServer(createServer(listener ?? describe));
+  return { port, calls, close };
 }

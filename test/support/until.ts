@@ -21,3 +21,26 @@ export async function until<T>(
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }
+
+/** Waits for conditions on what arrives by events: `wake` after each of them. `describe` is part of the failure message. */
+export function eventWait(describe: () => string) {
+  const watchers = new Set<() => void>();
+  return {
+    wake: (): void => watchers.forEach((watch) => watch()),
+    until: (condition: () => boolean, ms = 30_000): Promise<void> =>
+      new Promise((resolve, reject) => {
+        const timer = setTimeout(() => {
+          watchers.delete(watch);
+          reject(new Error(`gave up after ${ms} ms; ${describe()}`));
+        }, ms);
+        const watch = (): void => {
+          if (!condition()) return;
+          clearTimeout(timer);
+          watchers.delete(watch);
+          resolve();
+        };
+        watchers.add(watch);
+        watch();
+      }),
+  };
+}

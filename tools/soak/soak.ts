@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { MEMORY_ENVIRONMENT } from '../../src/gateway/worker-memory.ts';
+import type { TokenGrant } from '../../test/support/https-client.ts';
 import { scrape } from '../../test/support/scrape.ts';
 import { connect, makeServeFolder, startServe, until } from '../../test/support/serve-process.ts';
 import { steadyLoad } from '../../test/support/steady-load.ts';
@@ -118,7 +119,12 @@ export async function soak(options: SoakOptions): Promise<Soaked> {
       return failure === undefined;
     };
     const oneLife = async (): Promise<void> => {
-      const grant = await alice.grant();
+      const granted = await alice.post('/Authorize/Certificate', {
+        client_id: 'report-runner',
+        scope: 'files:read',
+      });
+      if (!note(judged(granted.status, 200, 'grant')) || granted.status === 503) return;
+      const grant = granted.json as unknown as TokenGrant;
       const refreshed = await alice.refresh(grant.refresh_token);
       if (!note(judged(refreshed.status, 200, 'refresh')) || refreshed.status === 503) return;
       const headers = { authorization: `Bearer ${String(refreshed.json['access_token'])}` };
