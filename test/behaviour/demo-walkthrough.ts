@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { needs } from '../set-up/programs.ts';
 import {
   type Demo,
   openDemo,
@@ -12,6 +13,8 @@ import {
   until,
 } from '../support/demo.ts';
 import { connectionsOf, FormBrowser } from '../support/form-browser.ts';
+
+needs('curl');
 
 const PORTS = ['--set', 'listen.port=0', '--set', 'admin.port=0'];
 

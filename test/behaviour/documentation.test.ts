@@ -3,9 +3,12 @@ import { tmpdir } from 'node:os';
 import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { needs } from '../set-up/programs.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import { type Demo, openDemo, openTerminal, temporaryFolder } from '../support/demo.ts';
 import { blocksOf, PAGES, programs, runProgram, textOf } from './documentation-pages.ts';
+
+needs('curl');
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 

@@ -11,6 +11,7 @@ import {
   rotateKeyring,
   writeKeyringFile,
 } from '../../src/tokens/keyring-file.ts';
+import { needs } from '../set-up/programs.ts';
 import { ALICE, baseSettings, type LogLine, settingsIn } from '../support/house.ts';
 import { issue, issueServer, makeCa, makeCrl } from '../support/pki.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
@@ -23,6 +24,8 @@ import {
   startServe,
   until,
 } from '../support/serve-process.ts';
+
+needs('openssl');
 
 const GRANT = {
   path: '/authsvc/Authorize/Certificate',

@@ -1,19 +1,23 @@
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmdirSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { needs } from '../set-up/programs.ts';
 import { type Finished, finish, spawnChild } from '../support/child-process.ts';
 
-/** The Python programs that tests use as independent clients, pinned, in a folder of their own beside the repository. */
+needs('python3', 'pip3');
+
+/** The Python packages that tests use as independent clients, pinned. */
 const REQUIREMENTS = fileURLToPath(new URL('./requirements.txt', import.meta.url));
+const CACHE = fileURLToPath(new URL('../../node_modules/.cache', import.meta.url));
 const LIMIT_MS = 240_000;
 
-/** Makes the folder once for all test files and all runs; gives its `bin`. */
+/** Installs them once for all test files and all runs of a checkout; returns the `bin` of their folder. */
 export async function pythonTools(): Promise<string> {
   const digest = createHash('sha256').update(readFileSync(REQUIREMENTS)).digest('hex').slice(0, 16);
-  const folder = join(process.env['XDG_CACHE_HOME'] ?? tmpdir(), `gatehouse-test-python-${digest}`);
+  const folder = join(CACHE, `python-${digest}`);
+  mkdirSync(CACHE, { recursive: true });
   const lock = `${folder}.lock`;
   const until = Date.now() + LIMIT_MS;
   while (!existsSync(folder)) {
@@ -23,7 +27,10 @@ export async function pythonTools(): Promise<string> {
       continue;
     }
     try {
-      if (!existsSync(folder)) make(folder);
+      if (!existsSync(folder)) {
+        console.log('Installing the Python packages of test/clients/requirements.txt, once');
+        make(folder);
+      }
     } finally {
       rmdirSync(lock);
     }

@@ -6,7 +6,10 @@ import { createInterface } from 'node:readline';
 import { afterEach, describe, expect, onTestFinished, test } from 'vitest';
 import { serviceManager } from '../../src/commands/service-manager.ts';
 import type { LogFields } from '../../src/observability/logger.ts';
+import { needs } from '../set-up/programs.ts';
 import { makeServeFolder, type ServeFolder, startServe, until } from '../support/serve-process.ts';
+
+needs('python3');
 
 /** What systemd would read: datagrams on a unix socket, which Node cannot open; Python can. */
 const LISTENER = `

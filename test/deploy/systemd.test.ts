@@ -4,7 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterEach, describe, expect, test } from 'vitest';
+import { needs } from '../set-up/programs.ts';
 import { makeServeFolder, type ServeFolder } from '../support/serve-process.ts';
+
+needs('systemd-analyze');
 
 const ROOT = join(import.meta.dirname, '../..');
 const UNIT = readFileSync(join(ROOT, 'deploy/systemd/gatehouse.service'), 'utf8');

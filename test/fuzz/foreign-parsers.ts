@@ -5,7 +5,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import { needs } from '../set-up/programs.ts';
 import { freePort, nginxArguments, startGateway } from '../support/gateway-process.ts';
+
+needs('nginx', 'haproxy', 'python3');
 
 /**
  * HTTP servers that others have written. They get the bytes our upstream got, and tell which requests they read in

@@ -1,7 +1,10 @@
 import { describe } from 'vitest';
+import { needs } from '../set-up/programs.ts';
 import { startGateway } from '../support/gateway-process.ts';
 import { documented, filledIn } from './documented.ts';
 import { tellForwardAuthStory } from './forward-auth.ts';
+
+needs('caddy');
 
 describe('Caddy', () => {
   tellForwardAuthStory({

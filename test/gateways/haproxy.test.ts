@@ -1,11 +1,14 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { needs } from '../set-up/programs.ts';
 import { freePort, type GatewayProcess, startGateway } from '../support/gateway-process.ts';
 import { openHouse } from '../support/house.ts';
 import { rawRequest } from '../support/raw-client.ts';
 import { recordingUpstream } from '../support/recording-upstream.ts';
 import { documented, filledIn, luaScript } from './documented.ts';
 import { type Places, tellForwardAuthStory } from './forward-auth.ts';
+
+needs('haproxy');
 
 const start = (
   { port, gatehousePort, apiPort, ca }: Places,

@@ -7,10 +7,13 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { countsOf, exposition, joinSnapshots } from '../../src/observability/exposition.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
 import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { needs } from '../set-up/programs.ts';
 import { type House, openHouse } from '../support/house.ts';
 import { redisServer } from '../support/redis-server.ts';
 import { askAdmin, type Scrape, scrape } from '../support/scrape.ts';
 import { until } from '../support/serve-process.ts';
+
+needs('promtool');
 
 let house: House;
 

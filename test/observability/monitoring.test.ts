@@ -5,9 +5,12 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { familyOf, METRIC_NAMES, type MetricName } from '../../src/observability/metric-table.ts';
+import { needs } from '../set-up/programs.ts';
 import { type House, openHouse } from '../support/house.ts';
 import { makeCrl } from '../support/pki.ts';
 import { type Scrape, scrape } from '../support/scrape.ts';
+
+needs('promtool');
 
 const FOLDER = join(import.meta.dirname, '../../deploy/monitoring');
 const text = (name: string): string => readFileSync(join(FOLDER, name), 'utf8');

@@ -1,7 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
-import { pythonTools } from '../clients/python.ts';
 import { installCommand, isInstalled, missingPrograms, packagesOf, skippedFiles } from './programs.ts';
 
 /**
@@ -11,7 +10,11 @@ import { installCommand, isInstalled, missingPrograms, packagesOf, skippedFiles 
 const LIMIT_MS = 600_000;
 
 await installPrograms();
-if (isInstalled('python3') && isInstalled('pip3')) await pythonTools();
+if (isInstalled('python3') && isInstalled('pip3')) {
+  // Imported now: the module rejects a machine without Python.
+  const { pythonTools } = await import('../clients/python.ts');
+  await pythonTools();
+}
 
 async function installPrograms(): Promise<void> {
   const missing = missingPrograms();

@@ -7,6 +7,9 @@ import {
   chromium,
   type Page,
 } from 'playwright-core';
+import { needs } from '../set-up/programs.ts';
+
+needs('chromium');
 
 /** Debian's Chromium, without a window. */
 export const openChromium = (): Promise<Browser> =>

@@ -1,8 +1,11 @@
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
+import { needs } from '../set-up/programs.ts';
 import { type Child, runChild, startChild } from './child-process.ts';
 import { type Certified, issueServer, makeCa } from './pki.ts';
 import { accepting, freePort } from './ports.ts';
 import { tempFolder } from './temp-folder.ts';
+
+needs('slapd');
 
 export const BASE_DN = 'dc=example,dc=test';
 export const SERVICE = { bindDn: `cn=gatehouse,${BASE_DN}`, password: 'service password' } as const;

@@ -1,8 +1,11 @@
 import { Redis } from 'ioredis';
+import { needs } from '../set-up/programs.ts';
 import { startChild } from './child-process.ts';
 import { freePort } from './ports.ts';
 import { tempFolder } from './temp-folder.ts';
 import { until } from './until.ts';
+
+needs('redis-server');
 
 export interface RedisServer {
   readonly port: number;
