@@ -4,13 +4,13 @@ import { openKeyring } from '../../src/tokens/keyring.ts';
 import { rotateKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { createMint } from '../../src/tokens/mint.ts';
 import { keyFileOf, keysOf, openJwt, signAs } from '../support/forge.ts';
-import { freezeDate } from '../support/frozen-date.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { type Change, type House, openHouse, type TokenGrant } from '../support/house.ts';
 import { withIntegration, withoutIntegration } from '../support/reconfigure.ts';
 import { sendInvalidTokens } from './invalid-tokens.ts';
 
 /** Rows T11, T15, T17, T19, T20: changes while a token is cached, and tokens that are only meant to use resources. */
-freezeDate();
+freezeClock();
 let house: House;
 const opened: House[] = [];
 const open = async (): Promise<void> => {

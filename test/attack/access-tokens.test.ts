@@ -2,11 +2,11 @@ import { createHmac, createPublicKey, generateKeyPairSync } from 'node:crypto';
 import { CompactSign, exportJWK } from 'jose';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { base64url, keysOf, openJwt, signAs } from '../support/forge.ts';
-import { freezeDate } from '../support/frozen-date.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { type House, openHouse, type TokenGrant } from '../support/house.ts';
 
 /** Rows T01–T14: tokens that gatehouse did not issue, or not in this form. What is signed is signed with the real key. */
-freezeDate();
+freezeClock();
 let house: House;
 let good: TokenGrant;
 beforeAll(async () => {

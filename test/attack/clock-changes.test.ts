@@ -2,9 +2,9 @@ import { describe, expect, test } from 'vitest';
 import { type Grant, judgeRefresh } from '../../src/domain/grant.ts';
 import { patientClock } from '../../src/stores/embedded-sweep.ts';
 import { attackHouse } from '../support/attack-house.ts';
-import { freezeDate } from '../support/frozen-date.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 
-freezeDate();
+freezeClock();
 const attack = attackHouse();
 const DAY = 86_400;
 const NOW = 1_800_000_000;

@@ -2,13 +2,13 @@ import { hash } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { showUserCode, USER_CODE_ALPHABET } from '../../src/domain/device-request.ts';
 import type { Codes } from '../support/device-steps.ts';
-import { freezeDate } from '../support/frozen-date.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, BOB, type House, openHouse, type Reply } from '../support/house.ts';
 import { dumpStrings } from '../support/store-dump.ts';
 
 const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
 
-freezeDate();
+freezeClock();
 let house: House;
 beforeAll(async () => {
   // More codes than one address may have by default.

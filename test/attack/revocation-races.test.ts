@@ -8,11 +8,11 @@ import { endAllOf } from '../../src/grants/revoke.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import { deviceSteps } from '../support/device-steps.ts';
-import { freezeDate } from '../support/frozen-date.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, type House, openHouse } from '../support/house.ts';
 import { under, withTokens } from '../support/reconfigure.ts';
 
-freezeDate();
+freezeClock();
 let house: House;
 beforeAll(async () => {
   house = await openHouse();

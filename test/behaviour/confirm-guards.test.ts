@@ -1,30 +1,22 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { parseForm } from '../../src/confirm/form.ts';
 import { html, plain } from '../../src/confirm/html.ts';
 import { readKeys } from '../../src/gateway/keys.ts';
 import { openKeyring } from '../../src/tokens/keyring.ts';
 import { createSealer } from '../../src/tokens/sealer.ts';
-import {
-  BASE,
-  type ConfirmPages,
-  openConfirmPages,
-  withIntegration,
-  withUser,
-} from '../support/confirm-pages.ts';
+import { BASE, type ConfirmPages, openConfirmPages } from '../support/confirm-pages.ts';
 import { formToken } from '../support/form-browser.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { issue, makeCa } from '../support/pki.ts';
+import { withIntegration, withUser } from '../support/reconfigure.ts';
 import { guessAtOnce, WRONG, withRates } from './code-guesses.ts';
 
 let pages: ConfirmPages;
+freezeClock();
 beforeAll(async () => {
-  // The clock moves only where a test moves it.
-  vi.useFakeTimers({ toFake: ['Date'], now: Math.floor(Date.now() / 1_000) * 1_000 });
   pages = await openConfirmPages();
 });
-afterAll(async () => {
-  vi.useRealTimers();
-  await pages.close();
-});
+afterAll(() => pages.close());
 beforeEach(() => pages.reset());
 
 describe('guessing codes', () => {
@@ -56,7 +48,7 @@ describe('guessing codes', () => {
     expect(statuses).toEqual([400, 400, 400, 400, 400, 429]);
   });
 
-  test('D08 the count goes with the person through sign-in and sign-out', async () => {
+  test('D08 the count survives sign-in and sign-out', async () => {
     const asked = await pages.ask();
     const browser = pages.browser();
     await browser.get(BASE);
@@ -69,7 +61,7 @@ describe('guessing codes', () => {
     expect((await browser.get(BASE)).status).toBe(429);
   });
 
-  test('D08 an address runs out of wrong codes, whatever its sessions; another address does not', async () => {
+  test('D08 wrong codes are limited per address, whatever its sessions', async () => {
     await pages.change(withRates({ codeGuesses: '5/m' }));
     const asked = await pages.ask();
     for (let tries = 1; tries <= 5; tries += 1) {
@@ -101,7 +93,7 @@ describe('guessing codes', () => {
   test('D08 guesses at once from many addresses get no more than the budget of all', () =>
     guessAtOnce(pages, 2));
 
-  test('D08 a few addresses that guess all day do not close the page for a person with the right code', async () => {
+  test('D08 a few addresses that guess all day do not lock out the right code from another address', async () => {
     await pages.change(withRates({ allCodeGuesses: '10/h', codeGuesses: '5/h' }));
     const asked = await pages.ask();
     for (const address of ['192.0.2.1', '192.0.2.2', '192.0.2.3']) {
@@ -119,7 +111,7 @@ describe('guessing codes', () => {
     expect((await person.submit(BASE, { user_code: asked.user_code })).status).not.toBe(429);
   });
 
-  test('an address that asks for pages too often is told to wait', async () => {
+  test('an address that requests pages too often gets 429 with Retry-After', async () => {
     await pages.change(withRates({ page: '3/m' }));
     const browser = pages.browser();
     for (let visits = 1; visits <= 3; visits += 1) expect((await browser.get(BASE)).status).toBe(200);
@@ -127,7 +119,7 @@ describe('guessing codes', () => {
     expect([refused.status, refused.headers['retry-after']]).toEqual([429, '20']);
   });
 
-  test('an address that tries to sign in too often is told to wait, and the request stays open', async () => {
+  test('an address that tries to sign in too often gets 429, and the request stays open', async () => {
     const asked = await pages.ask();
     const browser = pages.browser({ address: '203.0.113.1' });
     await browser.open(`${BASE}/grants`);
@@ -142,7 +134,7 @@ describe('guessing codes', () => {
   });
 });
 
-describe('forms of others', () => {
+describe('forged forms', () => {
   const reviewed = async () => {
     const asked = await pages.ask();
     const alice = pages.browser();
@@ -151,7 +143,7 @@ describe('forms of others', () => {
     return { asked, alice, page, token, body: `form_token=${token}` };
   };
 
-  test('D12 a form without our token is refused', async () => {
+  test('D12 a form without its token is rejected', async () => {
     const { asked, alice } = await reviewed();
     for (const body of ['', 'form_token=', 'form_token=x', 'approve=yes']) {
       const refused = await alice.send('POST', `${BASE}/approve`, body, { origin: pages.url });
@@ -160,7 +152,7 @@ describe('forms of others', () => {
     expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('D12 a form with the token of another session is refused', async () => {
+  test('D12 a form with the token of another session is rejected', async () => {
     const { asked, alice } = await reviewed();
     const mallory = pages.browser();
     const theirs = await mallory.reachReview(asked.user_code, 'rita');
@@ -170,14 +162,14 @@ describe('forms of others', () => {
     expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('D12 a form of another origin is refused', async () => {
+  test('D12 a form of another origin is rejected', async () => {
     const { asked, alice, body } = await reviewed();
     for (const origin of ['https://evil.example', 'null', `${pages.url}.evil.example`, 'http://127.0.0.1'])
       expect((await alice.send('POST', `${BASE}/approve`, body, { origin })).status).toBe(403);
     expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('D12 a form sent across sites is refused, also from the same site', async () => {
+  test('D12 a form sent across sites is rejected, also from the same site', async () => {
     const { asked, alice, body } = await reviewed();
     for (const site of ['cross-site', 'same-site', 'whatever'])
       expect((await alice.send('POST', `${BASE}/approve`, body, { 'sec-fetch-site': site })).status).toBe(
@@ -186,7 +178,7 @@ describe('forms of others', () => {
     expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('D12 another content type is refused', async () => {
+  test('D12 another content type is rejected', async () => {
     const { asked, alice, body } = await reviewed();
     for (const type of [
       'text/plain',
@@ -199,7 +191,7 @@ describe('forms of others', () => {
     expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('a browser that hides its origin but vouches for the same one is believed', async () => {
+  test('an origin of null is accepted with Sec-Fetch-Site: same-origin', async () => {
     const { alice, body } = await reviewed();
     const headers = { origin: 'null', 'sec-fetch-site': 'same-origin' };
     expect((await alice.send('POST', `${BASE}/approve`, body, headers)).status).toBe(303);
@@ -212,7 +204,7 @@ describe('forms of others', () => {
     expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('what was reviewed for one request does not approve another', async () => {
+  test('the review of one request does not approve another', async () => {
     const { asked, alice, token } = await reviewed();
     const second = await pages.ask();
     await alice.get(BASE);
@@ -223,7 +215,7 @@ describe('forms of others', () => {
     expect(await pages.stateOf(second)).toBe('pending');
   });
 
-  test('nothing is approved before somebody has signed in', async () => {
+  test('nothing is approved before a sign-in', async () => {
     const asked = await pages.ask();
     const browser = pages.browser();
     await browser.get(BASE);
@@ -237,7 +229,7 @@ describe('forms of others', () => {
     expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('bodies that can be read in two ways, or hardly at all, are refused', async () => {
+  test('ambiguous and unreadable bodies are rejected', async () => {
     const { asked, alice, token } = await reviewed();
     for (const body of [
       `form_token=${token}&form_token=${token}`,
@@ -253,7 +245,7 @@ describe('forms of others', () => {
     expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('other methods are told which ones there are, other paths that there is nothing', async () => {
+  test('another method gets 405 with Allow, another path 404', async () => {
     const browser = pages.browser();
     const approve = await browser.get(`${BASE}/approve`);
     expect([approve.status, approve.headers.allow]).toEqual([405, 'POST']);
@@ -267,7 +259,7 @@ describe('forms of others', () => {
 });
 
 describe('sessions', () => {
-  test('signing in gives the session another id: a cookie known before is worth nothing after', async () => {
+  test('signing in changes the session id: a cookie from before no longer works', async () => {
     const asked = await pages.ask();
     const victim = pages.browser();
     const first = await victim.get(BASE);
@@ -285,7 +277,7 @@ describe('sessions', () => {
     expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('a cookie that was changed, or sealed for something else, or stands there twice, is no session', async () => {
+  test('a cookie that was changed, sealed for another purpose or sent twice is no session', async () => {
     const asked = await pages.ask();
     const alice = pages.browser();
     await alice.reachReview(asked.user_code);
@@ -315,7 +307,7 @@ describe('sessions', () => {
     expect((await alice.get(`${BASE}/review`, among)).status).toBe(200);
   });
 
-  test('a session ends after its time: one second before it counts, then no more', async () => {
+  test('a session is valid until one second before its end, and not after', async () => {
     const asked = await pages.ask();
     const alice = pages.browser();
     await alice.reachReview(asked.user_code);
@@ -327,15 +319,15 @@ describe('sessions', () => {
     expect(late.text).toContain('This page has run out');
   });
 
-  test('over plain http, for development, the cookie is a simpler one', async () => {
+  test('over plain http, for development, the cookie has no __Host- prefix', async () => {
     await pages.change((settings) => ({ ...settings, publicUrl: 'http://localhost' }));
     const [cookie = ''] = [(await pages.browser().get(BASE)).headers['set-cookie'] ?? []].flat();
     expect(cookie).toMatch(/^gatehouse=ghs_[^;]+; Path=\/; Max-Age=900; HttpOnly; SameSite=Strict$/);
   });
 });
 
-describe('what a page carries', () => {
-  test('D13 every answer forbids framing, loading, storing and telling where it came from', async () => {
+describe('contents of a page', () => {
+  test('D13 every response forbids framing, loading, storing and referrers', async () => {
     const asked = await pages.ask();
     const alice = pages.browser();
     const answers = [
@@ -362,16 +354,18 @@ describe('what a page carries', () => {
     }
   });
 
-  test('D13 pages hold no script, nothing from elsewhere and no inline styles', async () => {
+  test('D13 pages have no scripts, no external resources and no inline styles', async () => {
     const asked = await pages.ask();
     const review = await pages.browser().reachReview(asked.user_code);
     expect(review.text).not.toMatch(/<script|\son[a-z]+=|javascript:|\ssrc=|\sstyle=|https?:\/\//i);
   });
 
-  test('D14 names of others are escaped, cut, and cannot turn the text around', async () => {
+  test('D14 names are escaped and cut, and cannot reverse the text', async () => {
     const name = `<script>alert(1)</script>"'&\u202Eeman\u2066\u200B\u0000\n${'x'.repeat(200)}`;
     await pages.change((settings) =>
-      withIntegration({ name })(withUser('alice', { displayName: '<b>\u202Eecila' })(settings)),
+      withIntegration('report-runner', { name })(
+        withUser('alice', { displayName: '<b>\u202Eecila' })(settings),
+      ),
     );
     const asked = await pages.ask();
     const { text } = await pages.browser().reachReview(asked.user_code);
@@ -381,14 +375,14 @@ describe('what a page carries', () => {
     expect(text).not.toContain('x'.repeat(100));
   });
 
-  test('D14 what was typed comes back escaped', async () => {
+  test('D14 typed text is escaped', async () => {
     const browser = pages.browser();
     await browser.get(BASE);
     const { text } = await browser.submit(BASE, { user_code: '"><img src=x>' });
     expect(text).toContain('value="&quot;&gt;&lt;img src=x&gt;"');
   });
 
-  test('D14 templates escape all but their own markup', () => {
+  test('D14 templates escape everything except their own markup', () => {
     expect(html`<p class="${'"x'}">${['<', html`<b>${'&'}</b>`]}${false}${undefined}${3}</p>`.markup).toBe(
       '<p class="&quot;x">&lt;<b>&amp;</b>3</p>',
     );
@@ -397,7 +391,7 @@ describe('what a page carries', () => {
     expect(plain('é'.repeat(500))).toBe(`${'é'.repeat(79)}…`);
   });
 
-  test('forms are read strictly', () => {
+  test('forms are parsed strictly', () => {
     expect([...(parseForm('a=1+2&b=%C3%A9&c') ?? [])]).toEqual([
       ['a', '1 2'],
       ['b', 'é'],
@@ -416,7 +410,7 @@ describe('over TLS', () => {
     );
   });
 
-  test('a person signs in with the certificate of the browser and approves', async () => {
+  test('a client certificate signs in and approves', async () => {
     const asked = await pages.ask();
     const alice = pages.browser({ certificate: await issue(pages.house.ca, { commonName: 'alice' }) });
     await alice.get(BASE);
@@ -427,7 +421,7 @@ describe('over TLS', () => {
     expect(pages.house.audits('sign_in')).toMatchObject([{ by: 'certificate' }]);
   });
 
-  test('a certificate is offered only where there is one', async () => {
+  test('certificate sign-in is offered only to browsers that present one', async () => {
     const asked = await pages.ask();
     const browser = pages.browser();
     await browser.get(BASE);
@@ -438,12 +432,12 @@ describe('over TLS', () => {
 
   test.each([
     [
-      'of a foreign authority',
+      'of another CA',
       'certificate_issuer_not_approved',
       async () => issue(await makeCa(), { commonName: 'alice' }),
     ],
-    ['of a disabled person', 'identity_disabled', () => issue(pages.house.ca, { commonName: 'dora' })],
-    ['of nobody we know', 'identity_unknown', () => issue(pages.house.ca, { commonName: 'mallory' })],
+    ['of a disabled user', 'identity_disabled', () => issue(pages.house.ca, { commonName: 'dora' })],
+    ['of an unknown user', 'identity_unknown', () => issue(pages.house.ca, { commonName: 'mallory' })],
   ])('a certificate %s does not sign in, and a password still does', async (_which, reason, make) => {
     const asked = await pages.ask();
     const browser = pages.browser({ certificate: await make() });

@@ -30,7 +30,7 @@ const open = (look: SettingsInput['pages'] = {}): Promise<void> =>
   pages.change((settings) => ({ ...settings, pages: look }));
 
 describe('languages', () => {
-  test('the browser’s language is spoken, the chosen one from then on', async () => {
+  test('pages are in the language of the browser until another is chosen', async () => {
     await open();
     const one = pages.browser();
     const german = { 'accept-language': 'fr, de-AT;q=0.8, en;q=0.5' };
@@ -60,7 +60,7 @@ describe('languages', () => {
     expect((await alice.submit(`${BASE}/sign-out`)).text).toContain('Gerät verbinden');
   });
 
-  test('a language we do not have is no choice, and the operator’s is the last resort', async () => {
+  test('an unknown language is ignored, and the configured language is the fallback', async () => {
     await open({ language: 'de' });
     for (const path of [BASE, `${BASE}?language=fr`, `${BASE}?language=__proto__`])
       expect((await pages.browser().get(path, { 'accept-language': 'fr' })).text).toContain(
@@ -68,7 +68,7 @@ describe('languages', () => {
       );
   });
 
-  test('the weights a browser gives are kept to', () => {
+  test('the weights in Accept-Language apply', () => {
     expect(preferred('de;q=0.2, en;q=0.9')).toBe('en');
     expect(preferred('en-GB, de')).toBe('en');
     expect(preferred('de;q=0, *')).toBeUndefined();
@@ -78,7 +78,7 @@ describe('languages', () => {
     fc.assert(fc.property(fc.string({ maxLength: 600 }), (text) => preferred(text) !== null));
   });
 
-  test('no sentence of one language stands in another, and none is empty', () => {
+  test('no text of one language is used in another, and none is empty', () => {
     const strings = (value: unknown, path = ''): readonly (readonly [string, string])[] => {
       if (typeof value === 'string') return [[path, value]];
       if (typeof value !== 'object' || value === null) return [];
@@ -95,8 +95,8 @@ describe('languages', () => {
   });
 });
 
-describe('the operator’s own', () => {
-  test('name, links and words of permissions, in the reader’s language', async () => {
+describe('settings of the operator', () => {
+  test('name, links and permission texts are shown in the language of the reader', async () => {
     await open({
       name: 'Example <Works>',
       links: [
@@ -121,7 +121,7 @@ describe('the operator’s own', () => {
     expect(german).toContain('>Imprint</a>');
   });
 
-  test('whatever an operator says about some permissions, none is left out', () => {
+  test('permissions without a configured text are never omitted', () => {
     const items = ['read', 'write', 'delete', 'frobnicate'];
     fc.assert(
       fc.property(fc.subarray(items, { minLength: 1 }), fc.subarray(items), (asked, said) => {
@@ -138,7 +138,7 @@ describe('the operator’s own', () => {
     );
   });
 
-  test('the logo is in the page itself, and the policy allows nothing else', async () => {
+  test('the logo is inlined, and the content policy allows no other image', async () => {
     const svg = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"><script>alert(1)</script></svg>';
     await open({ logo: file('logo.svg', svg) });
     const page = await pages.browser().get(BASE);
@@ -151,7 +151,7 @@ describe('the operator’s own', () => {
     expect((await pages.browser().get(BASE)).headers['content-security-policy']).not.toContain('img-src');
   });
 
-  test('what is no picture, too large or not there is told by the name of the setting', () => {
+  test('an unusable logo is reported with the name of its setting', () => {
     const settings: PagesSettings = {
       name: 'Example Works',
       language: 'en',
@@ -198,7 +198,7 @@ describe('the operator’s own', () => {
     }
   });
 
-  test('every accent colour can be read, on light and on dark', () => {
+  test('every accent colour is made readable, light and dark', () => {
     fc.assert(
       fc.property(fc.integer({ min: 0, max: 0xffffff }), (value) => {
         const colour = `#${value.toString(16).padStart(6, '0')}`;

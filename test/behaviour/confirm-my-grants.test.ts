@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Grant } from '../../src/domain/grant.ts';
 import { keepGrantUntil } from '../../src/domain/grant.ts';
 import { isEnded } from '../../src/grants/revoke.ts';
@@ -9,21 +9,18 @@ import {
   openConfirmPages,
   type PagesBrowser,
   storeUnavailable,
-  withUser,
 } from '../support/confirm-pages.ts';
 import { deviceSteps } from '../support/device-steps.ts';
 import { formToken } from '../support/form-browser.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
+import { withUser } from '../support/reconfigure.ts';
 
 let pages: ConfirmPages;
+freezeClock();
 beforeAll(async () => {
-  // The clock moves only where a test moves it.
-  vi.useFakeTimers({ toFake: ['Date'], now: Math.floor(Date.now() / 1_000) * 1_000 });
   pages = await openConfirmPages();
 });
-afterAll(async () => {
-  vi.useRealTimers();
-  await pages.close();
-});
+afterAll(() => pages.close());
 // Past the end of every grant of the test before.
 beforeEach(() => pages.reset(86_400 * 91));
 
@@ -64,7 +61,7 @@ const ended = async (grant: Grant): Promise<boolean> => {
   return found?.record.revokedAt !== undefined && isEnded({ store }, grant);
 };
 
-test('whoever asks for the page signs in first, and sees what they have approved', async () => {
+test('the list of approvals requires a sign-in', async () => {
   const asked = await pages.ask('reports:read,write');
   const alice = pages.browser();
   await alice.reachReview(asked.user_code);
@@ -86,7 +83,7 @@ test('whoever asks for the page signs in first, and sees what they have approved
     expect(list.text).toContain(shown);
 });
 
-test('what was just approved is told of until its device has come for it, in the language of the page', async () => {
+test('an approval is announced until its device has fetched the token, in the language of the page', async () => {
   const asked = await pages.ask('reports:read');
   const alice = pages.browser();
   await alice.reachReview(asked.user_code);
@@ -107,7 +104,7 @@ test('what was just approved is told of until its device has come for it, in the
   expect(fetched.text).not.toContain('just approved');
 });
 
-test('what was approved and never fetched is not promised for ever', async () => {
+test('an approval that is never fetched is not announced for ever', async () => {
   const asked = await pages.ask();
   const alice = pages.browser();
   await alice.reachReview(asked.user_code);
@@ -120,7 +117,7 @@ test('what was approved and never fetched is not promised for ever', async () =>
   expect((await alice.get(GRANTS)).text).toContain('Nothing can act on your behalf');
 });
 
-test('it tells when a grant was made and last used, by what, and what no longer works is not there', async () => {
+test('the list shows when a grant was made, last used and how, and omits ended grants', async () => {
   const now = pages.house.clock.now();
   await aGrantOf('alice', { issuedAt: now - 86_400 * 3, generation: 4, rotatedAt: now - 7_200 });
   await aGrantOf('alice', { grantType: 'certificate', clientId: 'gone-app', scope: 'files' });
@@ -140,7 +137,7 @@ test('it tells when a grant was made and last used, by what, and what no longer 
   for (const hidden of ['revoked”', 'over”', 'of-bob']) expect(text).not.toContain(hidden);
 });
 
-test('revoking asks once more, ends the grant everywhere and says so once', async () => {
+test('revoking asks for confirmation, ends the grant everywhere and reports it once', async () => {
   const grant = await aGrantOf('alice');
   const kept = await aGrantOf('alice', { scope: 'files:read' });
   const alice = await signedIn('alice');
@@ -161,7 +158,7 @@ test('revoking asks once more, ends the grant everywhere and says so once', asyn
   });
 });
 
-test('another person’s grant cannot be seen or revoked, and looks like one that is not there', async () => {
+test('the grant of another user cannot be seen or revoked, and looks like an unknown one', async () => {
   const grant = await aGrantOf('bob', { scope: 'files:read' });
   const own = await aGrantOf('alice');
   const alice = await signedIn('alice');
@@ -193,7 +190,7 @@ test('another person’s grant cannot be seen or revoked, and looks like one tha
   expect((await send({ form_token: token, grant: own.id })).status).toBe(404);
 });
 
-test('many are shown in pages, and each is there', async () => {
+test('many grants are shown on several pages, each of them once', async () => {
   for (let count = 0; count < 60; count += 1) await aGrantOf('alice', { scope: `files:n${count}` });
   const alice = await signedIn('alice');
   const seen = new Set<string>();
@@ -206,14 +203,14 @@ test('many are shown in pages, and each is there', async () => {
   expect(seen.size).toBe(60);
 });
 
-test('a person switched off, or gone, sees nothing any more', async () => {
+test('a disabled user is signed out', async () => {
   await aGrantOf('alice');
   const alice = await signedIn('alice');
   await pages.change(withUser('alice', { disabled: true }));
   expect((await alice.open(GRANTS)).text).toContain('name="password"');
 });
 
-test('wrong passwords on the way to the list cost no device request, and the name stays in its field', async () => {
+test('wrong passwords for the list close no device request, and the name stays in its field', async () => {
   const browser = pages.browser();
   await browser.open(GRANTS);
   const again = await browser.signIn('alice "x"', 'wrong');
@@ -225,20 +222,20 @@ test('wrong passwords on the way to the list cost no device request, and the nam
   expect((await browser.get(GRANTS)).status).toBe(200);
 });
 
-test('after signing out a copy of the cookie is worth nothing', async () => {
+test('after signing out, a copy of the cookie no longer works', async () => {
   await aGrantOf('alice');
   const alice = await signedIn('alice');
   const copy = alice.cookie;
   expect((await alice.get(GRANTS)).text).toContain('Report runner');
   await alice.submit(`${BASE}/sign-out`);
-  const thief = pages.browser();
-  thief.cookie = copy;
-  expect((await thief.open(GRANTS)).text).not.toContain('Report runner');
-  thief.cookie = copy;
-  expect((await thief.get(`${BASE}/review`)).status).toBe(403);
+  const attacker = pages.browser();
+  attacker.cookie = copy;
+  expect((await attacker.open(GRANTS)).text).not.toContain('Report runner');
+  attacker.cookie = copy;
+  expect((await attacker.get(`${BASE}/review`)).status).toBe(403);
 });
 
-test('a whole identity that is revoked is signed out as well', async () => {
+test('revoking an identity signs it out', async () => {
   const alice = await signedIn('alice');
   expect((await alice.get(GRANTS)).status).toBe(200);
   pages.house.clock.advance(1);
@@ -252,7 +249,7 @@ test('a whole identity that is revoked is signed out as well', async () => {
   expect((await alice.get(GRANTS)).headers.location).toBe(`${BASE}/sign-in`);
 });
 
-test('signing out while the store is away still takes the cookie from the browser', async () => {
+test('signing out while the store is unreachable still replaces the cookie', async () => {
   const alice = await signedIn('alice');
   const page = await alice.get(GRANTS);
   const before = alice.cookie;
@@ -268,7 +265,7 @@ test('signing out while the store is away still takes the cookie from the browse
   expect((await alice.open(`${BASE}/review`)).text).not.toContain('Alice Example');
 });
 
-test('the store away while listing is told as such', async () => {
+test('an unreachable store is reported as such in the list', async () => {
   const alice = await signedIn('alice');
   pages.beforeStore = storeUnavailable;
   const page = await alice.get(GRANTS);
@@ -277,7 +274,7 @@ test('the store away while listing is told as such', async () => {
   expect(page.text).toContain('It is not your mistake');
 });
 
-test('where it is switched off there is no such page, and no link to it', async () => {
+test('when the list is disabled, there is no such page and no link to it', async () => {
   await pages.change((settings) => ({ ...settings, pages: { myGrants: false } }));
   const browser = pages.browser();
   expect((await browser.get(BASE)).text).not.toContain('/grants');

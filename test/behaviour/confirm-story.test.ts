@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { scopeInWords } from '../../src/confirm/scope-words.ts';
 import { english } from '../../src/confirm/words.ts';
 import {
@@ -7,23 +7,19 @@ import {
   openConfirmPages,
   scopeOf,
   storeUnavailable,
-  withIntegration,
-  withUser,
 } from '../support/confirm-pages.ts';
 import { deviceSteps } from '../support/device-steps.ts';
 import { formToken } from '../support/form-browser.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { PASSWORD } from '../support/house.ts';
+import { withIntegration, withUser } from '../support/reconfigure.ts';
 
 let pages: ConfirmPages;
+freezeClock();
 beforeAll(async () => {
-  // The clock moves only where a test moves it.
-  vi.useFakeTimers({ toFake: ['Date'], now: Math.floor(Date.now() / 1_000) * 1_000 });
   pages = await openConfirmPages();
 });
-afterAll(async () => {
-  vi.useRealTimers();
-  await pages.close();
-});
+afterAll(() => pages.close());
 beforeEach(() => pages.reset());
 
 test('a person enters the code, signs in, reviews and approves, and the device gets its token', async () => {
@@ -57,7 +53,7 @@ test('a person enters the code, signs in, reviews and approves, and the device g
   expect(pages.events()).toEqual(['device_asked', 'sign_in', 'device_confirmed', 'grant_issued']);
 });
 
-test('Deny ends the request and says so', async () => {
+test('Deny ends the request and confirms it', async () => {
   const asked = await pages.ask();
   const alice = pages.browser();
   await alice.reachReview(asked.user_code);
@@ -66,7 +62,7 @@ test('Deny ends the request and says so', async () => {
   expect(await pages.stateOf(asked)).toBe('denied');
 });
 
-test('D09 a code is taken in any case, with dashes and spaces; letters outside the alphabet are not repaired', async () => {
+test('D09 a code is accepted in any case, with dashes and spaces; letters outside the alphabet are not corrected', async () => {
   const asked = await pages.ask();
   const letters = asked.user_code.replace('-', '');
   for (const typed of [
@@ -107,7 +103,7 @@ test('D10 a code of the wrong shape, an unknown one and an old one get the same 
   expect(new Set(answers).size).toBe(1);
 });
 
-test('D11 the link with the code fills it in and still asks at every step', async () => {
+test('D11 a link with the code fills it in, and every step still asks', async () => {
   const asked = await pages.ask();
   const alice = pages.browser();
   const opened = await alice.get(`${BASE}?user_code=${asked.user_code}`);
@@ -121,7 +117,7 @@ test('D11 the link with the code fills it in and still asks at every step', asyn
   expect(await pages.stateOf(asked)).toBe('pending');
 });
 
-test('D11 a link with something else than one code fills in nothing', async () => {
+test('D11 a link with anything but one code fills in nothing', async () => {
   const browser = pages.browser();
   for (const query of [
     'user_code=%22%3E%3Cscript%3E',
@@ -131,7 +127,7 @@ test('D11 a link with something else than one code fills in nothing', async () =
     expect((await browser.get(`${BASE}?${query}`)).text).toContain('name="user_code" value=""');
 });
 
-test('D15 a second click on Approve shows the same end and confirms once', async () => {
+test('D15 a second click on Approve shows the same page and confirms once', async () => {
   const asked = await pages.ask();
   const alice = pages.browser();
   const review = await alice.reachReview(asked.user_code);
@@ -149,7 +145,7 @@ test('D15 a second click on Approve shows the same end and confirms once', async
   expect(pages.events().filter((event) => event === 'device_confirmed')).toHaveLength(1);
 });
 
-test('D15 what was denied stays denied', async () => {
+test('D15 a denied request stays denied', async () => {
   const asked = await pages.ask();
   const [alice, other] = [pages.browser(), pages.browser()];
   await alice.reachReview(asked.user_code);
@@ -161,7 +157,7 @@ test('D15 what was denied stays denied', async () => {
   expect(await pages.stateOf(asked)).toBe('denied');
 });
 
-test('D15 a request that has run out cannot be approved', async () => {
+test('D15 an expired request cannot be approved', async () => {
   const asked = await pages.ask();
   const alice = pages.browser();
   await alice.reachReview(asked.user_code);
@@ -172,7 +168,7 @@ test('D15 a request that has run out cannot be approved', async () => {
   expect(await pages.stateOf(asked)).toBe('pending');
 });
 
-test('what one person approved is shown to the next as already approved', async () => {
+test('an approved request is shown to the next user as already approved', async () => {
   const asked = await pages.ask();
   const alice = pages.browser();
   await alice.reachReview(asked.user_code);
@@ -182,7 +178,7 @@ test('what one person approved is shown to the next as already approved', async 
   expect(late.text).toContain('Already approved');
 });
 
-test('D16 HEAD and prefetch change nothing, at any address', async () => {
+test('D16 HEAD and prefetch change nothing, at any URL', async () => {
   const asked = await pages.ask();
   const alice = pages.browser();
   await alice.reachReview(asked.user_code);
@@ -199,7 +195,7 @@ test('D16 HEAD and prefetch change nothing, at any address', async () => {
   expect((await alice.get(`${BASE}/review`)).text).toContain('Alice Example');
 });
 
-test('a person without access learns it on the review page and can only deny or sign out', async () => {
+test('a user without access can only deny or sign out', async () => {
   const asked = await pages.ask();
   const bob = pages.browser();
   const review = await bob.reachReview(asked.user_code, 'bob');
@@ -208,25 +204,25 @@ test('a person without access learns it on the review page and can only deny or 
   expect((await bob.submit(`${BASE}/deny`)).text).toContain('<h1>Denied</h1>');
 });
 
-test('a person with less access than is asked for learns what is too much', async () => {
+test('a user with less access than requested sees which permissions exceed it', async () => {
   const asked = await pages.ask('files:read;reports:write');
   const review = await pages.browser().reachReview(asked.user_code, 'rita');
   expect(review.text).toContain('it asks for more than you may give: Change reports.');
   expect(review.text).not.toContain(`action="${BASE}/approve"`);
 });
 
-test('access taken away between review and Approve counts', async () => {
+test('access removed between review and Approve applies', async () => {
   const asked = await pages.ask();
   const alice = pages.browser();
   await alice.reachReview(asked.user_code);
-  await pages.change(withIntegration({ access: [] }));
+  await pages.change(withIntegration('report-runner', { access: [] }));
   const late = await alice.submit(`${BASE}/approve`);
   expect(late.status).toBe(403);
   expect(late.text).toContain('You cannot approve this');
   expect(await pages.stateOf(asked)).toBe('pending');
 });
 
-test('a disabled person does not get in, and the page is the one for a wrong password', async () => {
+test('a disabled user gets the same page as for a wrong password', async () => {
   const asked = await pages.ask();
   const browser = pages.browser();
   const disabled = await browser.reachReview(asked.user_code, 'dora');
@@ -235,7 +231,7 @@ test('a disabled person does not get in, and the page is the one for a wrong pas
   expect(disabled.text.replace('value="dora"', 'value="nobody"')).toBe(wrong.text);
 });
 
-test('a person disabled after signing in cannot approve', async () => {
+test('a user disabled after signing in cannot approve', async () => {
   const asked = await pages.ask();
   const alice = pages.browser();
   await alice.reachReview(asked.user_code);
@@ -246,16 +242,16 @@ test('a person disabled after signing in cannot approve', async () => {
   expect(await pages.stateOf(asked)).toBe('pending');
 });
 
-test('a person the directory no longer knows is asked to sign in again', async () => {
+test('a user who was removed from the directory has to sign in again', async () => {
   const asked = await pages.ask();
   const alice = pages.browser();
   await alice.reachReview(asked.user_code);
-  await pages.change(withUser('alice', undefined));
+  await pages.change(withUser('alice', { id: '{00000000-0000-4000-8000-000000000000}', name: 'gone' }));
   expect((await alice.submit(`${BASE}/approve`)).text).toContain('name="password"');
   expect(await pages.stateOf(asked)).toBe('pending');
 });
 
-test('signing out leads back to the sign-in for the same request, and the next person decides', async () => {
+test('after signing out, another user can sign in and decide the same request', async () => {
   const asked = await pages.ask();
   const browser = pages.browser();
   await browser.reachReview(asked.user_code, 'bob');
@@ -267,7 +263,7 @@ test('signing out leads back to the sign-in for the same request, and the next p
   expect(review.text).toContain('Alice Example');
 });
 
-test('the fifth wrong password closes the request; what was typed is in no log', async () => {
+test('the fifth wrong password closes the request, and no typed text is logged', async () => {
   const asked = await pages.ask();
   const browser = pages.browser();
   await browser.get(BASE);
@@ -287,7 +283,7 @@ test('the fifth wrong password closes the request; what was typed is in no log',
   expect(pages.house.lines.join('')).not.toMatch(/hunter2|pw-x/);
 });
 
-test('wrong passwords sent all at once are tried one after another, and no more than five of them', async () => {
+test('wrong passwords sent at once are tried one after another, and at most five of them', async () => {
   const asked = await pages.ask();
   const browser = pages.browser();
   await browser.get(BASE);
@@ -310,7 +306,7 @@ test('wrong passwords sent all at once are tried one after another, and no more 
   expect(pages.events().filter((event) => event === 'sign_in_failed').length).toBeLessThanOrEqual(5);
 });
 
-test('an integration taken away while the page is open is told as such', async () => {
+test('an integration removed while the page is open is reported as such', async () => {
   const asked = await pages.ask();
   const alice = pages.browser();
   await alice.reachReview(asked.user_code);
@@ -320,7 +316,7 @@ test('an integration taken away while the page is open is told as such', async (
   expect(review.text).toContain('no longer available here');
 });
 
-test('the store away gives a page that says so, keeps the place and costs the person nothing', async () => {
+test('an unreachable store is reported on the page, and the person can go on once it is back', async () => {
   const asked = await pages.ask();
   const alice = pages.browser();
   await alice.reachReview(asked.user_code);
@@ -337,7 +333,7 @@ test('the store away gives a page that says so, keeps the place and costs the pe
   expect((await alice.submit(`${BASE}/approve`)).text).toContain('<h1>Approved</h1>');
 });
 
-test('the store away while a code is looked up is not counted as a wrong code', async () => {
+test('an unreachable store does not count as a wrong code', async () => {
   const browser = pages.browser();
   pages.beforeStore = storeUnavailable;
   for (let tries = 0; tries < 7; tries += 1) {
@@ -369,7 +365,7 @@ test('a reload between any two steps changes nothing for the person', async () =
   expect((await browser.submit(`${BASE}/approve`)).text).toContain('<h1>Approved</h1>');
 });
 
-test('permissions are told in plain words, each once and none left out', () => {
+test('permissions are written in plain words, each once and none omitted', () => {
   expect(scopeInWords(scopeOf('my_files:delete,read,list,x-ray;Notes:read,view;all'), english)).toEqual([
     'Use all, without any particular permission',
     'See, list, delete and “x-ray” my files',

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { type OpenIdSettings, openIdProvider } from '../../src/identity/openid.ts';
 import { BASE, openConfirmPages } from '../support/confirm-pages.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { openHouse, PASSWORD } from '../support/house.ts';
 import { BASE_DN, ldapServer, SERVICE } from '../support/ldap-server.ts';
 import { issue } from '../support/pki.ts';
@@ -12,6 +13,7 @@ import { issue } from '../support/pki.ts';
 /** No test is given a privileged port; `fetch` blocks most others of them. */
 const UNUSED = '127.0.0.1:2';
 
+freezeClock();
 const closing: (() => unknown)[] = [];
 afterEach(async () => {
   for (const close of closing.splice(0).toReversed()) await close();
@@ -34,7 +36,7 @@ function provider(issuer: string) {
   return made;
 }
 
-test('a provider whose issuer stands for every tenant is not asked to vouch for anybody', async () => {
+test('a provider whose issuer covers every tenant is rejected', async () => {
   const server = createServer((request, response) => {
     const host = `http://${request.headers.host}`;
     const metadata = {
@@ -85,7 +87,7 @@ test('while one directory is unreachable, guesses at users of another still use 
   expect(await signIn(PASSWORD)).toBe(429);
 });
 
-test('somebody in more groups than are read signs in with those, and the log says once that there are more', async () => {
+test('a user in more groups than are read signs in with those, and the log warns once', async () => {
   const greta = `uid=greta,ou=people,${BASE_DN}`;
   const many = (count: number, of: string): string[] =>
     Array.from(

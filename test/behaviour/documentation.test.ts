@@ -1,40 +1,13 @@
-import { execFile } from 'node:child_process';
-import {
-  cpSync,
-  existsSync,
-  globSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { cpSync, existsSync, globSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { gatehouse } from '../support/command-line.ts';
+import { runCommand } from '../support/command-in-process.ts';
 import { type Demo, openDemo, openTerminal, temporaryFolder } from '../support/demo.ts';
-import { installPacked } from './packed.ts';
+import { blocksOf, PAGES, programs, runProgram, textOf } from './documentation-pages.ts';
 
-const run = promisify(execFile);
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-const PAGES = [
-  'README.md',
-  'CONTRIBUTING.md',
-  'SECURITY.md',
-  'CHANGELOG.md',
-  ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
-    .filter((name) => name.endsWith('.md'))
-    .map((name) => join('docs', name)),
-];
-const textOf = (page: string): string => readFileSync(join(ROOT, page), 'utf8');
-
-const blocksOf = (page: string, kind: string): string[] =>
-  [...textOf(page).matchAll(/^```(.*)\n([\s\S]*?)^```$/gm)].flatMap(([, info, text = '']) =>
-    info === kind ? [text] : [],
-  );
 
 interface Exchange {
   readonly command: string;
@@ -99,41 +72,29 @@ describe('transcripts in the documentation are what a reader would see', () => {
     }
   });
 
-  test.each(
-    PAGES.flatMap((page) =>
-      blocksOf(page, 'js executed').map((program, index) => ({ page, index, program })),
-    ),
-  )(
-    'the program in $page ($index) runs, with the package that npm pack makes',
-    async ({ program }) => {
-      await installPacked(demo.folder);
-      const file = join(demo.folder, 'program.mjs');
-      writeFileSync(file, program.replaceAll('https://localhost:8443', demo.url));
-      const here = { cwd: demo.folder, timeout: 30_000 };
-      const { stdout, stderr } = await run(process.execPath, [file], here);
-      expect(stderr).toBe('');
-      expect(stdout).toMatch(/^200 \{/);
-      const command = join(demo.folder, 'node_modules/gatehouse/bin/gatehouse.js');
-      expect((await run(process.execPath, [command, 'version'], here)).stdout).toMatch(/^gatehouse \d/);
-    },
-    180_000,
+  test.each(programs())(
+    'the program in $page ($index) runs, on the sources of the client library',
+    ({ program }) =>
+      runProgram(demo, program, async (modules) => symlinkSync(ROOT, join(modules, 'gatehouse')), [
+        '--conditions=gatehouse-source',
+      ]),
   );
 
   test.each(
     PAGES.flatMap((page) => blocksOf(page, 'yaml checked').map((yaml, index) => ({ page, index, yaml }))),
-  )('the configuration in $page ($index) is sound', async ({ yaml }) => {
+  )('the configuration in $page ($index) is valid', async ({ yaml }) => {
     const place = mkdtempSync(join(tmpdir(), 'gatehouse-docs-'));
     try {
       cpSync(join(demo.folder, 'pki'), join(place, 'pki'), { recursive: true });
       writeFileSync(join(place, 'gatehouse.yaml'), yaml);
-      const checked = await gatehouse(['check', '--config', join(place, 'gatehouse.yaml')]);
+      const checked = await runCommand(['check', '--config', join(place, 'gatehouse.yaml')]);
       expect(checked).toMatchObject({ code: 0, stderr: '' });
     } finally {
       rmSync(place, { recursive: true, force: true });
     }
   });
 
-  test('the story in the README begins as the printed one does', () => {
+  test('the walkthrough in the README begins like the printed one', () => {
     const [first = ''] = blocksOf('README.md', 'console executed');
     const shown = exchangesOf(first).map(({ command }) => command);
     const printed = [...(demo.steps.get(0) ?? []), ...(demo.steps.get(1) ?? [])];
@@ -142,13 +103,13 @@ describe('transcripts in the documentation are what a reader would see', () => {
   });
 });
 
-describe('the documentation holds together', () => {
-  test('the README has the two commands, exactly so', () => {
+describe('the documentation is consistent', () => {
+  test('the README has its two commands, verbatim', () => {
     const commands = blocksOf('README.md', 'sh').map((text) => text.trim());
     expect(commands).toEqual(['npm ci && npm start', 'npm ci && npm test']);
   });
 
-  test('the README leads to every page, and tells of itself in about a screen and a half', () => {
+  test('the README links to every page and is at most a screen and a half long', () => {
     const readme = textOf('README.md');
     const pages = PAGES.filter((page) => /^docs\/[^/]+\.md$/.test(page));
     expect(pages.length).toBeGreaterThan(15);
@@ -156,7 +117,7 @@ describe('the documentation holds together', () => {
     expect(readme.split('\n').length).toBeLessThan(115);
   });
 
-  test('every script of the package is told of in CONTRIBUTING.md', () => {
+  test('every script of the package is described in CONTRIBUTING.md', () => {
     const { scripts } = JSON.parse(textOf('package.json')) as { scripts: Record<string, string> };
     const told = textOf('CONTRIBUTING.md');
     const known = new Set(['start', 'test', 'typecheck', 'lint', 'format', 'chart']);
@@ -177,7 +138,7 @@ describe('the documentation holds together', () => {
         .replaceAll(' ', '-'),
     );
 
-  test.each(everywhere)('%s: links lead somewhere', (page) => {
+  test.each(everywhere)('%s: links have a target', (page) => {
     const broken = [...proseOf(page).matchAll(/\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)/g)].filter(
       ([, file = '', anchor]) => {
         const to = file === '' ? page : relative(ROOT, resolve(ROOT, dirname(page), file));
@@ -188,13 +149,13 @@ describe('the documentation holds together', () => {
     expect(broken.map(([link]) => link)).toEqual([]);
   });
 
-  test.each(everywhere)('%s: files and scripts it names are there', (page) => {
+  test.each(everywhere)('%s: the files and scripts it mentions exist', (page) => {
     const prose = proseOf(page);
     const { scripts } = JSON.parse(textOf('package.json')) as { scripts: Record<string, string> };
     const named = [...prose.matchAll(/`((?:src|test|tools|bench|deploy|helm|docs|bin)\/[\w./*{},-]+)`/g)]
       .map(([, path = '']) => path)
-      // Of the worked example in CONTRIBUTING.md, and what a benchmark leaves behind.
-      .filter((path) => !/\bsql\.|^bench\/results\//.test(path));
+      // Of the worked example in CONTRIBUTING.md, and figures that benchmarks and chaos runs write.
+      .filter((path) => !/\bsql\.|^(?:bench|test\/chaos)\/results\//.test(path));
     expect(named.filter((path) => globSync(path, { cwd: ROOT }).length === 0)).toEqual([]);
     const called = [...prose.matchAll(/`npm run ([\w:-]+)/g)].map(([, name = '']) => name);
     expect(called.filter((name) => scripts[name] === undefined)).toEqual([]);

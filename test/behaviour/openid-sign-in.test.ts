@@ -76,6 +76,8 @@ afterAll(async () => {
 
 beforeEach(() => {
   corp.away = false;
+  // Until the budget of sign-ins of one address is full again.
+  house.clock.advance(60);
 });
 
 const newBrowser = (): FormBrowser => new FormBrowser({ connections, base });
@@ -108,7 +110,7 @@ async function signIn(provider: string, account: string): Promise<{ one: FormBro
 const hostOf = (): string => new URL(base).host;
 const failures = () => house.audits('sign_in_failed').slice(-1);
 
-test('a person signs in at the provider and is the one the directory knows by that name', async () => {
+test('a sign-in at the provider is matched with the directory by user name', async () => {
   const { one, arrived } = await signIn('corp', 'alice');
   expect(arrived.status).toBe(200);
   expect(arrived.leadsTo).toBe(`${base}/grants`);
@@ -118,28 +120,28 @@ test('a person signs in at the provider and is the one the directory knows by th
   expect([...(one.jar.get(hostOf())?.keys() ?? [])]).toEqual(['__Host-gatehouse']);
 });
 
-test('by a verified e-mail address, and by an id, which may stand without braces', async () => {
+test('a sign-in is matched by a verified e-mail address, or by an id with or without braces', async () => {
   for (const provider of ['by-email', 'by-id']) {
     const { one, arrived } = await signIn(provider, 'alice');
     expect((await one.follow(arrived)).text, provider).toContain('Alice Example');
   }
 });
 
-test('an address that the provider has not verified is nobody’s', async () => {
+test('an e-mail address that the provider has not verified is rejected', async () => {
   const { arrived } = await signIn('by-email', 'mallory');
   expect(arrived.status).toBe(403);
   expect(arrived.text).toContain('could not be accepted');
   expect(failures()).toMatchObject([{ by: 'openid', reason: 'openid_refused' }]);
 });
 
-test('whoever the directory does not know is told so, and can try another way', async () => {
+test('a user unknown to the directory is rejected and can sign in otherwise', async () => {
   const { arrived } = await signIn('corp', 'stranger');
   expect(arrived.status).toBe(403);
   expect(arrived.text).toContain('not known here');
   expect(arrived.text).toContain('name="password"');
 });
 
-test('a directory without a list: the identity is a digest of issuer and subject, the name is the provider’s', async () => {
+test('a derived directory: the identity is a digest of issuer and subject, the name comes from the provider', async () => {
   const { one, arrived } = await signIn('derived', 'stranger');
   const list = await one.follow(arrived);
   expect(list.text).toContain('Stranger');
@@ -147,12 +149,12 @@ test('a directory without a list: the identity is a digest of issuer and subject
   expect(house.audits('sign_in').at(-1)).toMatchObject({ identity });
 });
 
-test('claims that are told only when asked for are asked for', async () => {
+test('claims missing in the ID token are read from the userinfo endpoint', async () => {
   const { one, arrived } = await signIn('quiet', 'alice');
   expect((await one.follow(arrived)).text).toContain('Alice Example');
 });
 
-test('a device is approved by somebody who signs in at the provider', async () => {
+test('a device is approved after a sign-in at the provider', async () => {
   const asked = (await house.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files:read' }))
     .json;
   const one = newBrowser();
@@ -164,8 +166,8 @@ test('a device is approved by somebody who signs in at the provider', async () =
   expect((await one.submit('/approve')).text).toContain('<h1>Approved</h1>');
 });
 
-describe('what an attacker may try', () => {
-  test('the request carries PKCE, state, nonce and prompt, and our secret goes nowhere near the browser', async () => {
+describe('attacks', () => {
+  test('the authorization request has PKCE, state, nonce and prompt, and no client secret', async () => {
     const leaving = await leave(newBrowser(), 'corp');
     const query = new URL(leaving.leadsTo ?? '').searchParams;
     expect(query.get('code_challenge_method')).toBe('S256');
@@ -181,7 +183,7 @@ describe('what an attacker may try', () => {
     expect(leaving.headers['content-security-policy']).toContain("form-action 'self'");
   });
 
-  test('an answer that another browser asked for is refused: nobody is signed in as somebody else', async () => {
+  test('the response to another browser’s request is rejected (login CSRF)', async () => {
     const attacker = newBrowser();
     const back = await atProvider(attacker, await leave(attacker, 'corp'), 'mallory');
     const before = corp.tokenRequests();
@@ -198,7 +200,7 @@ describe('what an attacker may try', () => {
     expect(corp.tokenRequests()).toBe(before);
   });
 
-  test('an answer works once, even with every cookie put back', async () => {
+  test('a response works once, even with every cookie restored', async () => {
     const one = newBrowser();
     const leaving = await leave(one, 'corp');
     const back = await atProvider(one, leaving, 'alice');
@@ -211,7 +213,7 @@ describe('what an attacker may try', () => {
     expect(again.leadsTo).toBeUndefined();
   });
 
-  test('mix-up: one provider’s answer is not taken at another’s address, nor under another’s name', async () => {
+  test('mix-up: a provider’s response is rejected at the redirect URI, and under the issuer, of another', async () => {
     const one = newBrowser();
     const back = await atProvider(one, await leave(one, 'corp'), 'alice');
     const before = other.tokenRequests();
@@ -227,7 +229,7 @@ describe('what an attacker may try', () => {
     expect(answer.text).toContain('could not be accepted');
   });
 
-  test('another code, another state, two of them, none: refused', async () => {
+  test('a wrong, repeated or missing code or state is rejected', async () => {
     for (const change of [
       (url: URL) => url.searchParams.set('code', 'another'),
       (url: URL) => url.searchParams.set('state', 'another'),
@@ -245,7 +247,7 @@ describe('what an attacker may try', () => {
     }
   });
 
-  test('the way to the provider begins with a form of ours only', async () => {
+  test('only a form of gatehouse starts a sign-in at a provider', async () => {
     const one = newBrowser();
     await one.open(`${base}/grants`);
     expect((await one.send('POST', `${base}/openid`, 'provider=corp')).status).toBe(403);
@@ -255,7 +257,7 @@ describe('what an attacker may try', () => {
     expect((await one.send('POST', `${base}/openid/corp`, '')).status).toBe(405);
   });
 
-  test('a person who changes their mind at the provider comes back to the choice', async () => {
+  test('cancelling at the provider leads back to the sign-in page', async () => {
     const one = newBrowser();
     const leaving = await leave(one, 'corp');
     const state = new URL(leaving.leadsTo ?? '').searchParams.get('state') ?? '';
@@ -266,7 +268,7 @@ describe('what an attacker may try', () => {
     expect(answer.text).toContain('Sign in with Example Login');
   });
 
-  test('codes, tokens and secrets are in no log line', async () => {
+  test('codes, tokens and secrets are never logged', async () => {
     const one = newBrowser();
     const back = new URL(await atProvider(one, await leave(one, 'corp'), 'alice'));
     await one.get(back.href);
@@ -277,8 +279,8 @@ describe('what an attacker may try', () => {
   });
 });
 
-describe('a provider that is away', () => {
-  test('before the way there: a clear page, a way back, and nobody is accused', async () => {
+describe('an unreachable provider', () => {
+  test('before the redirect: 503 with Retry-After, and it works once the provider is back', async () => {
     await house.reload((settings) => settings);
     corp.away = true;
     const page = await leave(newBrowser(), 'corp');
@@ -289,14 +291,14 @@ describe('a provider that is away', () => {
     expect((await leave(newBrowser(), 'corp')).status).toBe(200);
   });
 
-  test('on the way back', async () => {
+  test('after the redirect: 503', async () => {
     const one = newBrowser();
     const back = await atProvider(one, await leave(one, 'corp'), 'alice');
     corp.away = true;
     expect((await one.get(back)).status).toBe(503);
   });
 
-  test('a certificate of a stranger’s CA, and a secret the provider does not know, are our failure', async () => {
+  test('an untrusted provider certificate and a wrong client secret are reported as our failure', async () => {
     expect((await leave(newBrowser(), 'untrusted')).status).toBe(503);
     expect(house.log.findLast(({ event }) => event === 'page_failed')).toMatchObject({
       level: 'error',

@@ -12,7 +12,7 @@ import {
   PHONE,
   type Window,
 } from '../support/chromium.ts';
-import { type Asked, BASE, type ConfirmPages, withIntegration } from '../support/confirm-pages.ts';
+import { type Asked, BASE, type ConfirmPages } from '../support/confirm-pages.ts';
 import { PASSWORD } from '../support/house.ts';
 import {
   followLink,
@@ -26,6 +26,7 @@ import {
   typeCode,
 } from '../support/page-states.ts';
 import { issueServer } from '../support/pki.ts';
+import { withIntegration } from '../support/reconfigure.ts';
 
 let browser: Browser;
 let pages: ConfirmPages;
@@ -245,7 +246,7 @@ describe('attacks in a real browser', () => {
 
   test('D14 a hostile integration name is shown as text and reorders nothing', async () => {
     const name = `<img src=x onerror=alert(1)>\u202eevil<script>alert(2)</script>${'x'.repeat(180)}`;
-    await pages.change(withIntegration({ name }));
+    await pages.change(withIntegration('report-runner', { name }));
     await reviewing();
     expect(desktop.complaints).toEqual([]);
     expect(await page.locator('main img, script').count()).toBe(0);

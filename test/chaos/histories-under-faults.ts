@@ -57,7 +57,7 @@ export function testHistories({ histories, operations, seed, faults = ALL_FAULTS
       store: { maxStaleness: '3s', durability: 'replicated', replicas: 1, ack: 'everywhere' },
       // No history lasts longer: what a lost answer is worth then depends on nothing but the order of events.
       change: (settings) => ({ ...settings, tokens: { refresh: { retryWindow: '60s' } } }),
-      seconds: 700,
+      seconds: 0.7,
       connections: 16,
     });
     opened.add(() => fleet.close());

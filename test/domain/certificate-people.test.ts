@@ -2,7 +2,7 @@ import { argon2Sync } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { isIdentityId } from '../../src/domain/person.ts';
 import { createPasswords, readPasswordHash, writePasswordHash } from '../../src/identity/passwords.ts';
 import { createPeople, type DirectorySettings } from '../../src/identity/people.ts';
@@ -122,12 +122,13 @@ describe('signing in', () => {
 
   test('reads the hash from its file, or names the invalid setting', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'gatehouse-hash-'));
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     const { passwordHash = '', ...rest } = user();
     writeFileSync(join(folder, 'hash'), `${passwordHash}\n`);
     expect(
       await staff({ ...rest, passwordHashFile: join(folder, 'hash') }).signIn('alice', 'correct horse'),
     ).toBeDefined();
-    rmSync(folder, { recursive: true });
+    rmSync(join(folder, 'hash'));
     expect(() => staff({ ...rest, passwordHashFile: join(folder, 'hash') })).toThrow(
       'directories.staff.users[0].passwordHashFile cannot be read: ENOENT',
     );

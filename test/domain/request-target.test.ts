@@ -138,7 +138,7 @@ test('P20 canonicalization is idempotent', () => {
       if (first.kind !== 'target') return;
       expect(read(first.target.path + first.target.query, { encodedSlash })).toEqual(first);
     }),
-    { numRuns: 20_000 },
+    { numRuns: 5_000, seed: 20 },
   );
 });
 
@@ -152,12 +152,12 @@ test('P20 rules match the decoded path that is sent upstream, without dot segmen
       // An independent reader must not find another path in it.
       expect(new URL(`http://x${path}`).pathname).toBe(path);
     }),
-    { numRuns: 20_000 },
+    { numRuns: 5_000, seed: 20 },
   );
 });
 
 describe('the shortcut for plain paths agrees with the full parser', () => {
-  // A query does not change how a path is read, and an encoded letter at its end takes the long way.
+  // A query does not change how a path is read, and an encoded letter at its end rules out the shortcut.
   const letters = fc.constantFrom(...Array.from("ab.~_-!$&'()*+,=:@|[];%/2e#\\é "));
   const paths = fc.array(letters, { maxLength: 12 }).map((list) => `/${list.join('')}`);
 
@@ -172,7 +172,7 @@ describe('the shortcut for plain paths agrees with the full parser', () => {
           long.target.segments,
         );
       }),
-      { numRuns: 5_000 },
+      { numRuns: 2_000, seed: 20 },
     );
   });
 
@@ -186,7 +186,7 @@ describe('the shortcut for plain paths agrees with the full parser', () => {
           /[^A-Za-z0-9._~!$&'()*+,;=:@|[\]%/-]/.test(path);
         if (isOdd) expect(read(path).kind).toBe('malformed');
       }),
-      { numRuns: 5_000 },
+      { numRuns: 2_000, seed: 20 },
     );
   });
 });

@@ -33,32 +33,6 @@ export const scopeOf = (text: string): Scope => {
 
 export const identityOf = (name: string): string => `local:${USERS.find((one) => one.name === name)?.id}`;
 
-/** Changes one user of the directory; `undefined` removes them. */
-export const withUser =
-  (name: string, changes: Partial<User> | undefined): Change =>
-  (settings) => ({
-    ...settings,
-    directories: {
-      staff: {
-        label: 'local',
-        users: USERS.flatMap((one) => {
-          if (one.name !== name) return [one];
-          return changes === undefined ? [] : [{ ...one, ...changes }];
-        }),
-      },
-    },
-  });
-
-/** Changes the integration `report-runner`. */
-export const withIntegration =
-  (changes: Partial<NonNullable<SettingsInput['integrations']>[number]>): Change =>
-  (settings) => ({
-    ...settings,
-    integrations:
-      settings.integrations?.map((one) => ({ ...one, ...(one.clientId === 'report-runner' && changes) })) ??
-      [],
-  });
-
 export interface Asked extends Codes {
   readonly requestId: string;
 }
@@ -116,7 +90,7 @@ export async function openConfirmPages(
   let base: SettingsInput = {};
   let isChanged = false;
   await house.reload((settings) => {
-    base = change({ ...withUser('', {})(settings), publicUrl: url });
+    base = change({ ...settings, publicUrl: url, directories: { staff: { label: 'local', users: USERS } } });
     return base;
   });
 

@@ -166,6 +166,14 @@ async function revoking(stage: Stage): Promise<void> {
   await followLink(stage.page, 'Revoke what Nightly backup may do');
 }
 
+/** Reaches a state and presses a button there. */
+const pressing =
+  (reach: (stage: Stage) => Promise<unknown>, name: RegExp | string) =>
+  async (stage: Stage): Promise<void> => {
+    await reach(stage);
+    await press(stage.page, name);
+  };
+
 /** Every page and state a person can meet: how to get there, and the heading that says one is there. */
 export const STATES: Readonly<
   Record<string, { readonly heading: string; reach(stage: Stage): Promise<unknown> }>
@@ -189,28 +197,13 @@ export const STATES: Readonly<
   },
   'provider-away': {
     heading: 'Signing in does not work for a moment',
-    async reach(stage) {
-      await enterCode(stage);
-      await press(stage.page, /Example Login/);
-    },
+    reach: pressing(enterCode, /Example Login/),
   },
   review: { heading: 'Do you approve this?', reach: (stage) => review(stage) },
   'review-not-allowed': { heading: 'You cannot approve this', reach: (stage) => review(stage, 'bob') },
   'review-too-much': { heading: 'You cannot approve this', reach: (stage) => review(stage, 'rita') },
-  approved: {
-    heading: 'Approved',
-    async reach(stage) {
-      await review(stage);
-      await press(stage.page, 'Approve');
-    },
-  },
-  denied: {
-    heading: 'Denied',
-    async reach(stage) {
-      await review(stage);
-      await press(stage.page, 'Deny');
-    },
-  },
+  approved: { heading: 'Approved', reach: pressing(review, 'Approve') },
+  denied: { heading: 'Denied', reach: pressing(review, 'Deny') },
   'already-approved': { heading: 'Already approved', reach: (stage) => decided(stage, 'approve') },
   'already-denied': { heading: 'This request was denied', reach: (stage) => decided(stage, 'deny') },
   closed: {
@@ -284,19 +277,12 @@ export const STATES: Readonly<
   'grants-awaited': {
     heading: 'What you have approved',
     async reach(stage) {
-      await review(stage);
-      await press(stage.page, 'Approve');
+      await pressing(review, 'Approve')(stage);
       await followLink(stage.page, 'What have I approved?');
     },
   },
   revoke: { heading: 'Revoke this?', reach: revoking },
-  revoked: {
-    heading: 'What you have approved',
-    async reach(stage) {
-      await revoking(stage);
-      await press(stage.page, 'Revoke');
-    },
-  },
+  revoked: { heading: 'What you have approved', reach: pressing(revoking, 'Revoke') },
   'grant-gone': {
     heading: 'This is not there any more',
     reach: (stage) => grants(stage, '/grant?id=gone'),

@@ -79,6 +79,7 @@ export async function soak(options: SoakOptions): Promise<Soaked> {
     log: { level: 'info', access: { enabled: false } },
     tokens: { accessLifetime: '30s', grantLifetime: '1m', remembered: REMEMBERED },
   }));
+  let stopLoad = async (): Promise<void> => {};
   try {
     const probeFile = folder.file('held.json');
     const server = await startServe(folder, {
@@ -138,6 +139,12 @@ export async function soak(options: SoakOptions): Promise<Soaked> {
       }
     })();
 
+    stopLoad = async () => {
+      halt.abort();
+      await Promise.all([people, load.stop(), fresh.stop()]);
+      alice.close();
+    };
+
     const samples: Sample[] = [];
     const begin = performance.now();
     const second = (): number => (performance.now() - begin) / 1_000;
@@ -169,10 +176,8 @@ export async function soak(options: SoakOptions): Promise<Soaked> {
     }
     const last = await weigh();
     if (first === undefined || middle === undefined) throw new Error('too short to look at it three times');
-    halt.abort();
-    await Promise.all([people, load.stop(), fresh.stop()]);
-    alice.close();
-    await until('it is at rest', () => look(server.pid).descriptors < 60);
+    await stopLoad();
+    await until('its connections are closed', () => look(server.pid).descriptors < 60, 60);
     const exitCode = await server.stop();
     const lags = samples.map(({ lagSeconds }) => lagSeconds);
     return {
@@ -191,6 +196,7 @@ export async function soak(options: SoakOptions): Promise<Soaked> {
       exitCode,
     };
   } finally {
+    await stopLoad();
     await folder.remove();
   }
 }

@@ -2,11 +2,11 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Revocation } from '../../../src/ports/revocation-log.ts';
 import { deviceSteps } from '../../support/device-steps.ts';
 import { openRefresh } from '../../support/forge.ts';
-import { freezeDate } from '../../support/frozen-date.ts';
+import { freezeClock } from '../../support/frozen-clock.ts';
 import { ALICE, type House, openHouse, type Reply, type TokenGrant } from '../../support/house.ts';
 
 /** Faults of Keycloak, and of refresh token rotation in django-oauth-toolkit and Eventra. */
-freezeDate();
+freezeClock();
 let house: House;
 beforeAll(async () => {
   house = await openHouse();

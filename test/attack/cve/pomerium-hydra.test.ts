@@ -2,11 +2,11 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { deviceSteps } from '../../support/device-steps.ts';
 import { failing } from '../../support/fault-injection.ts';
 import { openRefresh } from '../../support/forge.ts';
-import { freezeDate } from '../../support/frozen-date.ts';
+import { freezeClock } from '../../support/frozen-clock.ts';
 import { type House, openHouse, type Reply, type TokenGrant } from '../../support/house.ts';
 
 /** Faults of Pomerium, and of Ory Hydra and its library fosite. */
-freezeDate();
+freezeClock();
 let house: House;
 beforeAll(async () => {
   house = await openHouse();

@@ -1,12 +1,14 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { failing } from '../support/fault-injection.ts';
 import { openJwt } from '../support/forge.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, type Ask, type House, openHouse, type TokenGrant } from '../support/house.ts';
 import { type OAuthSteps, oauthSteps } from '../support/oauth-steps.ts';
 import { under, withIntegration, withoutIntegration, withTokens } from '../support/reconfigure.ts';
 
 /** Section 9 of the wire: revocation, introspection and metadata, with both forms of access tokens. */
 let house: House;
+freezeClock(250);
 let oauth: OAuthSteps;
 beforeAll(async () => {
   house = await openHouse((settings) => ({
@@ -99,7 +101,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
   });
 
   describe('introspect', () => {
-    test('RFC 7662: a token that counts is told with what it is worth now', async () => {
+    test('RFC 7662: a valid token is described with its current scope', async () => {
       const grant = await house.grant({ scope: 'reports:write,read;Files:read;' });
       const reply = await oauth.introspect(grant.access_token);
       expect(reply).toMatchObject({
@@ -176,7 +178,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
       expect(poor.headers['www-authenticate']).toBe('Bearer realm="gatehouse", error="insufficient_scope"');
     });
 
-    test('RFC 7662 §4: nobody else may ask', async () => {
+    test('RFC 7662 §4: other clients may not introspect', async () => {
       const { access_token } = await house.grant();
       const nobody = await oauth.introspect(access_token, {});
       expect(nobody).toMatchObject(refusal('invalid_client', 401));
@@ -201,7 +203,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
       );
     });
 
-    test('RFC 7662: nobody at all may ask where nobody is named, and metadata does not offer it', async () => {
+    test('RFC 7662: without configured access introspection is disabled, and metadata omits it', async () => {
       const { access_token } = await house.grant({ scope: 'reports:read' });
       await under(
         house,
@@ -220,7 +222,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
   });
 });
 
-test('a configuration that names nobody, or somebody no directory can know, is refused', async () => {
+test('introspection access for no one, or for an identity of no directory, is a configuration error', async () => {
   for (const [entry, problem] of [
     [{}, /introspection\.access\[0\].*names nobody/],
     [{ directory: 'nowhere' }, /introspection\.access\[0\]\.directory.*no such directory/],
@@ -234,7 +236,7 @@ test('a configuration that names nobody, or somebody no directory can know, is r
 describe('metadata', () => {
   const METADATA = '/.well-known/oauth-authorization-server';
 
-  test('RFC 8414: tells where everything is, and every address it names is served', async () => {
+  test('RFC 8414: the metadata lists every endpoint, and each is served', async () => {
     const reply = await house.ask({ path: METADATA });
     expect(reply.status).toBe(200);
     expect(reply.headers['content-type']).toMatch(/^application\/json/);
@@ -286,7 +288,7 @@ describe('metadata', () => {
     }
   });
 
-  test('RFC 8414: it stands before the routes; what is beside it does not', async () => {
+  test('RFC 8414: the metadata path precedes the routes, and only that path', async () => {
     const before = house.upstream.calls.length;
     expect((await house.ask({ path: METADATA, method: 'POST' })).headers.allow).toBe('GET, HEAD');
     const head = await house.ask({ path: METADATA, method: 'HEAD' });
