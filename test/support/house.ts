@@ -204,8 +204,13 @@ export async function openHouse(
       log.push(JSON.parse(line) as LogLine);
     },
   });
-  const open = (): Promise<Gateway> => openGateway({ settings: settingsIn(folder, given), log: logger, now });
-  let gateway = await open();
+  const open = async (): Promise<Gateway> =>
+    openGateway({ settings: settingsIn(folder, given), log: logger, now });
+  let gateway = await open().catch(async (error: unknown) => {
+    await upstream.close();
+    place.remove();
+    throw error;
+  });
   const clients = new Map<Certified | undefined, https.HttpsClient>();
   const agentOf = (as: Certified | undefined): Agent => {
     const client = clients.get(as) ?? https.httpsClient({ port: 0, ca: ca.pem, as, connections: Infinity });
