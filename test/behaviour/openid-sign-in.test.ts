@@ -42,6 +42,7 @@ beforeAll(async () => {
     directory: 'staff',
     claim: 'preferred_username',
     means: 'userName',
+    timeout: '60s',
     ...more,
   });
   const untrusted = await makeCa({ name: 'CN=Another CA' });

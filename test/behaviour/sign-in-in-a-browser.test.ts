@@ -35,6 +35,7 @@ beforeAll(async () => {
           directory: 'staff',
           claim: 'preferred_username',
           means: 'userName',
+          timeout: '60s',
         },
       },
     },

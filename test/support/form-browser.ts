@@ -20,7 +20,8 @@ export interface Trust {
 
 /** The connections of one or more browsers; destroyed by the test that made them. */
 export function connectionsOf({ ca, certificate, port }: Trust): Agent {
-  const options = { ca, ...(certificate && { cert: certificate.pem, key: certificate.keyPem }) };
+  const identity = certificate && { cert: certificate.pem, key: certificate.keyPem };
+  const options = { ca, timeout: 30_000, ...identity };
   if (port === undefined) return new Agent({ allowH2: false, connect: options });
   const connect = buildConnector({ ...options, allowH2: false });
   const at = { hostname: '127.0.0.1', port: String(port) };
