@@ -3,7 +3,7 @@ import { mkdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DESKTOP, openChromium, openWindow, PHONE } from '../test/support/chromium.ts';
-import { STATES, stateHouse } from '../test/support/page-states.ts';
+import { openStatePages, STATES } from '../test/support/page-states.ts';
 
 const folder = process.argv[2] ?? join(tmpdir(), 'gatehouse-screenshots');
 const wanted = process.argv.slice(3);
@@ -16,15 +16,16 @@ const GERMAN = new Set(['code', 'sign-in', 'review', 'approved', 'grants', 'gran
 
 mkdirSync(folder, { recursive: true });
 const browser = await openChromium();
+const pages = await openStatePages();
 let taken = 0;
 try {
   for (const [name, state] of Object.entries(STATES)) {
     if (wanted.length > 0 && !wanted.includes(name)) continue;
     for (const { shape, options } of SHAPES) {
-      const house = await stateHouse();
+      await pages.reset();
       const window = await openWindow(browser, options);
       const { page } = window;
-      await state.reach({ house, page });
+      await state.reach({ pages, page });
       await page.screenshot({ path: join(folder, `${name}.${shape}.png`), fullPage: true });
       taken += 1;
       const other = page.getByRole('link', { name: 'Deutsch' });
@@ -34,10 +35,10 @@ try {
         taken += 1;
       }
       await window.close();
-      await house.close();
     }
   }
 } finally {
   await browser.close();
+  await pages.close();
 }
 console.log(`${taken} pictures in ${folder}`);

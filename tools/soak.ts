@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { type Sample, soak, type Weighing } from '../test/support/soak.ts';
+import { type Sample, soak, type Weighing } from './soak/soak.ts';
 
 /**
  * Row O12, at length: `npm run soak`, or `npm run soak -- --minutes 120`; `--entry dist/main.js` for the built program.

@@ -131,17 +131,26 @@ const reloadable = (context: Context) => {
     });
 };
 
-const watchedLoop = (log: Logger, onChange?: (pressed: boolean) => void): LoopGuard =>
-  guardLoop({
-    onChange(pressed, delayMs) {
-      log.warn(pressed ? 'overloaded' : 'keeps_up_again', { delayMs });
-      onChange?.(pressed);
+/** Watches the event loop from `begin` on: loading and opening everything holds it up, but no request waits for that. */
+function watchedLoop(log: Logger, onChange?: (pressed: boolean) => void) {
+  let guard: LoopGuard | undefined;
+  return {
+    isPressed: () => guard?.isPressed() === true,
+    begin() {
+      guard = guardLoop({
+        onChange(pressed, delayMs) {
+          log.warn(pressed ? 'overloaded' : 'keeps_up_again', { delayMs });
+          onChange?.(pressed);
+        },
+      });
     },
-  });
+  };
+}
 
 async function runAlone({ context, loaded, log, metrics, surprise, manager, end }: Run): Promise<void> {
   const { settings, files } = loaded;
-  const opening = openGateway({ settings, log, metrics, loop: watchedLoop(log) });
+  const loop = watchedLoop(log);
+  const opening = openGateway({ settings, log, metrics, loop });
   const reloader = createReloader({
     load: () => reloadable(context)(),
     gateway: opening,
@@ -151,6 +160,7 @@ async function runAlone({ context, loaded, log, metrics, surprise, manager, end 
     onRefused: countRefused(metrics),
   });
   const gateway = await opening;
+  loop.begin();
   log.info('ready', {
     url: settings.publicUrl,
     port: gateway.port,
@@ -231,6 +241,7 @@ async function runWorker(
     onGood: ({ text }, needRestart) => tell({ kind: 'reloaded', text, needRestart }),
   });
   const gateway = await opening;
+  loop.begin();
   const stop = (terms?: DrainTerms): Promise<boolean> => {
     reloader.close();
     return gateway.drain(terms);

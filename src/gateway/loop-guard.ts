@@ -1,3 +1,4 @@
+import { openSync, readSync } from 'node:fs';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 
 /** Knows whether this process keeps up: one event loop serves everybody, and whoever holds it makes all others wait. */
@@ -13,15 +14,23 @@ export interface LoopGuardOptions {
   /** How long it must have kept up before it counts as free again. */
   readonly restMs?: number;
   readonly onChange?: (pressed: boolean, delayMs: number) => void;
+  /** Total milliseconds this thread was runnable without being given a CPU. */
+  readonly runQueueWait?: () => number;
 }
 
 const LOOK_MS = 100;
 const RESOLUTION_MS = 20;
 
-export function guardLoop({ limitMs = 1_000, restMs = 2_000, onChange }: LoopGuardOptions = {}): LoopGuard {
+export function guardLoop({
+  limitMs = 1_000,
+  restMs = 2_000,
+  onChange,
+  runQueueWait = linuxRunQueueWait(),
+}: LoopGuardOptions = {}): LoopGuard {
   const histogram = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
   histogram.enable();
   let lookedAt = performance.now();
+  let waited = runQueueWait();
   let pressedUntil = 0;
   let told = false;
 
@@ -33,23 +42,41 @@ export function guardLoop({ limitMs = 1_000, restMs = 2_000, onChange }: LoopGua
   };
   const look = (): void => {
     const now = performance.now();
+    const waitedNow = runQueueWait();
     // Nanoseconds; the time since the last look counts too, since the histogram may not have seen the end of it.
-    const delayMs = Math.max(histogram.max / 1e6, now - lookedAt - LOOK_MS);
+    // Time without a CPU is not load of this process: rejecting requests for it would only add to the delay.
+    const delayMs = Math.max(histogram.max / 1e6, now - lookedAt - LOOK_MS) - (waitedNow - waited);
     histogram.reset();
     lookedAt = now;
+    waited = waitedNow;
     if (delayMs >= limitMs) pressedUntil = now + restMs;
     tell(delayMs);
   };
   const timer = setInterval(look, LOOK_MS).unref();
   return {
     isPressed() {
-      const now = performance.now();
       // What waited while the loop was held may come before the timer has looked.
-      return now < pressedUntil || now - lookedAt - LOOK_MS >= limitMs;
+      if (performance.now() - lookedAt - LOOK_MS >= limitMs) look();
+      return performance.now() < pressedUntil;
     },
     stop() {
       clearInterval(timer);
       histogram.disable();
     },
+  };
+}
+
+/** From /proc/self/schedstat (Documentation/scheduler/sched-stats.rst); constant where there is none. */
+export function linuxRunQueueWait(): () => number {
+  let file: number;
+  try {
+    file = openSync('/proc/self/schedstat', 'r');
+  } catch {
+    return () => 0;
+  }
+  const buffer = Buffer.alloc(128);
+  return () => {
+    const length = readSync(file, buffer, 0, buffer.length, 0);
+    return Number(buffer.toString('latin1', 0, length).split(' ')[1]) / 1e6;
   };
 }

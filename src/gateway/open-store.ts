@@ -52,25 +52,14 @@ async function openOwn({ settings, log, now, role }: OpenStoreOptions): Promise<
 const TRY_AGAIN_MS = 500;
 
 /** A server that is away is waited for: it comes back by itself. One that is unfit is told to the operator. */
-async function openShared(options: OpenStoreOptions): Promise<OpenedStore> {
-  const store = await openSharedAsItIs(options);
-  try {
-    await refuseHalfMoved(store);
-    return store;
-  } catch (error) {
-    await store.close();
-    throw error;
-  }
-}
+const openShared = (options: OpenStoreOptions): Promise<OpenedStore> =>
+  openSharedAsItIs(options, refuseHalfMoved);
 
 /** The server with whatever is in it. */
-export async function openSharedAsItIs({
-  settings,
-  log,
-  now,
-  commandTimeout,
-  onWaiting,
-}: Omit<OpenStoreOptions, 'role'>): Promise<RedisStore> {
+export async function openSharedAsItIs(
+  { settings, log, now, commandTimeout, onWaiting }: Omit<OpenStoreOptions, 'role'>,
+  check?: (store: RedisStore) => Promise<void>,
+): Promise<RedisStore> {
   // Loaded with the first use: whoever keeps to the embedded store does not pay for it.
   const [{ openRedis }, { RedisUnfit }, { placeInWords }] = await Promise.all([
     import('../stores/redis.ts'),
@@ -100,6 +89,11 @@ export async function openSharedAsItIs({
         onBack: tellBack,
         onFault: (fault) => log.error('store_fault', errorFields(fault)),
         onAlarm: (what) => log.error('store_alarm', { what }),
+      });
+      // Within the loop: a server that goes away between two commands is waited for like any other.
+      await check?.(store).catch(async (error: unknown) => {
+        await store.close();
+        throw error;
       });
       if (tries > 0) tellBack((performance.now() - beganAt) / 1_000);
       return store;

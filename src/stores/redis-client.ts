@@ -47,7 +47,7 @@ export const COMMAND_TIMEOUT_MS = 250;
 /** Opens the connection; throws a `Fault` when the server cannot be reached or does not let us in. */
 export async function connectRedis(options: RedisClientOptions): Promise<RedisClient> {
   const { commandTimeout, clock } = options;
-  const redis = clientFor(options);
+  const redis = withFairTimeouts(clientFor(options));
   let away = false;
   let recoveredAt = 0;
   /** Server time minus our monotonic clock: a step of our own wall clock moves nothing. */
@@ -143,6 +143,31 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
       redis.disconnect();
     },
   };
+}
+
+/**
+ * After a stall of the event loop (garbage collection, CPU throttling) timers fire before replies are read that arrived in
+ * time. Rejecting in the check phase instead of the timers phase reads the socket first.
+ */
+function withFairTimeouts(redis: Redis): Redis {
+  const send = redis.sendCommand.bind(redis);
+  redis.sendCommand = (command, ...rest) => {
+    (command as unknown as TimedCommand).setTimeout = setFairTimeout;
+    return send(command, ...rest);
+  };
+  return redis;
+}
+
+/** ioredis clears this timer when the command is settled. */
+interface TimedCommand extends Pick<Command, 'isSettled' | 'reject' | 'setTimeout'> {
+  _commandTimeoutTimer?: NodeJS.Timeout;
+}
+
+function setFairTimeout(this: TimedCommand, ms: number): void {
+  const giveUp = (): void => {
+    if (!this.isSettled) this.reject(new Error('Command timed out'));
+  };
+  this._commandTimeoutTimer ??= setTimeout(() => setImmediate(giveUp), ms);
 }
 
 const AS_TEXT = { replyEncoding: 'utf8' } as const;

@@ -208,11 +208,12 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
 
   await syncAgain();
   const deadline = performance.now() + (options.withinMs ?? CATCH_UP_MS);
-  // Announcers wait for those who are listed: whatever comes after this beat waits for us, and what came before is read.
+  const inTime = (): boolean => performance.now() < deadline;
+  // Announcers wait for listed replicas: a backlog is read before the first beat lists this one.
+  while (inTime() && (await readOnce(undefined)) === BATCH);
   for (;;) {
-    while ((await readOnce(undefined)) > 0 && performance.now() < deadline);
-    if (performance.now() >= deadline) {
-      // Nobody should wait for one who gave up.
+    if (!inTime()) {
+      // Announcers should not wait for a replica that gave up.
       await server.leave(replica).catch(() => {});
       throw new Fault(
         'store_unavailable',
@@ -222,11 +223,16 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
     const sentAt = performance.now();
     const head = await server.beat(replica, applied, lease);
     followers = head.followers;
-    if (!isSame(head, applied)) await syncAgain();
-    else if (compareIds(applied, head.last) === 0) {
-      knownAt = sentAt;
-      break;
+    if (!isSame(head, applied)) {
+      await syncAgain();
+      continue;
     }
+    // Only up to the beat: what is announced later waits for us. Under steady traffic the log never ends.
+    const isBehind = (): boolean => compareIds(applied, head.last) < 0;
+    while (isBehind() && inTime() && (await readOnce(undefined)) > 0);
+    if (isBehind()) continue;
+    knownAt = sentAt;
+    break;
   }
   const reading = readOn();
   const timer = setInterval(beatSoon, BEAT_MS).unref();

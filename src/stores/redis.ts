@@ -48,8 +48,6 @@ export interface RedisStore extends Store {
 const TOUCH = redisScript("return redis.call('HSET', KEYS[1], 'again', redis.call('TIME')[1])");
 
 const CONTROL_TIMEOUT_MS = 1_000;
-/** What replicas of the server are given to take a write. */
-const WAIT_MS = 250;
 const READER_TIMEOUT_MS = 2_000;
 /** Longer than the reader waits for news: a connection that is silent for this long is dead. */
 const READER_SILENCE_MS = 1_500;
@@ -100,9 +98,10 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       replicas === 0
         ? undefined
         : confirmedClient({
-            client: await connect(name, commandTimeout + WAIT_MS),
+            // WAIT itself blocks for `commandTimeout` at most; its reply has as long again.
+            client: await connect(name, 2 * commandTimeout),
             replicas,
-            timeout: WAIT_MS,
+            timeout: commandTimeout,
           });
     const writer = await confirmed('writes');
     const used = usedMark(control, prefix);

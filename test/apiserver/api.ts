@@ -1,6 +1,6 @@
 import { request } from 'node:https';
 import { stringify } from 'yaml';
-import type { Manifest } from '../support/manifests.ts';
+import type { Manifest } from '../chart/manifests.ts';
 
 /** How to reach an API server. */
 export interface Access {

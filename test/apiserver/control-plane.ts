@@ -2,12 +2,12 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as pause } from 'node:timers/promises';
 import { stringify } from 'yaml';
 import { type ClusterProgram, clusterProgram } from '../../tools/chart/cluster.ts';
+import { freePort } from '../support/ports.ts';
+import { until } from '../support/until.ts';
 import { type Access, connect } from './api.ts';
 
 /** A real etcd and a real kube-apiserver, on the loopback: they judge objects and keep them; nothing runs. */
@@ -18,7 +18,7 @@ export interface ControlPlane {
   stop(): Promise<void>;
 }
 
-const START_MS = 300_000;
+const START_SECONDS = 300;
 const TRIES = 3;
 
 export async function startControlPlane(): Promise<ControlPlane> {
@@ -40,17 +40,21 @@ async function start(): Promise<ControlPlane> {
     rmSync(folder, { recursive: true, force: true });
   };
   try {
-    const [client, peer, secure] = await freePorts(3);
+    const [client, peer, secure] = [await freePort(), await freePort(), await freePort()];
     processes.push(startEtcd(folder, `http://127.0.0.1:${client}`, `http://127.0.0.1:${peer}`));
     const token = randomBytes(24).toString('hex');
-    const server = startApiServer(folder, `http://127.0.0.1:${client}`, secure ?? 0, token);
+    const server = startApiServer(folder, `http://127.0.0.1:${client}`, secure, token);
     processes.push(server);
     const url = `https://127.0.0.1:${secure}`;
     const certificate = join(folder, 'certificates/apiserver.crt');
-    await until(() => {
-      for (const one of processes) one.mustLive();
-      return isReady(url, certificate, token);
-    });
+    await until(
+      'the API server is ready',
+      () => {
+        for (const one of processes) one.mustLive();
+        return isReady(url, certificate, token);
+      },
+      START_SECONDS,
+    );
     const kubeconfig = join(folder, 'kubeconfig');
     writeFileSync(kubeconfig, kubeconfigOf(url, certificate, token), { mode: 0o600 });
     return { access: { url, ca: readFileSync(certificate, 'utf8'), token }, kubeconfig, stop };
@@ -139,22 +143,6 @@ async function isReady(url: string, certificate: string, token: string): Promise
   } catch {
     return false;
   }
-}
-
-export async function until(holds: () => Promise<boolean>, limitMs = START_MS): Promise<void> {
-  const end = performance.now() + limitMs;
-  while (!(await holds())) {
-    if (performance.now() > end) throw new Error(`it did not come true within ${limitMs / 1_000} s`);
-    await pause(200);
-  }
-}
-
-async function freePorts(count: number): Promise<readonly number[]> {
-  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
-  await Promise.all(servers.map((server) => once(server, 'listening')));
-  const ports = servers.map((server) => (server.address() as { port: number }).port);
-  await Promise.all(servers.map((server) => new Promise((closed) => server.close(closed))));
-  return ports;
 }
 
 const kubeconfigOf = (url: string, certificate: string, token: string): string =>

@@ -11,7 +11,7 @@ import {
   type PodSpec,
   readManifests,
   valuesFile,
-} from '../support/manifests.ts';
+} from '../chart/manifests.ts';
 import { type Answer, connect } from './api.ts';
 import { podsOf, restrictedNamespace } from './namespace.ts';
 

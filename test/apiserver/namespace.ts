@@ -1,5 +1,5 @@
 import { expect } from 'vitest';
-import type { Manifest } from '../support/manifests.ts';
+import type { Manifest } from '../chart/manifests.ts';
 import type { Api } from './api.ts';
 
 /** A namespace that lets in only pods of the restricted Pod Security Standard, and says of workloads whose pods are not. */

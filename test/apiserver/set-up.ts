@@ -2,9 +2,10 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { TestProject } from 'vitest/node';
 import { schemaFolder } from '../../tools/chart/install.ts';
-import { readManifests } from '../support/manifests.ts';
+import { readManifests } from '../chart/manifests.ts';
+import { until } from '../support/until.ts';
 import { type Access, type Api, connect } from './api.ts';
-import { startControlPlane, until } from './control-plane.ts';
+import { startControlPlane } from './control-plane.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {
@@ -46,7 +47,8 @@ async function defineKinds(api: Api): Promise<void> {
     const { status, body } = await api.apply({ ...definition, metadata: named });
     if (status >= 300) throw new Error(`${metadata.name}: ${body.message}`);
   }
-  for (const definition of definitions) await until(() => isEstablished(api, definition.metadata.name));
+  for (const { metadata } of definitions)
+    await until(`${metadata.name} is established`, () => isEstablished(api, metadata.name), 300);
 }
 
 async function isEstablished(api: Api, name: string): Promise<boolean> {

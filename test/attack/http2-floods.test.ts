@@ -10,10 +10,11 @@ import {
   requestFields,
   uint32,
 } from '../support/h2-frames.ts';
+import { until } from '../support/serve-process.ts';
 
 /**
- * Row X07: what a client can do over HTTP/2 without being served. Each ends with the end of that connection, few
- * requests at the upstream, no memory to speak of, and everybody else served.
+ * Row X07: floods over HTTP/2. Each ends with the end of its connection, few requests at the upstream, little memory
+ * used, and other clients served.
  */
 const attack = attackHouse((settings) => ({ ...settings, log: { level: 'info' } }));
 
@@ -31,7 +32,7 @@ async function client(): Promise<FrameClient> {
 
 const MiB = 1_048_576;
 
-/** Sends until the other side has had enough, in portions, as fast as it reads. */
+/** Sends in portions, as fast as the gateway reads, until it ends the connection. */
 async function flood(one: FrameClient, times: number, portion: (from: number, to: number) => Buffer) {
   const size = 500;
   for (let at = 0; at < times && !one.isOver(); at += size) {
@@ -44,15 +45,13 @@ async function flood(one: FrameClient, times: number, portion: (from: number, to
   }
 }
 
-/** Runs an attack and tells how it ended. */
+/** The gateway ends the connection of this attack, and goes on. */
 async function suffers(run: (one: FrameClient) => Promise<void>): Promise<void> {
   attack.upstream.reset();
   const before = process.memoryUsage().rss;
   const one = await client();
   await run(one);
-  await one.until(() => one.isOver());
-  await one.until(() => one.closed(), 20_000);
-  expect(one.closed()).toBe(true);
+  await one.until(() => one.closed());
   expect(attack.upstream.requests.length).toBeLessThanOrEqual(200);
   await attack.stands();
   // Of this process, which is the client, too.
@@ -100,7 +99,7 @@ test.each([
   },
 );
 
-test('X07 made to reset: five thousand requests, each made faulty, so that the reset is ours (CVE-2025-8671)', async () => {
+test('X07 made to reset: five thousand requests, each made faulty, so that the gateway resets it (CVE-2025-8671)', async () => {
   await suffers((one) =>
     flood(one, 5_000, (from, to) =>
       parts(from, to, (index) =>
@@ -153,7 +152,7 @@ test('X07 twenty thousand settings', async () => {
   );
 });
 
-test('X07 header blocks that are no HPACK', async () => {
+test('X07 header blocks that are not HPACK', async () => {
   for (const junk of [
     Buffer.from([0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]),
     Buffer.from([0x80]),
@@ -184,20 +183,11 @@ test('X07 an indexed field used ten thousand times in one head', async () => {
   await attack.stands();
 });
 
-test('X07 the connection’s window beyond its limit, on a hundred connections', async () => {
-  for (let round = 0; round < 10; round += 1)
-    await Promise.all(
-      Array.from({ length: 10 }, async () => {
-        const one = await client();
-        one.send(frame(FRAME.windowUpdate, 0, 0, uint32(0x7fff_ffff)));
-        await one.until(() => one.isOver());
-        expect(one.isOver()).toBe(true);
-      }),
-    );
-  await attack.stands();
+test('X07 the connection’s window beyond its limit', async () => {
+  await suffers(async (one) => one.send(frame(FRAME.windowUpdate, 0, 0, uint32(0x7fff_ffff))));
 });
 
-test('X07 frames that are too large, on streams that are not open, or nonsense in the beginning', async () => {
+test('X07 frames that are too large, on streams that are not open, or not HTTP/2 at all', async () => {
   const cases: readonly Buffer[] = [
     frame(FRAME.data, 0, 1, Buffer.alloc(20_000)),
     frame(FRAME.data, 0, 2, Buffer.from('x')),
@@ -211,7 +201,7 @@ test('X07 frames that are too large, on streams that are not open, or nonsense i
   for (const bytes of cases) await suffers(async (one) => one.send(bytes));
 });
 
-test('X07 a hundred requests at once are answered; one more than was agreed ends the connection and starts nothing', async () => {
+test('X07 a hundred requests at once are answered; one more than SETTINGS allows ends the connection and starts nothing', async () => {
   attack.upstream.reset();
   const waiting: (() => void)[] = [];
   attack.upstream.reply((socket) => {
@@ -219,23 +209,13 @@ test('X07 a hundred requests at once are answered; one more than was agreed ends
   });
   const [fair, greedy] = [await client(), await client()];
   const streams = Array.from({ length: 100 }, () => fair.request(requestFields('/public/1')));
-  await expect.poll(() => waiting.length, { timeout: 10_000 }).toBe(100);
+  await until('all requests are at the upstream', () => waiting.length === 100);
   for (const answer of waiting) answer();
   await fair.until(() => streams.every((stream) => fair.endedCleanly(stream)));
   expect(streams.map((stream) => fair.outcome(stream)?.status)).toEqual(streams.map(() => 200));
 
   for (let index = 0; index < 101; index += 1) greedy.request(requestFields('/public/1'));
   await greedy.until(() => greedy.isOver());
-  expect(greedy.isOver()).toBe(true);
   expect(waiting.length).toBeLessThanOrEqual(200);
-  await attack.stands();
-});
-
-test('X01 a connection that opens no request, or half a head, is closed within the time for a head', async () => {
-  const silent = await client();
-  const half = await client();
-  half.send(frame(FRAME.headers, FLAG.endStream, 1, HEAD.subarray(0, 20)));
-  await Promise.all([silent, half].map((one) => one.until(() => one.closed(), 15_000)));
-  expect([silent.closed(), half.closed()]).toEqual([true, true]);
   await attack.stands();
 });

@@ -1,13 +1,14 @@
 import { describe, expect, test } from 'vitest';
 import { attackHouse } from '../support/attack-house.ts';
 import { forwardedForms } from '../support/forwarded.ts';
-import type { Message } from '../support/framing-cases.ts';
 import { ALICE, type Change } from '../support/house.ts';
 import { type Certified, issue } from '../support/pki.ts';
 import { under } from '../support/reconfigure.ts';
 import { valuesOf } from '../support/recording-upstream.ts';
+import { until } from '../support/serve-process.ts';
+import type { Message } from './framing-cases.ts';
 
-/** Rows I01–I16 through the whole gateway: who is calling is told by nobody but us. */
+/** Rows I01–I16 through the whole gateway: only gatehouse names the caller to the upstream. */
 const attack = attackHouse();
 
 const GET: Message = { line: 'GET /files/1 HTTP/1.1' };
@@ -36,8 +37,8 @@ function expectOurs(): void {
 const reconfigured = <T>(change: Change, run: () => Promise<T>): Promise<T> =>
   under(attack.house, change, run);
 
-describe('who is calling', () => {
-  test('I01 a spoofed identity header is replaced by ours', async () => {
+describe('identity headers', () => {
+  test('I01 a spoofed identity header is replaced', async () => {
     expect(await ask({ ...GET, headers: ['X-Gatehouse-Identity: root', 'X-Forwarded-User: root'] })).toBe(
       200,
     );
@@ -45,7 +46,7 @@ describe('who is calling', () => {
     await attack.stands();
   });
 
-  test('I02 no other spelling of an identity header gets through, on public routes neither', async () => {
+  test('I02 no other spelling of an identity header is forwarded, on public routes either', async () => {
     const spellings = [...IDENTITY_NAMES, 'x-gatehouse-identity'].flatMap((name) => [
       name,
       name.toUpperCase(),
@@ -64,13 +65,13 @@ describe('who is calling', () => {
     await attack.stands();
   });
 
-  test('I03 an identity header sent three times arrives once, ours', async () => {
+  test('I03 an identity header sent three times arrives once, with the value of gatehouse', async () => {
     expect(await ask({ ...GET, headers: Array<string>(3).fill('X-Forwarded-User: root') })).toBe(200);
     expectOurs();
     await attack.stands();
   });
 
-  test('I04 Connection cannot take our headers away', async () => {
+  test('I04 Connection cannot remove the identity headers', async () => {
     const list =
       'Connection: close, X-Gatehouse-Identity, X-Forwarded-User, Authorization, X-Forwarded-For, X-Mine';
     const headers = [list, 'X-Mine: root', 'X-Forwarded-For: 6.6.6.6', 'X-Kept: 1'];
@@ -85,7 +86,7 @@ describe('who is calling', () => {
       await attack.refused([400], attack.write({ ...GET, headers: [`Connection: ${name}`] }));
   });
 
-  test('I15 names of JavaScript’s own are only names; too many headers, or too long ones, are refused', async () => {
+  test('I15 names of JavaScript properties are only names; too many headers, or too long ones, are refused', async () => {
     const headers = ['__proto__: x', 'constructor: y', 'toString: z', 'hasOwnProperty: w'];
     expect(await ask({ ...GET, headers })).toBe(200);
     expectOurs();
@@ -97,7 +98,7 @@ describe('who is calling', () => {
     await attack.refused([431], attack.write({ ...GET, headers: [`${'n'.repeat(17_000)}: 1`] }));
   });
 
-  test('I16 a name that holds a line break, or letters that look like others, becomes no identity', async () => {
+  test('I16 a name with a line break, or with letters that look like others, is no identity', async () => {
     const { house } = attack;
     for (const commonName of ['alice\r\nX-Evil: 1', 'alice\n', 'alic\u00e9', '\u0430lice', 'alice\0']) {
       const as = await issue(house.ca, { commonName });
@@ -113,7 +114,7 @@ describe('who is calling', () => {
   });
 });
 
-describe('from where', () => {
+describe('client addresses', () => {
   const told = [
     'X-Forwarded-For: 6.6.6.6',
     'Forwarded: for=6.6.6.6;host=evil.test;proto=gopher',
@@ -132,9 +133,16 @@ describe('from where', () => {
     'x-forwarded-port',
   ];
   const seen = (): string[][] => NAMES.map((name) => valuesOf(attack.upstream.requests[0], name));
+  /** The client address in the log line of a request, which is written after its response. */
+  const loggedClient = async (path: string): Promise<unknown> =>
+    (
+      await until('the request is logged', () =>
+        attack.house.log.find((line) => line.event === 'request' && line['path'] === path),
+      )
+    )['from'];
   const SOCKET_FACTS = [['127.0.0.1'], ['https'], ['gate.test'], [], [], []];
 
-  test('I06 what a stranger says about addresses is replaced by what the socket says', () =>
+  test('I06 forwarded headers of an untrusted client are replaced by the facts of its connection', () =>
     reconfigured(
       (settings) => ({ ...settings, trustedProxies: ['10.0.0.0/8'] }),
       async () => {
@@ -145,7 +153,7 @@ describe('from where', () => {
       },
     ));
 
-  test('I07 what a listed proxy says is kept, its own address added, and the rightmost unlisted one is the client', () =>
+  test('I07 forwarded headers of a listed proxy are kept, its address is added, and the rightmost unlisted one is the client', () =>
     reconfigured(
       (settings) => ({ ...settings, trustedProxies: ['127.0.0.1', '10.0.0.0/8'] }),
       async () => {
@@ -156,7 +164,7 @@ describe('from where', () => {
           'X-Forwarded-Proto: http',
           'X-Forwarded-User: root',
         ];
-        expect(await ask({ ...GET, headers })).toBe(200);
+        expect(await ask({ line: 'GET /files/behind HTTP/1.1', headers })).toBe(200);
         expectOurs();
         expect(seen()).toEqual([
           ['6.6.6.6, 9.9.9.9, 10.1.1.1, 127.0.0.1'],
@@ -166,15 +174,15 @@ describe('from where', () => {
           [],
           [],
         ]);
-        expect(attack.house.log.findLast(({ event }) => event === 'request')?.['from']).toBe('9.9.9.9');
+        expect(await loggedClient('/files/behind')).toBe('9.9.9.9');
         await attack.stands();
       },
     ));
 
-  test('I08 with no proxy listed nobody is believed', async () => {
-    expect(await ask({ ...GET, headers: told })).toBe(200);
+  test('I08 with no proxy listed forwarded headers are not trusted', async () => {
+    expect(await ask({ line: 'GET /files/direct HTTP/1.1', headers: told })).toBe(200);
     expect(seen()).toEqual(SOCKET_FACTS);
-    expect(attack.house.log.findLast(({ event }) => event === 'request')?.['from']).toBe('127.0.0.1');
+    expect(await loggedClient('/files/direct')).toBe('127.0.0.1');
     await attack.stands();
   });
 });
@@ -201,7 +209,7 @@ describe('certificates in headers', () => {
       certificates: { ...settings.certificates, forwardedFrom },
     });
 
-  test('I09 a stranger’s word about a certificate is no certificate, and ends here', async () => {
+  test('I09 a certificate in a header of an untrusted client is ignored, and not forwarded', async () => {
     const { alice } = attack.house.people;
     const more = [
       'X-ARR-ClientCert',
@@ -221,7 +229,7 @@ describe('certificates in headers', () => {
   });
 
   // The matrix asks for a certificate of the front itself; wire.md trusts a list of addresses, empty by default.
-  test('I10 a peer that may tell addresses may not for that reason tell certificates', () =>
+  test('I10 a proxy that is trusted for addresses is not thereby trusted for certificates', () =>
     reconfigured(
       (settings) => believed('10.9.9.9')({ ...settings, trustedProxies: ['127.0.0.1'] }),
       async () => {
@@ -235,7 +243,7 @@ describe('certificates in headers', () => {
       },
     ));
 
-  test('I11 of a listed front, a header with two elements, a wrong hash or two forms is no certificate', () =>
+  test('I11 a header of a listed front proxy with two elements, a wrong hash or two forms is no certificate', () =>
     reconfigured(believed('127.0.0.1'), async () => {
       const { alice, bob } = attack.house.people;
       const envoy = (one: Certified): string => forwardedForms(one.der)[1]?.[1] ?? '';
@@ -262,7 +270,7 @@ describe('the token', () => {
   const withFields = (target: string, ...headers: readonly string[]): Promise<number> =>
     ask({ line: `GET ${target} HTTP/1.1`, headers, token: null });
 
-  test('I12 one token, sent in one way; on public routes too', async () => {
+  test('I12 a request has at most one token, sent in one way; on public routes too', async () => {
     const { token } = attack;
     for (const path of ['/files/1', '/public/a', '/nowhere']) {
       expect(await withFields(path, `Authorization: Bearer ${token}`, `authorization: Bearer ${token}`)).toBe(
@@ -278,7 +286,7 @@ describe('the token', () => {
     await attack.stands();
   });
 
-  test('I12 the scheme in any case, one space; anything else is no token', async () => {
+  test('I12 the scheme in any case and one space; everything else is no token', async () => {
     const { token } = attack;
     expect(await withFields('/files/1', `Authorization: bearer ${token}`)).toBe(200);
     expect(await withFields('/files/1', `Authorization: BEARER ${token}`)).toBe(200);
@@ -298,7 +306,7 @@ describe('the token', () => {
     await attack.stands();
   });
 
-  test('I14 it stays here, unless a route sends it on; our own cookie always stays', async () => {
+  test('I14 the token is not forwarded unless a route says so; the session cookie never is', async () => {
     const cookie = 'Cookie: a=1; __Host-gatehouse=secret; b=2';
     expect(await ask({ ...GET, headers: [cookie] })).toBe(200);
     expect([likeIt('authorization'), likeIt('cookie')]).toEqual([[], ['a=1; b=2']]);
@@ -310,7 +318,7 @@ describe('the token', () => {
   });
 });
 
-test('I13 an upstream cannot speak in our name', async () => {
+test('I13 an upstream cannot set headers and cookies of gatehouse', async () => {
   attack.upstream.reset();
   attack.upstream.reply((socket) =>
     socket.write(

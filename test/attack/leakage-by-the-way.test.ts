@@ -43,7 +43,7 @@ describe('L03: log injection', () => {
     expect(house.log.slice(before).some(({ event }) => event === 'forged')).toBe(false);
   });
 
-  test('L03: the same in the text form', () => {
+  test('L03: the same in the text format', () => {
     const lines: string[] = [];
     const log = createLogger({ level: 'debug', format: 'text', write: (line) => void lines.push(line) });
     log.info('request', { path: EVIL, list: [EVIL] });
@@ -54,7 +54,7 @@ describe('L03: log injection', () => {
 });
 
 describe('L04: the store', () => {
-  test('L04: its files hold no token, no code and no key, and nothing in them opens anything', async () => {
+  test('L04: its files contain no token, no code and no key, and no word in them is accepted as one', async () => {
     const own = await openHouse();
     try {
       const steps = deviceSteps(own);
@@ -115,8 +115,8 @@ describe('L04: the store', () => {
   });
 });
 
-describe('what strangers learn', () => {
-  test('L05: an unknown client and a wrong one hear the same words', async () => {
+describe('what unauthenticated clients learn', () => {
+  test('L05: an unknown client and a wrong one get the same response', async () => {
     const { refresh_token } = await house.grant();
     const steps = deviceSteps(house);
     const codes = await steps.ask();
@@ -134,7 +134,7 @@ describe('what strangers learn', () => {
     ]);
   });
 
-  test('L06: every answer with a token has Cache-Control: no-store and Pragma: no-cache', async () => {
+  test('L06: every response with a token has Cache-Control: no-store and Pragma: no-cache', async () => {
     const asked = { client_id: 'report-runner', scope: 'files' };
     const certificate = await house.post('/Authorize/Certificate', asked, { as: house.people.alice });
     const steps = deviceSteps(house);
@@ -153,7 +153,7 @@ describe('what strangers learn', () => {
     }
   });
 
-  test('L07: no answer of ours names the server’s software; pages send no referrer on', async () => {
+  test('L07: no response of the gateway names its software; pages send no referrer', async () => {
     const page = await house.ask({ path: '/authsvc/device' });
     const replies = [
       page,
@@ -201,7 +201,7 @@ describe('L08: comparing secrets', () => {
     expect(suspects).toEqual([]);
   });
 
-  test('L08: a MAC that is wrong in its first or in its last character is refused in the same words', async () => {
+  test('L08: a MAC that is wrong in its first or in its last character is rejected with the same response', async () => {
     const { refresh_token } = await house.grant();
     const { kid, grantId, generation, mac } = openRefresh(refresh_token);
     const other = (char = ''): string => (char === 'A' ? 'B' : 'A');

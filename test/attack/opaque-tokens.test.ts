@@ -1,5 +1,5 @@
 import { createHmac, randomBytes } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { Grant } from '../../src/domain/grant.ts';
 import { openKeyring } from '../../src/tokens/keyring.ts';
 import { rotateKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
@@ -11,15 +11,20 @@ import { heapAfterCollection } from '../support/heap.ts';
 import { ALICE, type House, openHouse, type TokenGrant } from '../support/house.ts';
 import { under, withIntegration, withoutIntegration, withTokens } from '../support/reconfigure.ts';
 
-/** The rows of access tokens, for opaque ones: handles that are not ours, or not as we write them, or not any more. */
+/** The rows of access tokens, for opaque ones: handles that are forged, misspelled or no longer valid. */
 let house: House;
 beforeAll(async () => {
+  // Only `house.clock` moves the time: seconds that a busy machine takes are not part of any lifetime.
+  vi.useFakeTimers({ toFake: ['Date'] });
   house = await openHouse((settings) => ({
     ...withTokens({ format: 'opaque' })(settings),
     trustedProxies: ['127.0.0.1'],
   }));
 });
-afterAll(() => house.close());
+afterAll(async () => {
+  await house?.close();
+  vi.useRealTimers();
+});
 
 const PUBLIC_URL = 'https://localhost:8443';
 const call = async (token: string, path = '/files/1'): Promise<number> =>
@@ -35,7 +40,7 @@ const recordOf = async (grant: TokenGrant): Promise<Grant> => {
   if (found === undefined) throw new Error('no such grant');
   return found.record;
 };
-/** What whoever has the key file could make. */
+/** What anyone with the key file could make. */
 const sealed = (
   record: Grant,
   issuer = PUBLIC_URL,
@@ -63,8 +68,8 @@ async function readsOf<T>(run: () => Promise<T>): Promise<{ reads: number; value
   }
 }
 
-describe('what it is', () => {
-  test('an opaque token is 64 characters of standard base64 that end in ==, and no two are alike in any place', async () => {
+describe('format', () => {
+  test('an opaque token is 64 characters of standard base64 ending in ==, and every byte of it varies', async () => {
     const tokens = await Promise.all(Array.from({ length: 64 }, () => house.grant()));
     for (const { access_token } of tokens) expect(access_token).toMatch(/^[A-Za-z0-9+/]{61}[AQgw]==$/);
     // Neither grant, generation, time nor key can be seen: every byte varies as if it were drawn at random.
@@ -73,7 +78,7 @@ describe('what it is', () => {
       expect(new Set(bytes.map((one) => one[at])).size, `byte ${at}`).toBeGreaterThan(32);
   });
 
-  test('its form is fixed: what an earlier version made is read, and made again to the letter', () => {
+  test('its format is fixed: a token of an earlier version is read, and sealed again to the same string', () => {
     const secret = Buffer.from(Array.from({ length: 32 }, (_, at) => at)).toString('base64url');
     const keyring = openKeyring({
       ...keysOf(house),
@@ -101,7 +106,7 @@ describe('what it is', () => {
     });
   });
 
-  test('it opens what its grant opens, as whom it was given to, and every operation takes it', async () => {
+  test('it gives the access of its grant, and every operation accepts it', async () => {
     const { access_token } = await house.grant();
     const reply = await house.api('/files/1', access_token);
     expect(reply.json['headers']).toMatchObject({
@@ -119,7 +124,7 @@ describe('what it is', () => {
     expect((await check('/files/1')).status).toBe(401);
   });
 
-  test('tokens of the other form go on working when the form is changed, each way', async () => {
+  test('tokens of the other format stay valid when the format is changed, in both directions', async () => {
     const opaque = await house.grant();
     await under(house, withTokens({ format: 'jwt' }), async () => {
       const jwt = await house.grant();
@@ -135,7 +140,7 @@ describe('what it is', () => {
     });
   });
 
-  test('an integration can have its own form', async () => {
+  test('an integration can have its own format', async () => {
     await under(house, withIntegration('other-app', { tokenFormat: 'jwt' }), async () => {
       expect((await house.grant({ clientId: 'other-app' })).access_token).toMatch(/^eyJ/);
       expect((await house.grant()).access_token).toMatch(/==$/);
@@ -156,8 +161,8 @@ describe('what it is', () => {
   });
 });
 
-describe('not ours', () => {
-  test('T01, T02, T03: what was sealed by nobody or by another key is refused, and the store is not asked', async () => {
+describe('forged', () => {
+  test('T01, T02, T03: a handle with a wrong MAC is rejected without a store read', async () => {
     const { access_token } = await house.grant();
     const bytes = Buffer.from(access_token, 'base64');
     const { reads } = await readsOf(async () => {
@@ -180,13 +185,13 @@ describe('not ours', () => {
     expect(await call(access_token)).toBe(200);
   });
 
-  test('T04: a truly sealed handle of a grant that never was is refused', async () => {
+  test('T04: a correctly sealed handle of a grant that never existed is rejected', async () => {
     const record = await recordOf(await house.grant());
     await refused(sealed({ ...record, id: 'A'.repeat(22) }));
     expect(() => sealed({ ...record, id: '../../../etc/passwd' })).toThrow(/does not fit/);
   });
 
-  test('T07: a handle counts only where it was made: another issuer with the same keys is another house', async () => {
+  test('T07: a handle is valid for its issuer only, even with the same keys', async () => {
     const record = await recordOf(await house.grant());
     expect(await call(sealed(record))).toBe(200);
     for (const issuer of ['https://evil.test', `${PUBLIC_URL}/`, '', `${PUBLIC_URL}\n`])
@@ -201,7 +206,7 @@ describe('not ours', () => {
     await refused('ghs_x');
   });
 
-  test('T12: every other spelling of a good token is refused, before and after the good one was seen', async () => {
+  test('T12: every other spelling of a valid token is rejected, before and after the token was cached', async () => {
     const { access_token: token } = await house.grant();
     const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
     const last = token[61] ?? '';
@@ -231,8 +236,8 @@ describe('not ours', () => {
   });
 });
 
-describe('not any more', () => {
-  test('T09: works up to the second before its end and not at it; the end is sealed in', async () => {
+describe('no longer valid', () => {
+  test('T09: valid up to the second before its expiry and not at it; the expiry is sealed in', async () => {
     const grant = await house.grant();
     const record = await recordOf(grant);
     const now = Math.floor(house.clock.now());
@@ -244,7 +249,7 @@ describe('not any more', () => {
     await refused(grant.access_token);
   });
 
-  test('T09: an older generation keeps its own end, whatever the record says now', async () => {
+  test('T09: an older generation keeps its own expiry, whatever the record says now', async () => {
     const first = await house.grant();
     house.clock.advance(1_800);
     const second = (await house.refresh(first.refresh_token)).json as unknown as TokenGrant;
@@ -254,14 +259,14 @@ describe('not any more', () => {
     expect(await call(second.access_token)).toBe(200);
   });
 
-  test('T10: made by a clock a little ahead of ours it works, by one far ahead it does not', async () => {
+  test('T10: issued by a clock slightly ahead it is valid, by one far ahead it is not', async () => {
     const record = await recordOf(await house.grant());
     const now = Math.floor(house.clock.now());
     expect(await call(sealed({ ...record, rotatedAt: now + 4 }))).toBe(200);
     await refused(sealed({ ...record, rotatedAt: now + 60 }));
   });
 
-  test('T11: a sealing key counts from its time on and until it retires, for remembered tokens too', async () => {
+  test('T11: a sealing key is valid from its activation until it retires, for cached tokens too', async () => {
     const fresh = await openHouse((settings) =>
       withIntegration('report-runner', { accessLifetime: '10h' })(withTokens({ format: 'opaque' })(settings)),
     );
@@ -294,7 +299,7 @@ describe('not any more', () => {
     }
   });
 
-  test('T16, T18, T19: scope, clients, narrowing and removal count for remembered tokens at the next request', async () => {
+  test('T16, T18, T19: scope, clients, narrowing and removal apply to cached tokens at the next request', async () => {
     const { access_token } = await house.grant({ scope: 'files:read;reports:write' });
     expect(await call(access_token, '/reports/1')).toBe(200);
     expect(await call(access_token, '/other/1')).toBe(403);
@@ -307,7 +312,7 @@ describe('not any more', () => {
     expect(await call((await house.grant()).access_token, '/reports/1')).toBe(403);
   });
 
-  test('T17: bound to a certificate it works with that one only, also when it is remembered', async () => {
+  test('T17: bound to a certificate it is valid with that one only, also when cached', async () => {
     await under(house, withIntegration('report-runner', { bindToCertificate: true }), async () => {
       const { access_token } = await house.grant();
       const as = async (who?: 'alice' | 'bob'): Promise<number> =>
@@ -319,7 +324,7 @@ describe('not any more', () => {
     });
   });
 
-  test('T19: revoked: the next request is refused, whether it was seen before or not', async () => {
+  test('T19: revoked: the next request is rejected, whether the token was cached or not', async () => {
     for (const seen of [true, false]) {
       const { access_token } = await house.grant();
       if (seen) expect(await call(access_token)).toBe(200);
@@ -329,7 +334,7 @@ describe('not any more', () => {
     }
   });
 
-  test('T19: a record that says "revoked" is believed even if the announcement was lost', async () => {
+  test('T19: a record marked revoked applies even if the announcement was lost', async () => {
     const grant = await house.grant();
     const record = await recordOf(grant);
     const { grants } = house.gateway.store;
@@ -340,7 +345,7 @@ describe('not any more', () => {
     await refused(grant.access_token);
   });
 
-  test('superseded: a refresh ends the token before it at once', async () => {
+  test('superseded: a refresh revokes the previous access token at once', async () => {
     await under(house, withTokens({ format: 'opaque', refresh: { supersede: true } }), async () => {
       const first = await house.grant();
       expect(await call(first.access_token)).toBe(200);
@@ -352,7 +357,7 @@ describe('not any more', () => {
 });
 
 describe('the store', () => {
-  test('first sight is one read, however many bring it at once; after that none', async () => {
+  test('the first use is one store read, however many requests bring it at once; later uses are none', async () => {
     const { access_token } = await house.grant();
     const first = await readsOf(() => Promise.all(Array.from({ length: 40 }, () => call(access_token))));
     expect(new Set(first.value)).toEqual(new Set([200]));
@@ -361,7 +366,7 @@ describe('the store', () => {
     expect(later.reads).toBe(0);
   });
 
-  test('T20: 10,000 tokens are looked up at once and no more, whatever the store does; those under way are waited for', async () => {
+  test('T20: at most 10,000 lookups run at once, whatever the store does; requests for a token being looked up share its lookup', async () => {
     const keyring = openKeyring(keysOf(house));
     const [key] = keyring.sealingKeys;
     if (key === undefined) throw new Error('no key');
@@ -396,7 +401,7 @@ describe('the store', () => {
     expect(reads).toBe(10_001);
   });
 
-  test('away at first sight: 503 with Retry-After and not 401; a known token goes on', async () => {
+  test('store unreachable on first use: 503 with Retry-After, not 401; a cached token stays valid', async () => {
     const [known, fresh] = [await house.grant(), await house.grant()];
     expect(await call(known.access_token)).toBe(200);
     await failing(house.gateway.store.grants, 'read', 'does not happen', async () => {
@@ -412,7 +417,7 @@ describe('the store', () => {
     expect(await call(fresh.access_token), 'the failure was not remembered').toBe(200);
   });
 
-  test('a token that has run out and whose grant is forgotten asks the store once', async () => {
+  test('an expired token whose grant is gone causes one store read', async () => {
     const record = await recordOf(await house.grant());
     const old = sealed({ ...record, id: 'B'.repeat(22), accessExpires: Math.floor(house.clock.now()) - 10 });
     const { reads } = await readsOf(async () => {
@@ -421,7 +426,7 @@ describe('the store', () => {
     expect(reads).toBe(1);
   });
 
-  test('R05: 100 refreshes of one token at once: one rotation, the same strings in every answer', async () => {
+  test('R05: 100 concurrent refreshes of one token: one rotation, the same tokens in every response', async () => {
     const { refresh_token } = await house.grant();
     const replies = await Promise.all(Array.from({ length: 100 }, () => house.refresh(refresh_token)));
     expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200]));
@@ -430,7 +435,7 @@ describe('the store', () => {
     expect(String(replies[0]?.json['access_token'])).toMatch(/==$/);
   });
 
-  test('T15, T20: 100,000 junk tokens are refused without the store, and what is remembered stays bounded', async () => {
+  test('T15, T20: 40,000 junk tokens are rejected without a store read, and the cache stays bounded', async () => {
     const grant = await house.grant();
     const keyring = openKeyring(keysOf(house));
     let reads = 0;
@@ -452,16 +457,17 @@ describe('the store', () => {
         if (mint.readAccess(randomBytes(46).toString('base64'), now) !== undefined)
           throw new Error('junk was read');
     };
-    hammer(10_000);
+    hammer(2_000);
     const before = heapAfterCollection();
-    hammer(90_000);
-    expect(heapAfterCollection() - before).toBeLessThan(16 * 1_024 * 1_024);
+    hammer(38_000);
+    // As cache entries they would take more than 6 MiB.
+    expect(heapAfterCollection() - before).toBeLessThan(4 * 1_024 * 1_024);
     expect(reads).toBe(0);
     expect(await mint.readAccess(grant.access_token, now)).toMatchObject({ clientId: 'report-runner' });
     expect(await call('A'.repeat(8_000))).toBe(401);
   });
 
-  test('T20: remembered tokens are pushed out by newer ones and are then looked up anew', async () => {
+  test('T20: cached tokens are evicted by newer ones and are then looked up again', async () => {
     const record = await recordOf(await house.grant());
     const mint = createMint({
       keyring: openKeyring(keysOf(house)),

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { attackHouse } from '../support/attack-house.ts';
 import { until } from '../support/serve-process.ts';
 
-/** Found by the fuzzer: what takes a connection away from the calls that run on it. */
+/** Found by the fuzzer: messages that take a connection away from the requests in progress on it. */
 const attack = attackHouse((settings) => ({
   ...settings,
   // The fast lane begins no request before the one in front of it has been answered.
@@ -16,7 +16,7 @@ for (const [what, last] of [
   ['CONNECT', 'CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n'],
   ['a WebSocket handshake', `GET /socket HTTP/1.1\r\nHost: a\r\n${HANDSHAKE}\r\n\r\n`],
 ] as const)
-  test(`${what} behind calls that still run is not answered in their place, and leaves none of them without an end`, async () => {
+  test(`${what} behind requests in progress gets no response in their place, and all of them end`, async () => {
     attack.upstream.reset();
     // The upstream has the first two, and answers neither.
     attack.upstream.reply(() => {});
@@ -36,7 +36,7 @@ for (const [what, last] of [
   });
 
 for (const good of [1, 3])
-  test(`H19 what cannot be read, behind ${good} that can: those are answered, then 400, then the end`, async () => {
+  test(`H19 a malformed request behind ${good} good: the good get their responses, then 400, then close`, async () => {
     attack.upstream.reset();
     const answers: (() => void)[] = [];
     attack.upstream.reply((socket, { target }) => {
@@ -67,7 +67,7 @@ for (const [what, breaks] of [
   ['before its end', 'HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nhalf'],
   ['between two chunks', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n'],
 ] as const)
-  test(`U01 an answer that breaks off ${what}, while one in front of it is awaited: that one is given, then the end`, async () => {
+  test(`U01 a response that breaks off ${what} while an earlier one is pending: the earlier one is delivered, then close`, async () => {
     attack.upstream.reset();
     let answerFirst = (): void => {};
     attack.upstream.reply((socket, { target }) => {
@@ -92,7 +92,7 @@ for (const [what, breaks] of [
     await attack.stands();
   });
 
-test('H19 what cannot be read, behind a request whose client leaves: nothing is left of either', async () => {
+test('H19 a malformed request behind one whose client disconnects: nothing is left of either', async () => {
   attack.upstream.reset();
   attack.upstream.reply(() => {});
   const seen = attack.house.log.length;
@@ -107,7 +107,7 @@ test('H19 what cannot be read, behind a request whose client leaves: nothing is 
 });
 
 for (const method of ['GET', 'HEAD', 'DELETE', 'OPTIONS'])
-  test(`H26 a ${method} with a body is one request, and so is the one after it`, async () => {
+  test(`H26 a ${method} with a body is one request, and so is the next`, async () => {
     attack.upstream.reset();
     const smuggled = 'GET /admin/smuggled HTTP/1.1\r\nHost: a\r\n\r\n';
     for (const framing of [

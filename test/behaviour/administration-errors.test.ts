@@ -1,5 +1,4 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -8,6 +7,7 @@ import { createLogger } from '../../src/observability/logger.ts';
 import type { AdminListener } from '../../src/ops/admin.ts';
 import type { AdministrationDeps } from '../../src/ops/administration.ts';
 import { baseSettings, settingsIn } from '../support/house.ts';
+import { exchange } from '../support/https-client.ts';
 
 const TOKEN = 'ght_the-token-of-an-operator';
 let folder: string;
@@ -46,18 +46,8 @@ afterAll(async () => {
   rmSync(folder, { recursive: true });
 });
 
-const ask = (path: string): Promise<{ readonly status: number; readonly text: string }> =>
-  new Promise((resolve, reject) => {
-    const sent = request(
-      { host: '127.0.0.1', port: admin.port, path, headers: { authorization: `Bearer ${TOKEN}` } },
-      (response) => {
-        let text = '';
-        response.setEncoding('utf8').on('data', (part: string) => void (text += part));
-        response.on('end', () => resolve({ status: response.statusCode ?? 0, text }));
-      },
-    );
-    sent.on('error', reject).end();
-  });
+const ask = (path: string) =>
+  exchange({ port: admin.port, path, plain: true, headers: { authorization: `Bearer ${TOKEN}` } });
 
 test('an error of ours in the administration is in the log with its place, without the token and what was asked', async () => {
   const { status, text } = await ask('/admin/v1/grants/abcdef');

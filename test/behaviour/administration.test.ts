@@ -1,11 +1,12 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { type IncomingMessage, request } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Settings } from '../../src/config/schema.ts';
 import { lookupsOf } from '../../src/gateway/administration-lookups.ts';
 import { type AdministrationDeps, administer } from '../../src/ops/administration.ts';
 import { ALICE, BOB, type House, openHouse } from '../support/house.ts';
+import { exchange, type Reply } from '../support/https-client.ts';
 
 let house: House;
 let token: string;
@@ -15,11 +16,7 @@ beforeAll(async () => {
 });
 afterAll(() => house.close());
 
-interface Said {
-  readonly status: number;
-  readonly headers: Readonly<Record<string, unknown>>;
-  readonly json: Readonly<Record<string, unknown>>;
-}
+type Said = Pick<Reply, 'status' | 'headers' | 'json'>;
 
 /** A request to the admin listener, with the token unless told otherwise. */
 function admin(
@@ -30,24 +27,7 @@ function admin(
     body,
   }: { readonly headers?: Readonly<Record<string, string | string[]>>; readonly body?: string } = {},
 ): Promise<Said> {
-  return new Promise((resolve, reject) => {
-    const sent = request(
-      { host: '127.0.0.1', port: house.adminPort, method, path: `/admin/v1${path}`, headers, agent: false },
-      (response) => {
-        let text = '';
-        response.setEncoding('utf8').on('data', (part: string) => void (text += part));
-        response.on('end', () =>
-          resolve({
-            status: response.statusCode ?? 0,
-            headers: response.headers,
-            json: text === '' ? {} : (JSON.parse(text) as Said['json']),
-          }),
-        );
-      },
-    );
-    sent.on('error', reject);
-    sent.end(body);
-  });
+  return exchange({ port: house.adminPort, method, path: `/admin/v1${path}`, headers, body, plain: true });
 }
 
 const JSON_TYPE = { 'content-type': 'application/json' };

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { readRevocationFile, revocationLists } from '../../src/tls/revocation-lists.ts';
-import { approved, judgeOf, nowSeconds, verdict } from '../support/judge.ts';
+import { approved, judgeOf, nowSeconds, verdict } from '../domain/judge.ts';
 import {
   type Certified,
   der,

@@ -1,47 +1,42 @@
-import { afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { parseForm } from '../../src/confirm/form.ts';
 import { html, plain } from '../../src/confirm/html.ts';
-import {
-  BASE,
-  type ConfirmHouse,
-  confirmHouse,
-  formToken,
-  type HouseOptions,
-  integration,
-  person,
-} from '../support/confirm-house.ts';
-import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
+import { readKeys } from '../../src/gateway/keys.ts';
+import { openKeyring } from '../../src/tokens/keyring.ts';
+import { createSealer } from '../../src/tokens/sealer.ts';
+import { BASE, type ConfirmPages, openConfirmPages } from '../support/confirm-pages.ts';
+import { formToken } from '../support/form-browser.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
+import { issue, makeCa } from '../support/pki.ts';
+import { withIntegration, withUser } from '../support/reconfigure.ts';
+import { guessAtOnce, WRONG, withRates } from './code-guesses.ts';
 
-let house: ConfirmHouse;
-const open = async (options: HouseOptions = {}): Promise<void> => {
-  house = await confirmHouse(options);
-};
-afterEach(() => house.close());
+let pages: ConfirmPages;
+freezeClock();
+beforeAll(async () => {
+  pages = await openConfirmPages();
+});
+afterAll(() => pages.close());
+beforeEach(() => pages.reset());
 
 describe('guessing codes', () => {
-  const PLENTY = { burst: 100_000, perSecond: 100_000 };
-  const SLOW = (burst: number) => ({ burst, perSecond: 0.05 });
-  const WRONG = 'BCDF-GHJK';
-
   test('D08 a session is locked after five wrong codes, for the right one too', async () => {
-    await open();
-    const asked = await house.ask();
-    const browser = house.browser();
+    const asked = await pages.ask();
+    const browser = pages.browser();
     await browser.get(BASE);
     for (let tries = 1; tries <= 5; tries += 1)
       expect((await browser.submit(BASE, { user_code: WRONG })).status).toBe(400);
-    const locked = await browser.submit(BASE, { user_code: asked.userCode });
+    const locked = await browser.submit(BASE, { user_code: asked.user_code });
     expect(locked.status).toBe(429);
     expect(Number(locked.headers['retry-after'])).toBeGreaterThan(800);
     expect(locked.text).toContain('Too many tries');
     expect((await browser.get(BASE)).status).toBe(429);
-    expect(house.audits.filter((line) => line['event'] === 'code_guess_failed')).toHaveLength(5);
-    expect(house.logText()).not.toContain(WRONG);
+    expect(pages.house.audits('code_guess_failed')).toHaveLength(5);
+    expect(pages.house.lines.join('')).not.toContain(WRONG);
   });
 
   test('D08 an old cookie put back does not set the count back', async () => {
-    await open();
-    const browser = house.browser();
+    const browser = pages.browser();
     const first = await browser.get(BASE);
     const kept = browser.cookie;
     const body = `user_code=${WRONG}&form_token=${formToken(first.text, BASE)}`;
@@ -53,165 +48,137 @@ describe('guessing codes', () => {
     expect(statuses).toEqual([400, 400, 400, 400, 400, 429]);
   });
 
-  test('D08 the count goes with the person through sign-in and sign-out', async () => {
-    await open();
-    const asked = await house.ask();
-    const browser = house.browser();
+  test('D08 the count survives sign-in and sign-out', async () => {
+    const asked = await pages.ask();
+    const browser = pages.browser();
     await browser.get(BASE);
     for (let tries = 1; tries <= 4; tries += 1) await browser.submit(BASE, { user_code: WRONG });
-    await browser.submit(BASE, { user_code: asked.userCode });
-    await browser.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'alice-password' });
+    await browser.submit(BASE, { user_code: asked.user_code });
+    await browser.signIn();
     await browser.submit(`${BASE}/sign-out`);
     await browser.get(BASE);
     expect((await browser.submit(BASE, { user_code: WRONG })).status).toBe(400);
     expect((await browser.get(BASE)).status).toBe(429);
   });
 
-  test('D08 an address runs out of wrong codes, whatever its sessions; another address does not', async () => {
-    await open({ rates: { codeGuesses: SLOW(5) } });
-    const asked = await house.ask();
+  test('D08 wrong codes are limited per address, whatever its sessions', async () => {
+    await pages.change(withRates({ codeGuesses: '5/m' }));
+    const asked = await pages.ask();
     for (let tries = 1; tries <= 5; tries += 1) {
-      const browser = house.browser({ address: '203.0.113.1' });
+      const browser = pages.browser({ address: '203.0.113.1' });
       await browser.get(BASE);
       expect((await browser.submit(BASE, { user_code: WRONG })).status).toBe(400);
     }
-    const again = house.browser({ address: '203.0.113.1' });
+    const again = pages.browser({ address: '203.0.113.1' });
     await again.get(BASE);
-    const refused = await again.submit(BASE, { user_code: asked.userCode });
+    const refused = await again.submit(BASE, { user_code: asked.user_code });
     expect(refused.status).toBe(429);
-    expect(refused.headers['retry-after']).toBe('20');
-    const other = house.browser({ address: '203.0.113.2' });
-    expect((await other.reachReview(asked.userCode)).text).toContain('Alice Example');
-    house.world.now += 20;
+    expect(refused.headers['retry-after']).toBe('12');
+    const other = pages.browser({ address: '203.0.113.2' });
+    expect((await other.reachReview(asked.user_code)).text).toContain('Alice Example');
+    pages.house.clock.advance(12);
     await again.get(BASE);
-    expect((await again.submit(BASE, { user_code: asked.userCode })).text).toContain('name="password"');
+    expect((await again.submit(BASE, { user_code: asked.user_code })).text).toContain('name="password"');
   });
 
   test('D08 neighbours in one IPv6 /64 count as one address', async () => {
-    await open({ rates: { codeGuesses: SLOW(1) } });
-    const [one, two] = [house.browser({ address: '2001:db8::1' }), house.browser({ address: '2001:db8::2' })];
+    await pages.change(withRates({ codeGuesses: '1/m' }));
+    const [one, two] = [pages.browser({ address: '2001:db8::1' }), pages.browser({ address: '2001:db8::2' })];
     await one.get(BASE);
     expect((await one.submit(BASE, { user_code: WRONG })).status).toBe(400);
     await two.get(BASE);
     expect((await two.submit(BASE, { user_code: WRONG })).status).toBe(429);
   });
 
-  test('D08 two thousand guesses at once from as many addresses get no more than the budget of all', async () => {
-    await open({ rates: { allCodeGuesses: SLOW(60), codeGuesses: PLENTY, page: PLENTY } });
-    house.world.latency = 5;
-    const browser = house.browser();
-    const page = await browser.get(BASE);
-    const cookie = browser.cookie;
-    let answered = 0;
-    for (let round = 0; round < 20; round += 1) {
-      const answers = await Promise.all(
-        Array.from({ length: 100 }, async (_, index) => {
-          const guesser = house.browser({ address: `10.0.${round}.${index}` });
-          const own = await guesser.get(BASE);
-          return guesser.send('POST', BASE, `user_code=${WRONG}&form_token=${formToken(own.text, BASE)}`);
-        }),
-      );
-      answered += answers.filter(({ status }) => status === 400).length;
-    }
-    // The budget of all, and the small one of those who had not guessed before.
-    expect(answered).toBe(90);
-    // Closed for everybody until a budget fills again.
-    browser.cookie = cookie;
-    const asked = await house.ask();
-    const body = `user_code=${asked.userCode}&form_token=${formToken(page.text, BASE)}`;
-    expect((await browser.send('POST', BASE, body)).status).toBe(429);
-  });
+  test('D08 guesses at once from many addresses get no more than the budget of all', () =>
+    guessAtOnce(pages, 2));
 
-  test('D08 a few addresses that guess all day do not close the page for a person with the right code', async () => {
-    await open({ rates: { allCodeGuesses: SLOW(10), codeGuesses: SLOW(5), page: PLENTY } });
-    const asked = await house.ask();
+  test('D08 a few addresses that guess all day do not lock out the right code from another address', async () => {
+    await pages.change(withRates({ allCodeGuesses: '10/h', codeGuesses: '5/h' }));
+    const asked = await pages.ask();
     for (const address of ['192.0.2.1', '192.0.2.2', '192.0.2.3']) {
       for (let guesses = 0; guesses < 6; guesses += 1) {
-        const guesser = house.browser({ address });
+        const guesser = pages.browser({ address });
         await guesser.get(BASE);
         await guesser.submit(BASE, { user_code: WRONG });
       }
     }
-    const guesser = house.browser({ address: '192.0.2.1' });
+    const guesser = pages.browser({ address: '192.0.2.1' });
     await guesser.get(BASE);
-    expect((await guesser.submit(BASE, { user_code: asked.userCode })).status).toBe(429);
-    const person = house.browser({ address: '198.51.100.7' });
+    expect((await guesser.submit(BASE, { user_code: asked.user_code })).status).toBe(429);
+    const person = pages.browser({ address: '198.51.100.7' });
     await person.get(BASE);
-    expect((await person.submit(BASE, { user_code: asked.userCode })).status).not.toBe(429);
+    expect((await person.submit(BASE, { user_code: asked.user_code })).status).not.toBe(429);
   });
 
-  test('an address that asks for pages too often is told to wait', async () => {
-    await open({ rates: { page: SLOW(3) } });
-    const browser = house.browser();
+  test('an address that requests pages too often gets 429 with Retry-After', async () => {
+    await pages.change(withRates({ page: '3/m' }));
+    const browser = pages.browser();
     for (let visits = 1; visits <= 3; visits += 1) expect((await browser.get(BASE)).status).toBe(200);
     const refused = await browser.get(BASE);
     expect([refused.status, refused.headers['retry-after']]).toEqual([429, '20']);
   });
 
-  test('an address that tries to sign in too often is told to wait, and the request stays open', async () => {
-    await open({ signInRate: SLOW(2) });
-    const asked = await house.ask();
-    const browser = house.browser();
-    await browser.get(BASE);
-    await browser.submit(BASE, { user_code: asked.userCode });
-    for (let tries = 1; tries <= 2; tries += 1)
-      await browser.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'wrong' });
-    const refused = await browser.submit(`${BASE}/sign-in`, {
-      user_name: 'alice',
-      password: 'alice-password',
-    });
-    expect([refused.status, refused.headers['retry-after']]).toEqual([429, '20']);
-    expect(await house.stateOf(asked)).toBe('pending');
+  test('an address that tries to sign in too often gets 429, and the request stays open', async () => {
+    const asked = await pages.ask();
+    const browser = pages.browser({ address: '203.0.113.1' });
+    await browser.open(`${BASE}/grants`);
+    for (let tries = 1; tries <= 20; tries += 1)
+      expect((await browser.signIn(`user-${tries}`, 'wrong')).status).toBe(403);
+    const same = pages.browser({ address: '203.0.113.1' });
+    await same.get(BASE);
+    await same.submit(BASE, { user_code: asked.user_code });
+    const refused = await same.signIn();
+    expect([refused.status, refused.headers['retry-after']]).toEqual([429, '3']);
+    expect(await pages.stateOf(asked)).toBe('pending');
   });
 });
 
-describe('forms of others', () => {
-  beforeEach(() => open());
-
+describe('forged forms', () => {
   const reviewed = async () => {
-    const asked = await house.ask();
-    const alice = house.browser();
-    const page = await alice.reachReview(asked.userCode);
+    const asked = await pages.ask();
+    const alice = pages.browser();
+    const page = await alice.reachReview(asked.user_code);
     const token = formToken(page.text, `${BASE}/approve`);
     return { asked, alice, page, token, body: `form_token=${token}` };
   };
 
-  test('D12 a form without our token is refused', async () => {
+  test('D12 a form without its token is rejected', async () => {
     const { asked, alice } = await reviewed();
     for (const body of ['', 'form_token=', 'form_token=x', 'approve=yes']) {
-      const refused = await alice.send('POST', `${BASE}/approve`, body, { origin: house.url });
+      const refused = await alice.send('POST', `${BASE}/approve`, body, { origin: pages.url });
       expect(refused.status).toBe(403);
     }
-    expect(await house.stateOf(asked)).toBe('pending');
+    expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('D12 a form with the token of another session is refused', async () => {
+  test('D12 a form with the token of another session is rejected', async () => {
     const { asked, alice } = await reviewed();
-    const mallory = house.browser();
-    const theirs = await mallory.reachReview(asked.userCode, 'rita');
+    const mallory = pages.browser();
+    const theirs = await mallory.reachReview(asked.user_code, 'rita');
     const token = formToken(theirs.text, `${BASE}/deny`);
     expect(token).not.toBe('');
     expect((await alice.send('POST', `${BASE}/deny`, `form_token=${token}`)).status).toBe(403);
-    expect(await house.stateOf(asked)).toBe('pending');
+    expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('D12 a form of another origin is refused', async () => {
+  test('D12 a form of another origin is rejected', async () => {
     const { asked, alice, body } = await reviewed();
-    for (const origin of ['https://evil.example', 'null', `${house.url}.evil.example`, 'http://127.0.0.1'])
+    for (const origin of ['https://evil.example', 'null', `${pages.url}.evil.example`, 'http://127.0.0.1'])
       expect((await alice.send('POST', `${BASE}/approve`, body, { origin })).status).toBe(403);
-    expect(await house.stateOf(asked)).toBe('pending');
+    expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('D12 a form sent across sites is refused, also from the same site', async () => {
+  test('D12 a form sent across sites is rejected, also from the same site', async () => {
     const { asked, alice, body } = await reviewed();
     for (const site of ['cross-site', 'same-site', 'whatever'])
       expect((await alice.send('POST', `${BASE}/approve`, body, { 'sec-fetch-site': site })).status).toBe(
         403,
       );
-    expect(await house.stateOf(asked)).toBe('pending');
+    expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('D12 another content type is refused', async () => {
+  test('D12 another content type is rejected', async () => {
     const { asked, alice, body } = await reviewed();
     for (const type of [
       'text/plain',
@@ -221,10 +188,10 @@ describe('forms of others', () => {
       'text/plain, application/x-www-form-urlencoded',
     ])
       expect((await alice.send('POST', `${BASE}/approve`, body, { 'content-type': type })).status).toBe(403);
-    expect(await house.stateOf(asked)).toBe('pending');
+    expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('a browser that hides its origin but vouches for the same one is believed', async () => {
+  test('an origin of null is accepted with Sec-Fetch-Site: same-origin', async () => {
     const { alice, body } = await reviewed();
     const headers = { origin: 'null', 'sec-fetch-site': 'same-origin' };
     expect((await alice.send('POST', `${BASE}/approve`, body, headers)).status).toBe(303);
@@ -234,35 +201,35 @@ describe('forms of others', () => {
     const { asked, alice, page } = await reviewed();
     const token = formToken(page.text, `${BASE}/sign-out`);
     expect((await alice.send('POST', `${BASE}/approve`, `form_token=${token}`)).status).toBe(403);
-    expect(await house.stateOf(asked)).toBe('pending');
+    expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('what was reviewed for one request does not approve another', async () => {
+  test('the review of one request does not approve another', async () => {
     const { asked, alice, token } = await reviewed();
-    const second = await house.ask();
+    const second = await pages.ask();
     await alice.get(BASE);
-    await alice.submit(BASE, { user_code: second.userCode });
+    await alice.submit(BASE, { user_code: second.user_code });
     const refused = await alice.send('POST', `${BASE}/approve`, `form_token=${token}`);
     expect(refused.status).toBe(403);
-    expect(await house.stateOf(asked)).toBe('pending');
-    expect(await house.stateOf(second)).toBe('pending');
+    expect(await pages.stateOf(asked)).toBe('pending');
+    expect(await pages.stateOf(second)).toBe('pending');
   });
 
-  test('nothing is approved before somebody has signed in', async () => {
-    const asked = await house.ask();
-    const browser = house.browser();
+  test('nothing is approved before a sign-in', async () => {
+    const asked = await pages.ask();
+    const browser = pages.browser();
     await browser.get(BASE);
-    const page = await browser.submit(BASE, { user_code: asked.userCode });
+    const page = await browser.submit(BASE, { user_code: asked.user_code });
     for (const from of [BASE, `${BASE}/sign-in`])
       for (const action of ['approve', 'deny']) {
         const token = formToken(page.text, from);
         expect((await browser.send('POST', `${BASE}/${action}`, `form_token=${token}`)).status).toBe(403);
       }
     expect((await browser.get(`${BASE}/review`)).headers.location).toBe(`${BASE}/sign-in`);
-    expect(await house.stateOf(asked)).toBe('pending');
+    expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('bodies that can be read in two ways, or hardly at all, are refused', async () => {
+  test('ambiguous and unreadable bodies are rejected', async () => {
     const { asked, alice, token } = await reviewed();
     for (const body of [
       `form_token=${token}&form_token=${token}`,
@@ -275,11 +242,11 @@ describe('forms of others', () => {
     expect(large.status).toBe(413);
     const packed = await alice.send('POST', `${BASE}/approve`, 'x', { 'content-encoding': 'gzip' });
     expect(packed.status).toBe(400);
-    expect(await house.stateOf(asked)).toBe('pending');
+    expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('other methods are told which ones there are, other paths that there is nothing', async () => {
-    const browser = house.browser();
+  test('another method gets 405 with Allow, another path 404', async () => {
+    const browser = pages.browser();
     const approve = await browser.get(`${BASE}/approve`);
     expect([approve.status, approve.headers.allow]).toEqual([405, 'POST']);
     const put = await browser.send('PUT', BASE);
@@ -292,82 +259,80 @@ describe('forms of others', () => {
 });
 
 describe('sessions', () => {
-  beforeEach(() => open());
-
-  test('signing in gives the session another id: a cookie known before is worth nothing after', async () => {
-    const asked = await house.ask();
-    const victim = house.browser();
+  test('signing in changes the session id: a cookie from before no longer works', async () => {
+    const asked = await pages.ask();
+    const victim = pages.browser();
     const first = await victim.get(BASE);
-    await victim.submit(BASE, { user_code: asked.userCode });
+    await victim.submit(BASE, { user_code: asked.user_code });
     const planted = victim.cookie;
-    const review = await victim.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'alice-password' });
-    const before = `user_code=${asked.userCode}&form_token=${formToken(first.text, BASE)}`;
+    const review = await victim.signIn();
+    const before = `user_code=${asked.user_code}&form_token=${formToken(first.text, BASE)}`;
     expect((await victim.send('POST', BASE, before)).status).toBe(403);
 
-    const attacker = house.browser();
+    const attacker = pages.browser();
     attacker.cookie = planted;
     expect((await attacker.get(`${BASE}/review`)).headers.location).toBe(`${BASE}/sign-in`);
     const token = formToken(review.text, `${BASE}/approve`);
     expect((await attacker.send('POST', `${BASE}/approve`, `form_token=${token}`)).status).toBe(403);
-    expect(await house.stateOf(asked)).toBe('pending');
+    expect(await pages.stateOf(asked)).toBe('pending');
   });
 
-  test('a cookie that was changed, or sealed for something else, or stands there twice, is no session', async () => {
-    const asked = await house.ask();
-    const alice = house.browser();
-    await alice.reachReview(asked.userCode);
-    const good = alice.cookie ?? '';
+  test('a cookie that was changed, sealed for another purpose or sent twice is no session', async () => {
+    const asked = await pages.ask();
+    const alice = pages.browser();
+    await alice.reachReview(asked.user_code);
+    const good = alice.cookie;
     const [name = '', value = ''] = good.split('=');
     const text = Buffer.from(value.split('.')[1] ?? '', 'base64url').toString();
     const forged = value
       .split('.')
       .with(1, Buffer.from(text.replace('"wrongCodes":0', '"wrongCodes":1')).toString('base64url'));
+    const { gateway, clock } = pages.house;
+    const sealer = createSealer(openKeyring(readKeys(gateway.settings())), () => clock.now());
     const cookies = [
       `${name}=${forged.join('.')}`,
       `${name}=${value.slice(0, -2)}AA`,
-      `${name}=${house.desk.sealer.seal('another purpose', text)}`,
-      `${name}=${house.desk.sealer.seal('device page session', '{"id":"short"}')}`,
-      `${name}=${house.desk.sealer.seal('device page session', 'not json')}`,
+      `${name}=${sealer.seal('another purpose', text)}`,
+      `${name}=${sealer.seal('device page session', '{"id":"short"}')}`,
+      `${name}=${sealer.seal('device page session', 'not json')}`,
       `${name}=`,
       `${good}; ${good}`,
     ];
     for (const cookie of cookies) {
-      alice.cookie = cookie;
-      const answer = await alice.get(`${BASE}/review`);
+      const answer = await alice.get(`${BASE}/review`, { cookie });
       expect(answer.status).toBe(403);
       expect(answer.text).toContain('This page has run out');
     }
-    alice.cookie = `other=1; ${good}; more=2`;
-    expect((await alice.get(`${BASE}/review`)).status).toBe(200);
+    const among = { cookie: `other=1; ${good}; more=2` };
+    expect((await alice.get(`${BASE}/review`, among)).status).toBe(200);
   });
 
-  test('a session ends after its time: one second before it counts, then no more', async () => {
-    const asked = await house.ask();
-    const alice = house.browser();
-    await alice.reachReview(asked.userCode);
-    house.world.now += 899;
+  test('a session is valid until one second before its end, and not after', async () => {
+    const asked = await pages.ask();
+    const alice = pages.browser();
+    await alice.reachReview(asked.user_code);
+    pages.house.clock.advance(899);
     expect((await alice.get(`${BASE}/review`)).status).toBe(410);
-    house.world.now += 1;
+    pages.house.clock.advance(1);
     const late = await alice.get(`${BASE}/review`);
     expect(late.status).toBe(403);
     expect(late.text).toContain('This page has run out');
   });
 
-  test('over plain http, for development, the cookie is a simpler one', async () => {
-    const [cookie = ''] = (await house.browser().get(BASE)).headers['set-cookie'] ?? [];
+  test('over plain http, for development, the cookie has no __Host- prefix', async () => {
+    await pages.change((settings) => ({ ...settings, publicUrl: 'http://localhost' }));
+    const [cookie = ''] = [(await pages.browser().get(BASE)).headers['set-cookie'] ?? []].flat();
     expect(cookie).toMatch(/^gatehouse=ghs_[^;]+; Path=\/; Max-Age=900; HttpOnly; SameSite=Strict$/);
   });
 });
 
-describe('what a page carries', () => {
-  beforeEach(() => open());
-
-  test('D13 every answer forbids framing, loading, storing and telling where it came from', async () => {
-    const asked = await house.ask();
-    const alice = house.browser();
+describe('contents of a page', () => {
+  test('D13 every response forbids framing, loading, storing and referrers', async () => {
+    const asked = await pages.ask();
+    const alice = pages.browser();
     const answers = [
       await alice.get(BASE),
-      await alice.reachReview(asked.userCode),
+      await alice.reachReview(asked.user_code),
       await alice.get(`${BASE}/nothing`),
       await alice.send('POST', `${BASE}/approve`, 'form_token=x'),
       await alice.get(`${BASE}/sign-in`),
@@ -389,36 +354,35 @@ describe('what a page carries', () => {
     }
   });
 
-  test('D13 pages hold no script, nothing from elsewhere and no inline styles', async () => {
-    const asked = await house.ask();
-    const review = await house.browser().reachReview(asked.userCode);
+  test('D13 pages have no scripts, no external resources and no inline styles', async () => {
+    const asked = await pages.ask();
+    const review = await pages.browser().reachReview(asked.user_code);
     expect(review.text).not.toMatch(/<script|\son[a-z]+=|javascript:|\ssrc=|\sstyle=|https?:\/\//i);
   });
 
-  test('D14 names of others are escaped, cut, and cannot turn the text around', async () => {
-    const name = `<script>alert(1)</script>"'&\u202Eeman\u2066\u200B\u0000\n${'x'.repeat(10_000)}`;
-    house.world.integrations.set('report-runner', integration({ name }));
-    house.world.people.set('alice', {
-      ...person('x', ['operators'], '1'),
-      displayName: '<b>\u202Eecila',
-      password: 'alice-password',
-    });
-    const asked = await house.ask();
-    const { text } = await house.browser().reachReview(asked.userCode);
+  test('D14 names are escaped and cut, and cannot reverse the text', async () => {
+    const name = `<script>alert(1)</script>"'&\u202Eeman\u2066\u200B\u0000\n${'x'.repeat(200)}`;
+    await pages.change((settings) =>
+      withIntegration('report-runner', { name })(
+        withUser('alice', { displayName: '<b>\u202Eecila' })(settings),
+      ),
+    );
+    const asked = await pages.ask();
+    const { text } = await pages.browser().reachReview(asked.user_code);
     expect(text).toContain('&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;eman');
     expect(text).toContain('&lt;b&gt;ecila');
     expect(text).not.toMatch(/[\u202a-\u202e\u2066-\u2069\u200b\0]/);
     expect(text).not.toContain('x'.repeat(100));
   });
 
-  test('D14 what was typed comes back escaped', async () => {
-    const browser = house.browser();
+  test('D14 typed text is escaped', async () => {
+    const browser = pages.browser();
     await browser.get(BASE);
     const { text } = await browser.submit(BASE, { user_code: '"><img src=x>' });
     expect(text).toContain('value="&quot;&gt;&lt;img src=x&gt;"');
   });
 
-  test('D14 templates escape all but their own markup', () => {
+  test('D14 templates escape everything except their own markup', () => {
     expect(html`<p class="${'"x'}">${['<', html`<b>${'&'}</b>`]}${false}${undefined}${3}</p>`.markup).toBe(
       '<p class="&quot;x">&lt;<b>&amp;</b>3</p>',
     );
@@ -427,7 +391,7 @@ describe('what a page carries', () => {
     expect(plain('é'.repeat(500))).toBe(`${'é'.repeat(79)}…`);
   });
 
-  test('forms are read strictly', () => {
+  test('forms are parsed strictly', () => {
     expect([...(parseForm('a=1+2&b=%C3%A9&c') ?? [])]).toEqual([
       ['a', '1 2'],
       ['b', 'é'],
@@ -439,63 +403,52 @@ describe('what a page carries', () => {
 });
 
 describe('over TLS', () => {
-  let ca: Certified;
-  let server: Certified;
-  beforeAll(async () => {
-    ca = await makeCa();
-    server = await issueServer(ca);
-  });
-  beforeEach(() => open({ tls: { server, clientCa: ca } }));
-
   test('the cookie is bound to this host and to TLS', async () => {
-    const [cookie = ''] = (await house.browser().get(BASE)).headers['set-cookie'] ?? [];
+    const [cookie = ''] = [(await pages.browser().get(BASE)).headers['set-cookie'] ?? []].flat();
     expect(cookie).toMatch(
       /^__Host-gatehouse=ghs_[^;]+; Path=\/; Max-Age=900; HttpOnly; SameSite=Strict; Secure$/,
     );
   });
 
-  test('a person signs in with the certificate of the browser and approves', async () => {
-    const asked = await house.ask();
-    const alice = house.browser({ certificate: await issue(ca, { commonName: 'alice' }) });
+  test('a client certificate signs in and approves', async () => {
+    const asked = await pages.ask();
+    const alice = pages.browser({ certificate: await issue(pages.house.ca, { commonName: 'alice' }) });
     await alice.get(BASE);
-    expect((await alice.submit(BASE, { user_code: asked.userCode })).text).toContain('Use my certificate');
+    expect((await alice.submit(BASE, { user_code: asked.user_code })).text).toContain('Use my certificate');
     const review = await alice.submit(`${BASE}/certificate`);
     expect(review.text).toContain('Alice Example');
     expect((await alice.submit(`${BASE}/approve`)).text).toContain('<h1>Approved</h1>');
-    expect(house.audits).toContainEqual(expect.objectContaining({ event: 'sign_in', by: 'certificate' }));
+    expect(pages.house.audits('sign_in')).toMatchObject([{ by: 'certificate' }]);
   });
 
-  test('a certificate is offered only where there is one', async () => {
-    const asked = await house.ask();
-    const browser = house.browser();
+  test('certificate sign-in is offered only to browsers that present one', async () => {
+    const asked = await pages.ask();
+    const browser = pages.browser();
     await browser.get(BASE);
-    expect((await browser.submit(BASE, { user_code: asked.userCode })).text).not.toContain(
+    expect((await browser.submit(BASE, { user_code: asked.user_code })).text).not.toContain(
       'Use my certificate',
     );
   });
 
   test.each([
     [
-      'of a foreign authority',
+      'of another CA',
       'certificate_issuer_not_approved',
       async () => issue(await makeCa(), { commonName: 'alice' }),
     ],
-    ['of a disabled person', 'identity_disabled', () => issue(ca, { commonName: 'dora' })],
-    ['of nobody we know', 'identity_unknown', () => issue(ca, { commonName: 'mallory' })],
+    ['of a disabled user', 'identity_disabled', () => issue(pages.house.ca, { commonName: 'dora' })],
+    ['of an unknown user', 'identity_unknown', () => issue(pages.house.ca, { commonName: 'mallory' })],
   ])('a certificate %s does not sign in, and a password still does', async (_which, reason, make) => {
-    const asked = await house.ask();
-    const browser = house.browser({ certificate: await make() });
+    const asked = await pages.ask();
+    const browser = pages.browser({ certificate: await make() });
     await browser.get(BASE);
-    await browser.submit(BASE, { user_code: asked.userCode });
+    await browser.submit(BASE, { user_code: asked.user_code });
     const refused = await browser.submit(`${BASE}/certificate`);
     expect(refused.status).toBe(403);
     expect(refused.text).toContain('This certificate cannot be used to sign in here');
-    expect(house.audits).toContainEqual(expect.objectContaining({ event: 'sign_in_failed', reason }));
-    expect(await house.stateOf(asked)).toBe('pending');
-    const review = await browser.submit(`${BASE}/sign-in`, {
-      user_name: 'alice',
-      password: 'alice-password',
-    });
+    expect(pages.house.audits('sign_in_failed')).toMatchObject([{ reason }]);
+    expect(await pages.stateOf(asked)).toBe('pending');
+    const review = await browser.signIn();
     expect(review.text).toContain('Alice Example');
   });
 });

@@ -1,24 +1,35 @@
-import { afterEach, beforeEach, expect, test } from 'vitest';
-import { createLook } from '../../src/confirm/look.ts';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Grant } from '../../src/domain/grant.ts';
 import { keepGrantUntil } from '../../src/domain/grant.ts';
-import { exchangeDeviceCode } from '../../src/grants/device-grant.ts';
 import { isEnded } from '../../src/grants/revoke.ts';
-import { BASE, type Browser, type ConfirmHouse, confirmHouse, formToken } from '../support/confirm-house.ts';
+import {
+  BASE,
+  type ConfirmPages,
+  identityOf,
+  openConfirmPages,
+  type PagesBrowser,
+  storeUnavailable,
+} from '../support/confirm-pages.ts';
+import { deviceSteps } from '../support/device-steps.ts';
+import { formToken } from '../support/form-browser.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
+import { withUser } from '../support/reconfigure.ts';
 
-let house: ConfirmHouse;
-beforeEach(async () => {
-  house = await confirmHouse();
+let pages: ConfirmPages;
+freezeClock();
+beforeAll(async () => {
+  pages = await openConfirmPages();
 });
-afterEach(() => house.close());
+afterAll(() => pages.close());
+// Past the end of every grant of the test before.
+beforeEach(() => pages.reset(86_400 * 91));
 
 const GRANTS = `${BASE}/grants`;
-const identityOf = (name: string): string => house.world.people.get(name)?.identity ?? '';
 
 let made = 0;
 async function aGrantOf(name: string, changes: Partial<Grant> = {}): Promise<Grant> {
   made += 1;
-  const { now } = house.world;
+  const now = pages.house.clock.now();
   const grant: Grant = {
     id: `grant-${made}`,
     clientId: 'report-runner',
@@ -33,34 +44,35 @@ async function aGrantOf(name: string, changes: Partial<Grant> = {}): Promise<Gra
     keys: { signing: 's', sealing: 's' },
     ...changes,
   };
-  await house.desk.store.grants.create(grant.id, grant, keepGrantUntil(grant));
+  await pages.house.gateway.store.grants.create(grant.id, grant, keepGrantUntil(grant));
   return grant;
 }
 
-async function signedIn(name: string): Promise<Browser> {
-  const browser = house.browser();
-  await browser.follow(await browser.get(GRANTS));
-  await browser.submit(`${BASE}/sign-in`, { user_name: name, password: `${name}-password` });
+async function signedIn(name: string): Promise<PagesBrowser> {
+  const browser = pages.browser();
+  await browser.open(GRANTS);
+  await browser.signIn(name);
   return browser;
 }
 
 const ended = async (grant: Grant): Promise<boolean> => {
-  const found = await house.desk.store.grants.read(grant.id);
-  return found?.record.revokedAt !== undefined && isEnded(house.desk, grant);
+  const { store } = pages.house.gateway;
+  const found = await store.grants.read(grant.id);
+  return found?.record.revokedAt !== undefined && isEnded({ store }, grant);
 };
 
-test('whoever asks for the page signs in first, and sees what they have approved', async () => {
-  const asked = await house.ask({ scope: 'reports:read,write' });
-  const alice = house.browser();
-  await alice.reachReview(asked.userCode);
+test('the list of approvals requires a sign-in', async () => {
+  const asked = await pages.ask('reports:read,write');
+  const alice = pages.browser();
+  await alice.reachReview(asked.user_code);
   expect((await alice.submit(`${BASE}/approve`)).text).toContain(`href="${GRANTS}"`);
-  await exchangeDeviceCode(house.desk, { clientId: 'report-runner', deviceCode: asked.deviceCode });
+  await deviceSteps(pages.house).exchange(asked.device_code);
 
-  const browser = house.browser();
-  const first = await browser.follow(await browser.get(GRANTS));
+  const browser = pages.browser();
+  const first = await browser.open(GRANTS);
   expect(first.text).toContain('Sign in to see what you have approved.');
   expect(first.text).not.toContain('Step 2');
-  const list = await browser.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'alice-password' });
+  const list = await browser.signIn();
   for (const shown of [
     'What you have approved',
     'Report runner',
@@ -71,42 +83,42 @@ test('whoever asks for the page signs in first, and sees what they have approved
     expect(list.text).toContain(shown);
 });
 
-test('what was just approved is told of until its device has come for it, in the language of the page', async () => {
-  const asked = await house.ask({ scope: 'reports:read' });
-  const alice = house.browser();
-  await alice.reachReview(asked.userCode);
+test('an approval is announced until its device has fetched the token, in the language of the page', async () => {
+  const asked = await pages.ask('reports:read');
+  const alice = pages.browser();
+  await alice.reachReview(asked.user_code);
   await alice.submit(`${BASE}/approve`);
   const waiting = await alice.get(GRANTS);
   expect(waiting.text).toContain('You have just approved Report runner. It appears here as soon as');
   expect(waiting.text).not.toContain('Nothing can act');
-  expect((await alice.follow(await alice.get(`${GRANTS}?language=de`))).text).toContain(
+  expect((await alice.open(`${GRANTS}?language=de`)).text).toContain(
     'Sie haben gerade Report runner genehmigt.',
   );
   // Somebody else, and alice in another browser, are told nothing of it.
   for (const name of ['bob', 'alice'])
     expect((await (await signedIn(name)).get(GRANTS)).text).not.toContain('just approved');
 
-  await exchangeDeviceCode(house.desk, { clientId: 'report-runner', deviceCode: asked.deviceCode });
-  const fetched = await alice.follow(await alice.get(`${GRANTS}?language=en`));
+  await deviceSteps(pages.house).exchange(asked.device_code);
+  const fetched = await alice.open(`${GRANTS}?language=en`);
   expect(fetched.text).toContain('See reports');
   expect(fetched.text).not.toContain('just approved');
 });
 
-test('what was approved and never fetched is not promised for ever', async () => {
-  const asked = await house.ask();
-  const alice = house.browser();
-  await alice.reachReview(asked.userCode);
+test('an approval that is never fetched is not announced for ever', async () => {
+  const asked = await pages.ask();
+  const alice = pages.browser();
+  await alice.reachReview(asked.user_code);
   await alice.submit(`${BASE}/approve`);
   expect((await alice.get(GRANTS)).text).toContain('just approved');
   for (let minute = 0; minute < 11; minute += 1) {
-    house.world.now += 60;
+    pages.house.clock.advance(60);
     await alice.get(GRANTS);
   }
   expect((await alice.get(GRANTS)).text).toContain('Nothing can act on your behalf');
 });
 
-test('it tells when a grant was made and last used, by what, and what no longer works is not there', async () => {
-  const { now } = house.world;
+test('the list shows when a grant was made, last used and how, and omits ended grants', async () => {
+  const now = pages.house.clock.now();
   await aGrantOf('alice', { issuedAt: now - 86_400 * 3, generation: 4, rotatedAt: now - 7_200 });
   await aGrantOf('alice', { grantType: 'certificate', clientId: 'gone-app', scope: 'files' });
   await aGrantOf('alice', { scope: 'files:revoked', revokedAt: now });
@@ -125,7 +137,7 @@ test('it tells when a grant was made and last used, by what, and what no longer 
   for (const hidden of ['revoked”', 'over”', 'of-bob']) expect(text).not.toContain(hidden);
 });
 
-test('revoking asks once more, ends the grant everywhere and says so once', async () => {
+test('revoking asks for confirmation, ends the grant everywhere and reports it once', async () => {
   const grant = await aGrantOf('alice');
   const kept = await aGrantOf('alice', { scope: 'files:read' });
   const alice = await signedIn('alice');
@@ -138,7 +150,7 @@ test('revoking asks once more, ends the grant everywhere and says so once', asyn
   expect(await ended(grant)).toBe(true);
   expect(await ended(kept)).toBe(false);
   expect((await alice.get(GRANTS)).text).not.toContain('Revoked:');
-  expect(house.audits.at(-1)).toMatchObject({
+  expect(pages.house.audits('grant_revoked').at(-1)).toMatchObject({
     event: 'grant_revoked',
     grant: grant.id,
     by: 'its owner',
@@ -146,7 +158,7 @@ test('revoking asks once more, ends the grant everywhere and says so once', asyn
   });
 });
 
-test('another person’s grant cannot be seen or revoked, and looks like one that is not there', async () => {
+test('the grant of another user cannot be seen or revoked, and looks like an unknown one', async () => {
   const grant = await aGrantOf('bob', { scope: 'files:read' });
   const own = await aGrantOf('alice');
   const alice = await signedIn('alice');
@@ -178,7 +190,7 @@ test('another person’s grant cannot be seen or revoked, and looks like one tha
   expect((await send({ form_token: token, grant: own.id })).status).toBe(404);
 });
 
-test('many are shown in pages, and each is there', async () => {
+test('many grants are shown on several pages, each of them once', async () => {
   for (let count = 0; count < 60; count += 1) await aGrantOf('alice', { scope: `files:n${count}` });
   const alice = await signedIn('alice');
   const seen = new Set<string>();
@@ -191,46 +203,44 @@ test('many are shown in pages, and each is there', async () => {
   expect(seen.size).toBe(60);
 });
 
-test('a person switched off, or gone, sees nothing any more', async () => {
+test('a disabled user is signed out', async () => {
   await aGrantOf('alice');
   const alice = await signedIn('alice');
-  const known = house.world.people.get('alice');
-  if (known === undefined) throw new Error('no alice');
-  house.world.people.set('alice', { ...known, disabled: true });
-  expect((await alice.follow(await alice.get(GRANTS))).text).toContain('name="password"');
+  await pages.change(withUser('alice', { disabled: true }));
+  expect((await alice.open(GRANTS)).text).toContain('name="password"');
 });
 
-test('wrong passwords on the way to the list cost no device request, and the name stays in its field', async () => {
-  const browser = house.browser();
-  await browser.follow(await browser.get(GRANTS));
-  const again = await browser.submit(`${BASE}/sign-in`, { user_name: 'alice "x"', password: 'wrong' });
+test('wrong passwords for the list close no device request, and the name stays in its field', async () => {
+  const browser = pages.browser();
+  await browser.open(GRANTS);
+  const again = await browser.signIn('alice "x"', 'wrong');
   expect(again.status).toBe(403);
   expect(again.text).toContain('name="user_name" value="alice &quot;x&quot;"');
   expect(again.text).not.toContain('wrong"');
   expect(again.text).toMatch(/name="password"[^>]* autofocus>/);
-  await browser.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'alice-password' });
+  await browser.signIn();
   expect((await browser.get(GRANTS)).status).toBe(200);
 });
 
-test('after signing out a copy of the cookie is worth nothing', async () => {
+test('after signing out, a copy of the cookie no longer works', async () => {
   await aGrantOf('alice');
   const alice = await signedIn('alice');
   const copy = alice.cookie;
   expect((await alice.get(GRANTS)).text).toContain('Report runner');
   await alice.submit(`${BASE}/sign-out`);
-  const thief = house.browser();
-  thief.cookie = copy;
-  expect((await thief.follow(await thief.get(GRANTS))).text).not.toContain('Report runner');
-  thief.cookie = copy;
-  expect((await thief.get(`${BASE}/review`)).status).toBe(403);
+  const attacker = pages.browser();
+  attacker.cookie = copy;
+  expect((await attacker.open(GRANTS)).text).not.toContain('Report runner');
+  attacker.cookie = copy;
+  expect((await attacker.get(`${BASE}/review`)).status).toBe(403);
 });
 
-test('a whole identity that is revoked is signed out as well', async () => {
+test('revoking an identity signs it out', async () => {
   const alice = await signedIn('alice');
   expect((await alice.get(GRANTS)).status).toBe(200);
-  house.world.now += 1;
-  const { now } = house.world;
-  await house.desk.store.revocations.announce({
+  pages.house.clock.advance(1);
+  const now = pages.house.clock.now();
+  await pages.house.gateway.store.revocations.announce({
     of: 'identity',
     identity: identityOf('alice'),
     notBefore: now,
@@ -239,11 +249,11 @@ test('a whole identity that is revoked is signed out as well', async () => {
   expect((await alice.get(GRANTS)).headers.location).toBe(`${BASE}/sign-in`);
 });
 
-test('signing out while the store is away still takes the cookie from the browser', async () => {
+test('signing out while the store is unreachable still replaces the cookie', async () => {
   const alice = await signedIn('alice');
   const page = await alice.get(GRANTS);
   const before = alice.cookie;
-  house.world.storeAway = true;
+  pages.beforeStore = storeUnavailable;
   const token = formToken(page.text, `${BASE}/sign-out`);
   const answer = await alice.send(
     'POST',
@@ -252,22 +262,21 @@ test('signing out while the store is away still takes the cookie from the browse
   );
   expect(answer.status).toBe(303);
   expect(alice.cookie).not.toBe(before);
-  expect((await alice.follow(await alice.get(`${BASE}/review`))).text).not.toContain('Alice Example');
+  expect((await alice.open(`${BASE}/review`)).text).not.toContain('Alice Example');
 });
 
-test('the store away while listing is told as such', async () => {
+test('an unreachable store is reported as such in the list', async () => {
   const alice = await signedIn('alice');
-  house.world.storeAway = true;
+  pages.beforeStore = storeUnavailable;
   const page = await alice.get(GRANTS);
   expect(page.status).toBe(503);
   expect(page.headers['retry-after']).toBeDefined();
   expect(page.text).toContain('It is not your mistake');
 });
 
-test('where it is switched off there is no such page, and no link to it', async () => {
-  await house.close();
-  house = await confirmHouse({ look: { ...createLook(), myGrants: false } });
-  const browser = house.browser();
+test('when the list is disabled, there is no such page and no link to it', async () => {
+  await pages.change((settings) => ({ ...settings, pages: { myGrants: false } }));
+  const browser = pages.browser();
   expect((await browser.get(BASE)).text).not.toContain('/grants');
   expect((await browser.get(GRANTS)).status).toBe(404);
 });

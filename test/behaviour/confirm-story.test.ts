@@ -1,37 +1,40 @@
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { scopeInWords } from '../../src/confirm/scope-words.ts';
 import { english } from '../../src/confirm/words.ts';
-import { exchangeDeviceCode } from '../../src/grants/device-grant.ts';
 import {
   BASE,
-  type ConfirmHouse,
-  confirmHouse,
-  formToken,
-  integration,
+  type ConfirmPages,
+  openConfirmPages,
   scopeOf,
-} from '../support/confirm-house.ts';
+  storeUnavailable,
+} from '../support/confirm-pages.ts';
+import { deviceSteps } from '../support/device-steps.ts';
+import { formToken } from '../support/form-browser.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
+import { PASSWORD } from '../support/house.ts';
+import { withIntegration, withUser } from '../support/reconfigure.ts';
 
-let house: ConfirmHouse;
-beforeEach(async () => {
-  house = await confirmHouse();
+let pages: ConfirmPages;
+freezeClock();
+beforeAll(async () => {
+  pages = await openConfirmPages();
 });
-afterEach(() => house.close());
-
-const events = (): unknown[] => house.audits.map((line) => line['event']);
+afterAll(() => pages.close());
+beforeEach(() => pages.reset());
 
 test('a person enters the code, signs in, reviews and approves, and the device gets its token', async () => {
-  const asked = await house.ask({ scope: 'reports:read,write;files' });
-  const alice = house.browser();
+  const asked = await pages.ask('reports:read,write;files');
+  const alice = pages.browser();
   expect((await alice.get(BASE)).text).toContain('<label for="user_code">');
-  const signIn = await alice.submit(BASE, { user_code: asked.userCode });
+  const signIn = await alice.submit(BASE, { user_code: asked.user_code });
   expect(signIn.text).toContain('autocomplete="current-password"');
-  const review = await alice.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'alice-password' });
+  const review = await alice.signIn();
   for (const shown of [
     'Report runner',
     'See and change reports',
     'Use files, without any particular permission',
     'reports:read,write',
-    asked.userCode,
+    asked.user_code,
     '198.51.100.7',
     'less than a minute ago',
     '5 minutes',
@@ -39,53 +42,50 @@ test('a person enters the code, signs in, reviews and approves, and the device g
     'Not you? Sign out',
   ])
     expect(review.text).toContain(shown);
-  expect(await house.stateOf(asked)).toBe('pending');
+  expect(await pages.stateOf(asked)).toBe('pending');
 
   const end = await alice.submit(`${BASE}/approve`);
   expect(end.status).toBe(200);
   expect(end.text).toContain('return to your device');
-  expect(await house.stateOf(asked)).toBe('confirmed');
-  const issued = await exchangeDeviceCode(house.desk, {
-    clientId: 'report-runner',
-    deviceCode: asked.deviceCode,
-  });
-  expect(issued.ok).toBe(true);
-  expect(events()).toEqual(['device_asked', 'sign_in', 'device_confirmed', 'grant_issued']);
+  expect(await pages.stateOf(asked)).toBe('confirmed');
+  const issued = await deviceSteps(pages.house).exchange(asked.device_code);
+  expect(issued.status).toBe(200);
+  expect(pages.events()).toEqual(['device_asked', 'sign_in', 'device_confirmed', 'grant_issued']);
 });
 
-test('Deny ends the request and says so', async () => {
-  const asked = await house.ask();
-  const alice = house.browser();
-  await alice.reachReview(asked.userCode);
+test('Deny ends the request and confirms it', async () => {
+  const asked = await pages.ask();
+  const alice = pages.browser();
+  await alice.reachReview(asked.user_code);
   const end = await alice.submit(`${BASE}/deny`);
   expect(end.text).toContain('<h1>Denied</h1>');
-  expect(await house.stateOf(asked)).toBe('denied');
+  expect(await pages.stateOf(asked)).toBe('denied');
 });
 
-test('D09 a code is taken in any case, with dashes and spaces; letters outside the alphabet are not repaired', async () => {
-  const asked = await house.ask();
-  const letters = asked.userCode.replace('-', '');
+test('D09 a code is accepted in any case, with dashes and spaces; letters outside the alphabet are not corrected', async () => {
+  const asked = await pages.ask();
+  const letters = asked.user_code.replace('-', '');
   for (const typed of [
     letters.toLowerCase(),
-    ` ${asked.userCode} `,
+    ` ${asked.user_code} `,
     letters.split('').join(' '),
     letters.toLowerCase().split('').join('-'),
   ]) {
-    const browser = house.browser();
+    const browser = pages.browser();
     await browser.get(BASE);
     expect((await browser.submit(BASE, { user_code: typed })).text).toContain('name="password"');
   }
-  const browser = house.browser();
+  const browser = pages.browser();
   await browser.get(BASE);
   const looksAlike = await browser.submit(BASE, { user_code: `0${letters.slice(1)}` });
   expect(looksAlike.status).toBe(400);
 });
 
 test('D10 a code of the wrong shape, an unknown one and an old one get the same page', async () => {
-  const asked = await house.ask();
+  const asked = await pages.ask();
   const answers: string[] = [];
   const type = async (code: string): Promise<void> => {
-    const browser = house.browser();
+    const browser = pages.browser();
     await browser.get(BASE);
     const answer = await browser.submit(BASE, { user_code: code });
     expect(answer.status).toBe(400);
@@ -97,28 +97,28 @@ test('D10 a code of the wrong shape, an unknown one and an old one get the same 
   };
   await type('not a code');
   await type('BCDF-GHJK');
-  house.world.now += 300;
-  await type(asked.userCode);
+  pages.house.clock.advance(300);
+  await type(asked.user_code);
   expect(answers[0]).toContain('This code does not work');
   expect(new Set(answers).size).toBe(1);
 });
 
-test('D11 the link with the code fills it in and still asks at every step', async () => {
-  const asked = await house.ask();
-  const alice = house.browser();
-  const opened = await alice.get(`${BASE}?user_code=${asked.userCode}`);
+test('D11 a link with the code fills it in, and every step still asks', async () => {
+  const asked = await pages.ask();
+  const alice = pages.browser();
+  const opened = await alice.get(`${BASE}?user_code=${asked.user_code}`);
   expect(opened.status).toBe(200);
-  expect(opened.text).toContain(`name="user_code" value="${asked.userCode}"`);
-  await alice.submit(BASE, { user_code: asked.userCode });
-  const review = await alice.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'alice-password' });
-  expect(review.text).toContain(asked.userCode);
+  expect(opened.text).toContain(`name="user_code" value="${asked.user_code}"`);
+  await alice.submit(BASE, { user_code: asked.user_code });
+  const review = await alice.signIn();
+  expect(review.text).toContain(asked.user_code);
   for (const path of ['', '/sign-in', '/review', '/approve', '/deny', '/done'])
-    await alice.get(`${BASE}${path}?user_code=${asked.userCode}&approve=yes`);
-  expect(await house.stateOf(asked)).toBe('pending');
+    await alice.get(`${BASE}${path}?user_code=${asked.user_code}&approve=yes`);
+  expect(await pages.stateOf(asked)).toBe('pending');
 });
 
-test('D11 a link with something else than one code fills in nothing', async () => {
-  const browser = house.browser();
+test('D11 a link with anything but one code fills in nothing', async () => {
+  const browser = pages.browser();
   for (const query of [
     'user_code=%22%3E%3Cscript%3E',
     'user_code=BCDFGHJK&user_code=BCDFGHJL',
@@ -127,10 +127,10 @@ test('D11 a link with something else than one code fills in nothing', async () =
     expect((await browser.get(`${BASE}?${query}`)).text).toContain('name="user_code" value=""');
 });
 
-test('D15 a second click on Approve shows the same end and confirms once', async () => {
-  const asked = await house.ask();
-  const alice = house.browser();
-  const review = await alice.reachReview(asked.userCode);
+test('D15 a second click on Approve shows the same page and confirms once', async () => {
+  const asked = await pages.ask();
+  const alice = pages.browser();
+  const review = await alice.reachReview(asked.user_code);
   const body = new URLSearchParams({ form_token: formToken(review.text, `${BASE}/approve`) }).toString();
   const both = await Promise.all([
     alice.send('POST', `${BASE}/approve`, body),
@@ -142,133 +142,132 @@ test('D15 a second click on Approve shows the same end and confirms once', async
   ]);
   const later = await alice.send('POST', `${BASE}/approve`, body);
   expect((await alice.follow(later)).text).toContain('<h1>Approved</h1>');
-  expect(events().filter((event) => event === 'device_confirmed')).toHaveLength(1);
+  expect(pages.events().filter((event) => event === 'device_confirmed')).toHaveLength(1);
 });
 
-test('D15 what was denied stays denied', async () => {
-  const asked = await house.ask();
-  const [alice, other] = [house.browser(), house.browser()];
-  await alice.reachReview(asked.userCode);
-  await other.reachReview(asked.userCode);
+test('D15 a denied request stays denied', async () => {
+  const asked = await pages.ask();
+  const [alice, other] = [pages.browser(), pages.browser()];
+  await alice.reachReview(asked.user_code);
+  await other.reachReview(asked.user_code);
   await other.submit(`${BASE}/deny`);
   const late = await alice.submit(`${BASE}/approve`);
   expect(late.status).toBe(409);
   expect(late.text).toContain('This request was denied');
-  expect(await house.stateOf(asked)).toBe('denied');
+  expect(await pages.stateOf(asked)).toBe('denied');
 });
 
-test('D15 a request that has run out cannot be approved', async () => {
-  const asked = await house.ask();
-  const alice = house.browser();
-  await alice.reachReview(asked.userCode);
-  house.world.now += 300;
+test('D15 an expired request cannot be approved', async () => {
+  const asked = await pages.ask();
+  const alice = pages.browser();
+  await alice.reachReview(asked.user_code);
+  pages.house.clock.advance(300);
   const late = await alice.submit(`${BASE}/approve`);
   expect(late.status).toBe(410);
   expect(late.text).toContain('The time has run out');
-  expect(await house.stateOf(asked)).toBe('pending');
+  expect(await pages.stateOf(asked)).toBe('pending');
 });
 
-test('what one person approved is shown to the next as already approved', async () => {
-  const asked = await house.ask();
-  const alice = house.browser();
-  await alice.reachReview(asked.userCode);
+test('an approved request is shown to the next user as already approved', async () => {
+  const asked = await pages.ask();
+  const alice = pages.browser();
+  await alice.reachReview(asked.user_code);
   await alice.submit(`${BASE}/approve`);
-  const late = await house.browser().reachReview(asked.userCode, 'rita');
+  const late = await pages.browser().reachReview(asked.user_code, 'rita');
   expect(late.status).toBe(409);
   expect(late.text).toContain('Already approved');
 });
 
-test('D16 HEAD and prefetch change nothing, at any address', async () => {
-  const asked = await house.ask();
-  const alice = house.browser();
-  await alice.reachReview(asked.userCode);
+test('D16 HEAD and prefetch change nothing, at any URL', async () => {
+  const asked = await pages.ask();
+  const alice = pages.browser();
+  await alice.reachReview(asked.user_code);
   for (const path of ['', '/sign-in', '/certificate', '/review', '/approve', '/deny', '/sign-out', '/done']) {
-    const head = await alice.send('HEAD', `${BASE}${path}?user_code=${asked.userCode}`);
+    const head = await alice.send('HEAD', `${BASE}${path}?user_code=${asked.user_code}`);
     expect(head.text).toBe('');
-    await alice.get(`${BASE}${path}?user_code=${asked.userCode}`, {
+    await alice.get(`${BASE}${path}?user_code=${asked.user_code}`, {
       'sec-purpose': 'prefetch',
       purpose: 'prefetch',
     });
   }
-  expect(await house.stateOf(asked)).toBe('pending');
-  expect(events()).toEqual(['device_asked', 'sign_in']);
+  expect(await pages.stateOf(asked)).toBe('pending');
+  expect(pages.events()).toEqual(['device_asked', 'sign_in']);
   expect((await alice.get(`${BASE}/review`)).text).toContain('Alice Example');
 });
 
-test('a person without access learns it on the review page and can only deny or sign out', async () => {
-  const asked = await house.ask();
-  const bob = house.browser();
-  const review = await bob.reachReview(asked.userCode, 'bob');
+test('a user without access can only deny or sign out', async () => {
+  const asked = await pages.ask();
+  const bob = pages.browser();
+  const review = await bob.reachReview(asked.user_code, 'bob');
   expect(review.text).toContain('You do not have access to this integration');
   expect(review.text).not.toContain(`action="${BASE}/approve"`);
   expect((await bob.submit(`${BASE}/deny`)).text).toContain('<h1>Denied</h1>');
 });
 
-test('a person with less access than is asked for learns what is too much', async () => {
-  const asked = await house.ask({ scope: 'files:read;reports:write' });
-  const review = await house.browser().reachReview(asked.userCode, 'rita');
+test('a user with less access than requested sees which permissions exceed it', async () => {
+  const asked = await pages.ask('files:read;reports:write');
+  const review = await pages.browser().reachReview(asked.user_code, 'rita');
   expect(review.text).toContain('it asks for more than you may give: Change reports.');
   expect(review.text).not.toContain(`action="${BASE}/approve"`);
 });
 
-test('access taken away between review and Approve counts', async () => {
-  const asked = await house.ask();
-  const alice = house.browser();
-  await alice.reachReview(asked.userCode);
-  house.world.integrations.set('report-runner', integration({ access: [] }));
+test('access removed between review and Approve applies', async () => {
+  const asked = await pages.ask();
+  const alice = pages.browser();
+  await alice.reachReview(asked.user_code);
+  await pages.change(withIntegration('report-runner', { access: [] }));
   const late = await alice.submit(`${BASE}/approve`);
   expect(late.status).toBe(403);
   expect(late.text).toContain('You cannot approve this');
-  expect(await house.stateOf(asked)).toBe('pending');
+  expect(await pages.stateOf(asked)).toBe('pending');
 });
 
-test('a disabled person does not get in, and the page is the one for a wrong password', async () => {
-  const asked = await house.ask();
-  const browser = house.browser();
-  const disabled = await browser.reachReview(asked.userCode, 'dora');
-  const wrong = await browser.submit(`${BASE}/sign-in`, { user_name: 'nobody', password: 'x' });
+test('a disabled user gets the same page as for a wrong password', async () => {
+  const asked = await pages.ask();
+  const browser = pages.browser();
+  const disabled = await browser.reachReview(asked.user_code, 'dora');
+  const wrong = await browser.signIn('nobody', 'x');
   expect(disabled.status).toBe(403);
   expect(disabled.text.replace('value="dora"', 'value="nobody"')).toBe(wrong.text);
 });
 
-test('a person disabled after signing in cannot approve', async () => {
-  const asked = await house.ask();
-  const alice = house.browser();
-  await alice.reachReview(asked.userCode);
-  const known = house.world.people.get('alice');
-  if (known) house.world.people.set('alice', { ...known, disabled: true });
+test('a user disabled after signing in cannot approve', async () => {
+  const asked = await pages.ask();
+  const alice = pages.browser();
+  await alice.reachReview(asked.user_code);
+  await pages.change(withUser('alice', { disabled: true }));
   const late = await alice.submit(`${BASE}/approve`);
   expect(late.status).toBe(403);
   expect(late.text).toContain('Your account is switched off');
-  expect(await house.stateOf(asked)).toBe('pending');
+  expect(await pages.stateOf(asked)).toBe('pending');
 });
 
-test('a person the directory no longer knows is asked to sign in again', async () => {
-  const asked = await house.ask();
-  const alice = house.browser();
-  await alice.reachReview(asked.userCode);
-  house.world.people.delete('alice');
+test('a user who was removed from the directory has to sign in again', async () => {
+  const asked = await pages.ask();
+  const alice = pages.browser();
+  await alice.reachReview(asked.user_code);
+  await pages.change(withUser('alice', { id: '{00000000-0000-4000-8000-000000000000}', name: 'gone' }));
   expect((await alice.submit(`${BASE}/approve`)).text).toContain('name="password"');
-  expect(await house.stateOf(asked)).toBe('pending');
+  expect(await pages.stateOf(asked)).toBe('pending');
 });
 
-test('signing out leads back to the sign-in for the same request, and the next person decides', async () => {
-  const asked = await house.ask();
-  const browser = house.browser();
-  await browser.reachReview(asked.userCode, 'bob');
+test('after signing out, another user can sign in and decide the same request', async () => {
+  const asked = await pages.ask();
+  const browser = pages.browser();
+  await browser.reachReview(asked.user_code, 'bob');
   const out = await browser.submit(`${BASE}/sign-out`);
   expect(out.text).toContain('name="password"');
   expect((await browser.get(`${BASE}/review`)).headers.location).toBe(`${BASE}/sign-in`);
   await browser.get(`${BASE}/sign-in`);
-  const review = await browser.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'alice-password' });
+  const review = await browser.signIn();
   expect(review.text).toContain('Alice Example');
 });
 
-test('the fifth wrong password closes the request; what was typed is in no log', async () => {
-  const asked = await house.ask();
-  const browser = house.browser();
+test('the fifth wrong password closes the request, and no typed text is logged', async () => {
+  const asked = await pages.ask();
+  const browser = pages.browser();
   await browser.get(BASE);
-  await browser.submit(BASE, { user_code: asked.userCode });
+  await browser.submit(BASE, { user_code: asked.user_code });
   for (let tries = 1; tries <= 4; tries += 1) {
     const wrong = await browser.submit(`${BASE}/sign-in`, {
       user_name: 'hunter2-in-the-wrong-field',
@@ -277,20 +276,19 @@ test('the fifth wrong password closes the request; what was typed is in no log',
     expect(wrong.status).toBe(403);
     expect(wrong.text).toContain('The user name or the password is not right');
   }
-  const last = await browser.submit(`${BASE}/sign-in`, { user_name: 'alice', password: 'pw-x' });
+  const last = await browser.signIn('alice', 'pw-x');
   expect(last.text).toContain('This request is closed');
-  expect(await house.stateOf(asked)).toBe('closed');
-  expect(events().filter((event) => event === 'sign_in_failed')).toHaveLength(5);
-  expect(house.logText()).not.toMatch(/hunter2|pw-x/);
+  expect(await pages.stateOf(asked)).toBe('closed');
+  expect(pages.events().filter((event) => event === 'sign_in_failed')).toHaveLength(5);
+  expect(pages.house.lines.join('')).not.toMatch(/hunter2|pw-x/);
 });
 
-test('wrong passwords sent all at once are tried one after another, and no more than five of them', async () => {
-  const asked = await house.ask();
-  const browser = house.browser();
+test('wrong passwords sent at once are tried one after another, and at most five of them', async () => {
+  const asked = await pages.ask();
+  const browser = pages.browser();
   await browser.get(BASE);
-  const page = await browser.submit(BASE, { user_code: asked.userCode });
+  const page = await browser.submit(BASE, { user_code: asked.user_code });
   const token = formToken(page.text, `${BASE}/sign-in`);
-  house.world.latency = 5;
   const answers = await Promise.all(
     Array.from({ length: 7 }, (_, index) =>
       browser.send(
@@ -299,64 +297,75 @@ test('wrong passwords sent all at once are tried one after another, and no more 
         new URLSearchParams({
           form_token: token,
           user_name: 'alice',
-          password: index === 6 ? 'alice-password' : 'guess',
+          password: index === 6 ? PASSWORD : 'guess',
         }).toString(),
       ),
     ),
   );
   expect(answers.filter(({ status }) => status === 403).length).toBeLessThanOrEqual(4);
-  expect(events().filter((event) => event === 'sign_in_failed').length).toBeLessThanOrEqual(5);
+  expect(pages.events().filter((event) => event === 'sign_in_failed').length).toBeLessThanOrEqual(5);
 });
 
-test('an integration taken away while the page is open is told as such', async () => {
-  const asked = await house.ask();
-  const alice = house.browser();
-  await alice.reachReview(asked.userCode);
-  house.world.integrations.clear();
+test('an integration removed while the page is open is reported as such', async () => {
+  const asked = await pages.ask();
+  const alice = pages.browser();
+  await alice.reachReview(asked.user_code);
+  await pages.change((settings) => ({ ...settings, integrations: [], routes: [] }));
   const review = await alice.get(`${BASE}/review`);
   expect(review.status).toBe(409);
   expect(review.text).toContain('no longer available here');
 });
 
-test('the store away gives a page that says so, keeps the place and costs the person nothing', async () => {
-  const asked = await house.ask();
-  const alice = house.browser();
-  await alice.reachReview(asked.userCode);
+test('an unreachable store is reported on the page, and the person can go on once it is back', async () => {
+  const asked = await pages.ask();
+  const alice = pages.browser();
+  await alice.reachReview(asked.user_code);
   const review = await alice.get(`${BASE}/review`);
-  house.world.storeAway = true;
+  pages.beforeStore = storeUnavailable;
   const token = formToken(review.text, `${BASE}/approve`);
   const away = await alice.send('POST', `${BASE}/approve`, `form_token=${token}`);
   expect(away.status).toBe(503);
   expect(away.headers['retry-after']).toBe('7');
   expect(away.text).toContain('It is not your mistake');
   expect(away.text).toContain(`href="${BASE}/review"`);
-  house.world.storeAway = false;
+  pages.beforeStore = () => {};
   await alice.get(`${BASE}/review`);
   expect((await alice.submit(`${BASE}/approve`)).text).toContain('<h1>Approved</h1>');
 });
 
-test('the store away while a code is looked up is not counted as a wrong code', async () => {
-  const browser = house.browser();
-  house.world.storeAway = true;
+test('an unreachable store does not count as a wrong code', async () => {
+  const browser = pages.browser();
+  pages.beforeStore = storeUnavailable;
   for (let tries = 0; tries < 7; tries += 1) {
     await browser.get(BASE);
     expect((await browser.submit(BASE, { user_code: 'BCDF-GHJK' })).status).toBe(503);
   }
-  expect(events()).not.toContain('code_guess_failed');
+  expect(pages.events()).not.toContain('code_guess_failed');
 });
 
-test('too many passwords at once is told as busy, and is no failed sign-in', async () => {
-  const asked = await house.ask();
-  const browser = house.browser();
-  house.world.passwordsBusy = true;
-  const busy = await browser.reachReview(asked.userCode);
+test('more sign-ins for one request than may wait are answered with "busy" and are no failed sign-ins', async () => {
+  const asked = await pages.ask();
+  const busy = await pages.fillSignInQueue(asked.user_code);
   expect(busy.status).toBe(503);
-  expect(busy.headers['retry-after']).toBe('3');
+  expect(busy.headers['retry-after']).toBe('1');
   expect(busy.text).toContain('Very busy just now');
-  expect(events()).not.toContain('sign_in_failed');
+  expect(pages.events()).not.toContain('sign_in_failed');
 });
 
-test('permissions are told in plain words, each once and none left out', () => {
+test('a reload between any two steps changes nothing for the person', async () => {
+  const asked = await pages.ask();
+  const browser = pages.browser();
+  const reload = (): Promise<void> => pages.change((settings) => settings);
+  await browser.get(BASE);
+  await reload();
+  await browser.submit(BASE, { user_code: asked.user_code });
+  await reload();
+  await browser.signIn();
+  await reload();
+  expect((await browser.submit(`${BASE}/approve`)).text).toContain('<h1>Approved</h1>');
+});
+
+test('permissions are written in plain words, each once and none omitted', () => {
   expect(scopeInWords(scopeOf('my_files:delete,read,list,x-ray;Notes:read,view;all'), english)).toEqual([
     'Use all, without any particular permission',
     'See, list, delete and “x-ray” my files',

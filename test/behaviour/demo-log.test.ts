@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { demoLog } from '../../src/commands/demo-log.ts';
 
-test('the demo tells what the administration did, and to whom', () => {
+test('the demo logs administrative acts and their targets', () => {
   const lines: string[] = [];
   const log = demoLog(
     (line) => void lines.push(line),

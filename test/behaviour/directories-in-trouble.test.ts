@@ -4,11 +4,16 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { type OpenIdSettings, openIdProvider } from '../../src/identity/openid.ts';
-import { freePort } from '../support/gateway-process.ts';
-import { openHouse } from '../support/house.ts';
+import { BASE, openConfirmPages } from '../support/confirm-pages.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
+import { openHouse, PASSWORD } from '../support/house.ts';
 import { BASE_DN, ldapServer, SERVICE } from '../support/ldap-server.ts';
 import { issue } from '../support/pki.ts';
 
+/** No test is given a privileged port; `fetch` blocks most others of them. */
+const UNUSED = '127.0.0.1:2';
+
+freezeClock();
 const closing: (() => unknown)[] = [];
 afterEach(async () => {
   for (const close of closing.splice(0).toReversed()) await close();
@@ -31,7 +36,7 @@ function provider(issuer: string) {
   return made;
 }
 
-test('a provider whose issuer stands for every tenant is not asked to vouch for anybody', async () => {
+test('a provider whose issuer covers every tenant is rejected', async () => {
   const server = createServer((request, response) => {
     const host = `http://${request.headers.host}`;
     const metadata = {
@@ -46,7 +51,10 @@ test('a provider whose issuer stands for every tenant is not asked to vouch for 
     response.setHeader('content-type', 'application/json').end(JSON.stringify(metadata));
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  closing.push(() => server.close());
+  closing.push(() => {
+    server.close();
+    server.closeAllConnections();
+  });
   const { port } = server.address() as AddressInfo;
   await expect(
     provider(`http://127.0.0.1:${port}/{tenantid}/v2.0`).begin('https://api.example.test/back'),
@@ -54,16 +62,32 @@ test('a provider whose issuer stands for every tenant is not asked to vouch for 
 });
 
 test('why a provider cannot be reached is kept for the log', async () => {
-  const port = await freePort();
-  await expect(
-    provider(`http://127.0.0.1:${port}`).begin('https://api.example.test/back'),
-  ).rejects.toMatchObject({
+  await expect(provider(`http://${UNUSED}`).begin('https://api.example.test/back')).rejects.toMatchObject({
     code: 'directory_unavailable',
-    cause: { message: expect.stringContaining(`ECONNREFUSED 127.0.0.1:${port}`) },
+    cause: { message: expect.stringContaining(`ECONNREFUSED ${UNUSED}`) },
   });
 });
 
-test('somebody in more groups than are read signs in with those, and the log says once that there are more', async () => {
+test('while one directory is unreachable, guesses at users of another still use up the budget of their name', async () => {
+  const pages = await openConfirmPages((settings) => ({
+    ...settings,
+    directories: {
+      ...settings.directories,
+      corp: { label: 'corp', ldap: { url: `ldap://${UNUSED}`, ...SERVICE, base: BASE_DN } },
+    },
+  }));
+  closing.push(() => pages.close());
+  const signIn = async (password: string): Promise<number> => {
+    const browser = pages.browser();
+    await browser.open(`${BASE}/grants`);
+    return (await browser.signIn('alice', password)).status;
+  };
+  // Reported as our failure, since it may be one, and counted.
+  for (let guesses = 0; guesses < 30; guesses += 1) expect(await signIn(`guess ${guesses}`)).toBe(503);
+  expect(await signIn(PASSWORD)).toBe(429);
+});
+
+test('a user in more groups than are read signs in with those, and the log warns once', async () => {
   const greta = `uid=greta,ou=people,${BASE_DN}`;
   const many = (count: number, of: string): string[] =>
     Array.from(

@@ -1,15 +1,14 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { parse } from 'yaml';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { deviceSteps } from '../support/device-steps.ts';
-import { freePort } from '../support/gateway-process.ts';
+import { connectionsOf, FormBrowser } from '../support/form-browser.ts';
 import { type House, openHouse } from '../support/house.ts';
 import { BASE_DN, type LdapServer, ldapServer, SERVICE } from '../support/ldap-server.ts';
-import { CLIENT, openIdServer, type RunningProvider } from '../support/openid-provider.ts';
-import { issue, issueServer, makeCa } from '../support/pki.ts';
-import { visitor } from '../support/visitor.ts';
+import { CLIENT, openIdServer } from '../support/openid-provider.ts';
+import { issue, issueServer } from '../support/pki.ts';
 
 /** What docs/sign-in.md and docs/pages.md show is run as it stands; only addresses become those of the test's servers. */
 const blockOf = (page: string, kind: string): string => {
@@ -29,13 +28,19 @@ const withServer = (yaml: string): SettingsInput =>
   parse(
     yaml
       .replaceAll('ldaps://ldap.example.com', ldap.secure)
-      .replaceAll('ldaps://dc1.example.com', 'ldaps://127.0.0.1:9')
+      .replaceAll('ldaps://dc1.example.com', 'ldaps://127.0.0.1:2')
       .replaceAll('ldaps://dc2.example.com', ldap.secure)
       .replaceAll('dc=example,dc=com', BASE_DN),
   ) as SettingsInput;
 
+const openUntilFinished = async (...terms: Parameters<typeof openHouse>): Promise<House> => {
+  const house = await openHouse(...terms);
+  onTestFinished(() => house.close());
+  return house;
+};
+
 const openWith = (shown: SettingsInput): Promise<House> =>
-  openHouse(
+  openUntilFinished(
     (settings) => ({
       ...settings,
       directories: shown.directories ?? {},
@@ -47,121 +52,95 @@ const openWith = (shown: SettingsInput): Promise<House> =>
     },
   );
 
-test('LDAP as shown: people sign in by password and by certificate, and an LDAP server that is away refuses nobody', async () => {
+test('LDAP as shown: password and certificate sign-in work, and an unreachable server is never treated as "user not found"', async () => {
   const house = await openWith(withServer(blockOf('sign-in.md', 'ldap')));
   const alice = await issue(house.ca, { emails: ['alice@example.test'] });
   const ask = { client_id: 'report-runner', scope: 'reports:read' };
   const byCertificate = () => house.post('/Authorize/Certificate', ask, { as: alice });
-  try {
-    const steps = deviceSteps(house);
-    const codes = await steps.ask();
-    const end = await steps.walk(codes, { userName: 'alice', password: 'alice password' });
-    expect(end.text).toContain('Approved');
-    const byPassword = await steps.exchange(codes.device_code);
-    expect(byPassword.status).toBe(200);
-    const granted = await byCertificate();
-    expect(granted.json).toMatchObject({ identity: 'corp:{5f0c2a52-6d0e-4d0c-9c3e-000000000001}' });
+  const steps = deviceSteps(house);
+  const codes = await steps.ask();
+  const end = await steps.walk(codes, { userName: 'alice', password: 'alice password' });
+  expect(end.text).toContain('Approved');
+  const byPassword = await steps.exchange(codes.device_code);
+  expect(byPassword.status).toBe(200);
+  const granted = await byCertificate();
+  expect(granted.json).toMatchObject({ identity: 'corp:{5f0c2a52-6d0e-4d0c-9c3e-000000000001}' });
 
-    const stranger = await issue(house.ca, { emails: ['nobody@example.test'] });
-    const unknown = await house.post('/Authorize/Certificate', ask, { as: stranger });
-    expect([unknown.status, unknown.json['Error']]).toEqual([401, 'access_denied']);
+  const stranger = await issue(house.ca, { emails: ['nobody@example.test'] });
+  const unknown = await house.post('/Authorize/Certificate', ask, { as: stranger });
+  expect([unknown.status, unknown.json['Error']]).toEqual([401, 'access_denied']);
 
-    await ldap.stop();
-    // What was remembered is used for a while; somebody else is not known from before.
-    const dora = await issue(house.ca, { emails: ['dora@example.test'] });
-    const away = await house.post('/Authorize/Certificate', ask, { as: dora });
-    expect([away.status, away.json['Error']]).toEqual([400, 'invalid_request']);
-    expect(away.headers['retry-after']).toBeDefined();
-    house.clock.advance(60);
-    const later = await steps.ask();
-    await expect(steps.walk(later, { userName: 'alice', password: 'alice password' })).rejects.toThrow(
-      /503[^]*It is not your mistake/,
-    );
-    await ldap.start();
-    expect((await byCertificate()).status).toBe(200);
-  } finally {
-    await house.close();
-  }
+  await ldap.stop();
+  // Alice is cached for a while; dora has not been looked up before.
+  const dora = await issue(house.ca, { emails: ['dora@example.test'] });
+  const away = await house.post('/Authorize/Certificate', ask, { as: dora });
+  expect([away.status, away.json['Error']]).toEqual([400, 'invalid_request']);
+  expect(away.headers['retry-after']).toBeDefined();
+  house.clock.advance(60);
+  const later = await steps.ask();
+  await expect(steps.walk(later, { userName: 'alice', password: 'alice password' })).rejects.toThrow(
+    /503[^]*It is not your mistake/,
+  );
+  await ldap.start();
+  expect((await byCertificate()).status).toBe(200);
 });
 
-test('Active Directory as shown, the first of two servers away', async () => {
+test('Active Directory as shown, while the first of two servers is unreachable', async () => {
   const shown = withServer(blockOf('sign-in.md', 'active-directory'));
   // OpenLDAP does not know the rule for groups in groups.
   const { corp } = shown.directories ?? {};
   if (corp?.ldap?.groups) corp.ldap.groups.nested = false;
   const house = await openWith(shown);
-  try {
-    const steps = deviceSteps(house);
-    const codes = await steps.ask();
-    await steps.walk(codes, { userName: 'alice', password: 'alice password' });
-    expect((await steps.exchange(codes.device_code)).status).toBe(200);
-    expect(house.audits('sign_in').at(-1)).toMatchObject({
-      identity: 'corp:{3f2504e0-4f89-11d3-9a0c-0305e82c3301}',
-    });
-    await expect(
-      steps.walk(await steps.ask(), { userName: 'dora', password: 'dora password' }),
-    ).rejects.toThrow(/403[^]*The user name or the password is not right/);
-  } finally {
-    await house.close();
-  }
+  const steps = deviceSteps(house);
+  const codes = await steps.ask();
+  await steps.walk(codes, { userName: 'alice', password: 'alice password' });
+  expect((await steps.exchange(codes.device_code)).status).toBe(200);
+  expect(house.audits('sign_in').at(-1)).toMatchObject({
+    identity: 'corp:{3f2504e0-4f89-11d3-9a0c-0305e82c3301}',
+  });
+  await expect(
+    steps.walk(await steps.ask(), { userName: 'dora', password: 'dora password' }),
+  ).rejects.toThrow(/403[^]*The user name or the password is not right/);
 });
 
 test('OpenID Connect as shown', async () => {
-  const port = await freePort();
-  const ca = await makeCa({ name: 'CA of the provider' });
-  const back = `https://localhost:${port}/authsvc/device/openid/works`;
-  const provider: RunningProvider = await openIdServer(await issueServer(ca), [back]);
+  const house = await openUntilFinished();
+  const origin = `https://localhost:${house.port}`;
+  const back = `${origin}/authsvc/device/openid/works`;
+  const provider = await openIdServer(await issueServer(house.ca), [back]);
+  onTestFinished(() => provider.stop());
   const shown = parse(
     blockOf('sign-in.md', 'openid').replace('https://login.example.com', provider.issuer),
   ) as SettingsInput;
   const { works } = shown.signIn?.openid ?? {};
   if (works === undefined) throw new Error('no provider');
-  works.ca = 'provider-ca.pem';
-  const house = await openHouse(
-    (settings) => ({
-      ...settings,
-      publicUrl: `https://localhost:${port}`,
-      listen: { ...settings.listen, port },
-      ...shown,
-      certificates: { issuers: [] },
-    }),
-    (folder) => {
-      writeFileSync(join(folder, 'provider-ca.pem'), ca.pem);
-      writeFileSync(join(folder, 'openid-secret'), CLIENT.secret, { mode: 0o600 });
-    },
-  );
-  try {
-    const one = visitor(`${ca.pem}\n${house.ca.pem}`);
-    const choose = await one.follow(await one.open(`https://localhost:${port}/authsvc/device/grants`));
-    // Nobody in this directory has a password: there is nothing to type.
-    expect(choose.text).not.toContain('name="password"');
-    expect(choose.text).toContain('Sign in with Example Login');
-    const isBack = (url: string): boolean => url.startsWith(back);
-    let page = await one.follow(await one.submit(choose, '/openid"'), isBack);
-    page = await one.follow(
-      await one.submit(page, 'method="post"', { prompt: 'login', login: 'alice', password: 'x' }),
-      isBack,
-    );
-    page = await one.follow(await one.submit(page, 'method="post"', { prompt: 'consent' }), isBack);
-    const list = await one.follow(page);
-    expect(list.text).toContain('Alice Example');
-  } finally {
-    await house.close();
-    await provider.stop();
-  }
+  works.ca = 'ca.pem';
+  writeFileSync(join(house.folder, 'openid-secret'), CLIENT.secret, { mode: 0o600 });
+  await house.reload((settings) => ({
+    ...settings,
+    publicUrl: origin,
+    ...shown,
+    certificates: { issuers: [] },
+  }));
+  const connections = connectionsOf({ ca: house.ca.pem });
+  onTestFinished(() => connections.destroy());
+  const browser = new FormBrowser({ connections });
+  const choose = await browser.open(`${origin}/authsvc/device/grants`);
+  // No user of this directory has a password: there is nothing to type.
+  expect(choose.text).not.toContain('name="password"');
+  expect(choose.text).toContain('Sign in with Example Login');
+  await browser.submit('/openid');
+  await browser.submit('', { login: 'alice', password: 'x' });
+  expect((await browser.submit('')).text).toContain('Alice Example');
 });
 
 test('the look as shown', async () => {
   const shown = parse(blockOf('pages.md', 'settings')) as SettingsInput;
-  const house = await openHouse(
+  const house = await openUntilFinished(
     (settings) => ({ ...settings, ...shown }),
     (folder) => writeFileSync(join(folder, 'logo.svg'), '<svg xmlns="http://www.w3.org/2000/svg"/>'),
   );
-  try {
-    const page = await house.ask({ path: '/authsvc/device', headers: { 'accept-language': 'de' } });
-    for (const text of ['<span>Example Works</span>', 'Hilfe', 'data:image/svg+xml;base64,', '#0f766e'])
-      expect(page.text).toContain(text);
-  } finally {
-    await house.close();
-  }
+  const page = await house.ask({ path: '/authsvc/device', headers: { 'accept-language': 'de' } });
+  for (const text of ['<span>Example Works</span>', 'Hilfe', 'data:image/svg+xml;base64,', '#0f766e'])
+    expect(page.text).toContain(text);
 });

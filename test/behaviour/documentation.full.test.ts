@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, onTestFinished, test } from 'vitest';
 import { openDemo, temporaryFolder } from '../support/demo.ts';
-import { installPacked } from '../support/packed.ts';
 import { programs, runProgram } from './documentation-pages.ts';
+import { installPacked } from './packed.ts';
 
 const run = promisify(execFile);
 

@@ -1,8 +1,8 @@
-import { request as httpsRequest } from 'node:https';
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { forwardedForms } from '../support/forwarded.ts';
 import { ALICE, type Change, type House, openHouse, type Reply } from '../support/house.ts';
+import { beginRequest } from '../support/https-client.ts';
 import { under, withBoundApp, withForwardedCertificates } from '../support/reconfigure.ts';
 
 const CHECK = '/authsvc/check';
@@ -381,9 +381,7 @@ describe('the body of a question', () => {
   });
 
   test('is answered for before it has arrived, and one that never ends is cut off', async () => {
-    const sent = httpsRequest({
-      host: '127.0.0.1',
-      servername: 'localhost',
+    const { sent, reply } = beginRequest({
       port: house.port,
       ca: house.ca.pem,
       path: CHECK,
@@ -393,14 +391,8 @@ describe('the body of a question', () => {
     const cut = new Promise<void>((resolve) => {
       sent.on('error', () => resolve()).on('close', () => resolve());
     });
-    const status = new Promise<number | undefined>((resolve) => {
-      sent.on('response', (response) => {
-        resolve(response.statusCode);
-        response.resume().on('error', () => {});
-      });
-    });
     sent.write('the beginning');
-    expect(await status).toBe(200);
+    expect((await reply).status).toBe(200);
     await cut;
   });
 

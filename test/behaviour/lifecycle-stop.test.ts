@@ -14,7 +14,7 @@ describe('an orderly end', () => {
       ...old.map(() => streams.ask('/held')),
     ];
     const idle = client();
-    const { connection } = await idle.ask({ path: '/health' });
+    const { socket: connection } = await idle.ask({ path: '/health' });
     await until('all are at the upstream', () => held.length === 40);
 
     server.signal('SIGTERM');

@@ -1,5 +1,4 @@
 import { mkdtempSync, rmSync } from 'node:fs';
-import { request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
@@ -7,6 +6,7 @@ import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { type House, openHouse, PASSWORD, type Reply } from '../support/house.ts';
+import { exchange, jsonPost } from '../support/https-client.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { makeServeFolder, startServe } from '../support/serve-process.ts';
 import { type FaultyWay, faultyWay } from '../support/tcp-fault.ts';
@@ -296,27 +296,11 @@ test('the workers of one machine share one limit', async () => {
   closing.push(() => place.remove());
   const serving = await startServe(place, { set: ['listen.workers=3'] });
   expect(serving.workers).toHaveLength(3);
-  const once = (from: string): Promise<boolean> =>
-    new Promise((resolve, reject) => {
-      const sent = request(
-        {
-          host: '127.0.0.1',
-          servername: 'localhost',
-          port: serving.port,
-          path: '/authsvc/Authorize/Token',
-          method: 'POST',
-          ca: place.ca.pem,
-          agent: false,
-          headers: { host: 'localhost', 'content-type': 'application/json', 'x-forwarded-for': from },
-        },
-        (response) => {
-          response.resume();
-          response.on('end', () => resolve(isLimited(response)));
-        },
-      );
-      sent.on('error', reject);
-      sent.end(JSON.stringify({ client_id: 'report-runner', refresh_token: 'none' }));
-    });
+  const once = async (from: string): Promise<boolean> => {
+    const asked = jsonPost('/Authorize/Token', { client_id: 'report-runner', refresh_token: 'none' });
+    const headers = { ...asked.headers, host: 'localhost', 'x-forwarded-for': from };
+    return isLimited(await exchange({ ...asked, port: serving.port, ca: place.ca.pem, headers }));
+  };
   const refused: boolean[] = [];
   for (let index = 0; index < 45; index += 1) refused.push(await once('203.0.113.7'));
   expect(refused).toEqual(refused.map((_, index) => index >= 20));

@@ -1,26 +1,29 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { Agent } from 'undici';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { subjectId } from '../../src/identity/derived-directory.ts';
-import { freePort } from '../support/gateway-process.ts';
+import { connectionsOf, FormBrowser, type Page } from '../support/form-browser.ts';
 import { ALICE, type House, openHouse } from '../support/house.ts';
 import { CLIENT, openIdServer, type RunningProvider } from '../support/openid-provider.ts';
 import { issueServer, makeCa } from '../support/pki.ts';
-import { type Page, type Visitor, visitor } from '../support/visitor.ts';
 
 let house: House;
-let [corp, other, quiet]: RunningProvider[] = [];
-let trusted = '';
+let connections: Agent;
 let base = '';
+/** Three providers: `corp` for most tests, another issuer, and one that keeps its claims out of the ID token. */
+let corp: RunningProvider;
+let other: RunningProvider;
+let quiet: RunningProvider;
 
 type Provider = NonNullable<NonNullable<SettingsInput['signIn']>['openid']>[string];
 
 beforeAll(async () => {
-  const ca = await makeCa({ name: 'CA of the provider' });
-  const server = await issueServer(ca);
-  const port = await freePort();
-  base = `https://localhost:${port}/authsvc/device`;
+  house = await openHouse();
+  const server = await issueServer(house.ca);
+  const origin = `https://localhost:${house.port}`;
+  base = `${origin}/authsvc/device`;
   const back = (name: string): string => `${base}/openid/${name}`;
   corp = await openIdServer(
     server,
@@ -28,93 +31,86 @@ beforeAll(async () => {
   );
   other = await openIdServer(server, [back('other')]);
   quiet = await openIdServer(server, [back('quiet')], { claimsInToken: false });
-  const issuers = { corp: corp.issuer, other: other.issuer, quiet: quiet.issuer };
-  house = await openHouse(
-    (settings) => {
-      const provider = (more: Partial<Provider> = {}): Provider => ({
-        title: 'Example Login',
-        issuer: issuers.corp,
-        clientId: CLIENT.id,
-        clientSecret: CLIENT.secret,
-        scope: 'openid profile email',
-        ca: 'provider-ca.pem',
-        directory: 'staff',
-        claim: 'preferred_username',
-        means: 'userName',
-        ...more,
-      });
-      return {
-        ...settings,
-        publicUrl: `https://localhost:${port}`,
-        listen: { ...settings.listen, port },
-        directories: { ...settings.directories, elsewhere: { label: 'ext', derive: true } },
-        integrations: (settings.integrations ?? []).map((one) => ({
-          ...one,
-          access: [...(one.access ?? []), { directory: 'elsewhere' }],
-        })),
-        signIn: {
-          openid: {
-            corp: provider({ prompt: 'login' }),
-            other: provider({ issuer: issuers.other }),
-            quiet: provider({ issuer: issuers.quiet }),
-            'by-email': provider({ claim: 'email', means: 'email' }),
-            'by-id': provider({ claim: 'oid', means: 'id' }),
-            derived: provider({ directory: 'elsewhere', claim: 'sub', means: 'subject' }),
-            untrusted: { ...provider(), ca: 'ca.pem' },
-            'wrong-secret': provider({ clientSecret: 'not the secret' }),
-          },
-        },
-      };
+  connections = connectionsOf({ ca: house.ca.pem });
+  const provider = (more: Partial<Provider> = {}): Provider => ({
+    title: 'Example Login',
+    issuer: corp.issuer,
+    clientId: CLIENT.id,
+    clientSecret: CLIENT.secret,
+    scope: 'openid profile email',
+    ca: 'ca.pem',
+    directory: 'staff',
+    claim: 'preferred_username',
+    means: 'userName',
+    ...more,
+  });
+  const untrusted = await makeCa({ name: 'CN=Another CA' });
+  writeFileSync(join(house.folder, 'another-ca.pem'), untrusted.pem);
+  await house.reload((settings) => ({
+    ...settings,
+    publicUrl: origin,
+    directories: { ...settings.directories, elsewhere: { label: 'ext', derive: true } },
+    integrations: (settings.integrations ?? []).map((one) => ({
+      ...one,
+      access: [...(one.access ?? []), { directory: 'elsewhere' }],
+    })),
+    signIn: {
+      openid: {
+        corp: provider({ prompt: 'login' }),
+        other: provider({ issuer: other.issuer }),
+        quiet: provider({ issuer: quiet.issuer }),
+        'by-email': provider({ claim: 'email', means: 'email' }),
+        'by-id': provider({ claim: 'oid', means: 'id' }),
+        derived: provider({ directory: 'elsewhere', claim: 'sub', means: 'subject' }),
+        untrusted: provider({ ca: 'another-ca.pem' }),
+        'wrong-secret': provider({ clientSecret: 'not the secret' }),
+      },
     },
-    (folder) => writeFileSync(join(folder, 'provider-ca.pem'), ca.pem),
-  );
-  trusted = `${ca.pem}\n${house.ca.pem}`;
+  }));
 });
 afterAll(async () => {
+  await connections.destroy();
   await house.close();
-  for (const one of [corp, other, quiet]) await one?.stop();
+  for (const one of [corp, other, quiet]) await one.stop();
 });
 
 beforeEach(() => {
-  for (const one of [corp, other, quiet]) if (one) one.away = false;
+  corp.away = false;
+  // Until the budget of sign-ins of one address is full again.
+  house.clock.advance(60);
 });
 
+const newBrowser = (): FormBrowser => new FormBrowser({ connections, base });
+
 /** From the list of grants to the provider’s sign-in page. */
-async function leave(one: Visitor, provider: string): Promise<Page> {
-  const signIn = await one.follow(await one.open(`${base}/grants`));
-  const token = /action="[^"]*\/openid"><input type="hidden" name="form_token" value="([^"]*)"/.exec(
-    signIn.text,
-  )?.[1];
-  return one.open(`${base}/openid`, { form: { form_token: token ?? '', provider } });
+async function leave(browser: FormBrowser, provider: string): Promise<Page> {
+  await browser.open(`${base}/grants`);
+  return browser.post('/openid', { provider });
 }
 
-/** Signs in at the provider, and gives the address it sends the browser back to. */
-async function atProvider(one: Visitor, leaving: Page, account: string): Promise<string> {
+/** Signs in at the provider, and returns the URL it sends the browser back to. */
+async function atProvider(browser: FormBrowser, leaving: Page, account: string): Promise<string> {
   const isBack = (url: string): boolean => url.startsWith(base);
-  let page = await one.follow(leaving, isBack);
+  let page = await browser.follow(leaving, isBack);
   for (let steps = 0; steps < 5 && !isBack(page.leadsTo ?? ''); steps += 1) {
-    const consent = page.text.includes('value="consent"');
-    page = await one.submit(
-      page,
-      'method="post"',
-      consent ? { prompt: 'consent' } : { prompt: 'login', login: account, password: 'any' },
-    );
-    page = await one.follow(page, isBack);
+    const isConsent = page.text.includes('value="consent"');
+    page = await browser.post('', isConsent ? {} : { login: account, password: 'any' });
+    page = await browser.follow(page, isBack);
   }
   if (page.leadsTo === undefined) throw new Error(`the provider does not lead back:\n${page.text}`);
   return page.leadsTo;
 }
 
-async function signIn(provider: string, account: string): Promise<{ one: Visitor; arrived: Page }> {
-  const one = visitor(trusted);
+async function signIn(provider: string, account: string): Promise<{ one: FormBrowser; arrived: Page }> {
+  const one = newBrowser();
   const back = await atProvider(one, await leave(one, provider), account);
-  return { one, arrived: await one.open(back) };
+  return { one, arrived: await one.get(back) };
 }
 
 const hostOf = (): string => new URL(base).host;
 const failures = () => house.audits('sign_in_failed').slice(-1);
 
-test('a person signs in at the provider and is the one the directory knows by that name', async () => {
+test('a sign-in at the provider is matched with the directory by user name', async () => {
   const { one, arrived } = await signIn('corp', 'alice');
   expect(arrived.status).toBe(200);
   expect(arrived.leadsTo).toBe(`${base}/grants`);
@@ -124,58 +120,55 @@ test('a person signs in at the provider and is the one the directory knows by th
   expect([...(one.jar.get(hostOf())?.keys() ?? [])]).toEqual(['__Host-gatehouse']);
 });
 
-test('by a verified e-mail address, and by an id, which may stand without braces', async () => {
+test('a sign-in is matched by a verified e-mail address, or by an id with or without braces', async () => {
   for (const provider of ['by-email', 'by-id']) {
     const { one, arrived } = await signIn(provider, 'alice');
     expect((await one.follow(arrived)).text, provider).toContain('Alice Example');
   }
 });
 
-test('an address that the provider has not verified is nobody’s', async () => {
+test('an e-mail address that the provider has not verified is rejected', async () => {
   const { arrived } = await signIn('by-email', 'mallory');
   expect(arrived.status).toBe(403);
   expect(arrived.text).toContain('could not be accepted');
   expect(failures()).toMatchObject([{ by: 'openid', reason: 'openid_refused' }]);
 });
 
-test('whoever the directory does not know is told so, and can try another way', async () => {
+test('a user unknown to the directory is rejected and can sign in otherwise', async () => {
   const { arrived } = await signIn('corp', 'stranger');
   expect(arrived.status).toBe(403);
   expect(arrived.text).toContain('not known here');
   expect(arrived.text).toContain('name="password"');
 });
 
-test('a directory without a list: the identity is a digest of issuer and subject, the name is the provider’s', async () => {
+test('a derived directory: the identity is a digest of issuer and subject, the name comes from the provider', async () => {
   const { one, arrived } = await signIn('derived', 'stranger');
   const list = await one.follow(arrived);
   expect(list.text).toContain('Stranger');
-  const identity = `ext:${subjectId(corp?.issuer ?? '', 'stranger')}`;
+  const identity = `ext:${subjectId(corp.issuer, 'stranger')}`;
   expect(house.audits('sign_in').at(-1)).toMatchObject({ identity });
 });
 
-test('claims that are told only when asked for are asked for', async () => {
+test('claims missing in the ID token are read from the userinfo endpoint', async () => {
   const { one, arrived } = await signIn('quiet', 'alice');
   expect((await one.follow(arrived)).text).toContain('Alice Example');
 });
 
-test('a device is approved by somebody who signs in at the provider', async () => {
+test('a device is approved after a sign-in at the provider', async () => {
   const asked = (await house.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files:read' }))
     .json;
-  const one = visitor(trusted);
-  const code = await one.open(String(asked['verification_uri_complete']));
-  const choose = await one.follow(
-    await one.submit(code, 'method="post"', { user_code: String(asked['user_code']) }),
-  );
-  const leaving = await one.submit(choose, '/openid"', { provider: 'corp' });
-  const review = await one.follow(await one.open(await atProvider(one, leaving, 'alice')));
+  const one = newBrowser();
+  await one.open(String(asked['verification_uri_complete']));
+  await one.submit('/device', { user_code: String(asked['user_code']) });
+  const leaving = await one.post('/openid', { provider: 'corp' });
+  const review = await one.open(await atProvider(one, leaving, 'alice'));
   expect(review.text).toContain('Do you approve this?');
-  const end = await one.follow(await one.submit(review, '/approve"'));
-  expect(end.text).toContain('<h1>Approved</h1>');
+  expect((await one.submit('/approve')).text).toContain('<h1>Approved</h1>');
 });
 
-describe('what an attacker may try', () => {
-  test('the request carries PKCE, state, nonce and prompt, and our secret goes nowhere near the browser', async () => {
-    const leaving = await leave(visitor(trusted), 'corp');
+describe('attacks', () => {
+  test('the authorization request has PKCE, state, nonce and prompt, and no client secret', async () => {
+    const leaving = await leave(newBrowser(), 'corp');
     const query = new URL(leaving.leadsTo ?? '').searchParams;
     expect(query.get('code_challenge_method')).toBe('S256');
     for (const name of ['code_challenge', 'state', 'nonce'])
@@ -183,56 +176,60 @@ describe('what an attacker may try', () => {
     expect(query.get('prompt')).toBe('login');
     expect(query.get('redirect_uri')).toBe(`${base}/openid/corp`);
     expect(leaving.text).not.toContain(CLIENT.secret);
-    const cookie = leaving.headers.getSetCookie().find((line) => line.startsWith('__Host-gatehouse-openid='));
+    const cookie = [leaving.headers['set-cookie'] ?? []]
+      .flat()
+      .find((line) => line.startsWith('__Host-gatehouse-openid='));
     expect(cookie).toMatch(/; Path=\/; Max-Age=600; HttpOnly; SameSite=Lax; Secure$/);
-    expect(leaving.headers.get('content-security-policy')).toContain("form-action 'self'");
+    expect(leaving.headers['content-security-policy']).toContain("form-action 'self'");
   });
 
-  test('an answer that another browser asked for is refused: nobody is signed in as somebody else', async () => {
-    const attacker = visitor(trusted);
+  test('the response to another browser’s request is rejected (login CSRF)', async () => {
+    const attacker = newBrowser();
     const back = await atProvider(attacker, await leave(attacker, 'corp'), 'mallory');
-    const before = corp?.tokenRequests();
-    const victim = visitor(trusted);
-    expect((await victim.open(back)).status).toBe(403);
+    const before = corp.tokenRequests();
+    const victim = newBrowser();
+    expect((await victim.get(back)).status).toBe(403);
     await leave(victim, 'corp');
-    const answer = await victim.open(back);
+    const answer = await victim.get(back);
     expect(answer.status).toBe(403);
     // Refused before the provider’s library looks at it.
     expect(answer.text).toContain('<h1>This could not be accepted</h1>');
-    expect(answer.headers.getSetCookie().some((line) => line.startsWith('__Host-gatehouse='))).toBe(false);
-    expect(corp?.tokenRequests()).toBe(before);
+    expect(
+      [answer.headers['set-cookie'] ?? []].flat().some((line) => line.startsWith('__Host-gatehouse=')),
+    ).toBe(false);
+    expect(corp.tokenRequests()).toBe(before);
   });
 
-  test('an answer works once, even with every cookie put back', async () => {
-    const one = visitor(trusted);
+  test('a response works once, even with every cookie restored', async () => {
+    const one = newBrowser();
     const leaving = await leave(one, 'corp');
     const back = await atProvider(one, leaving, 'alice');
     const jar = new Map(one.jar.get(hostOf()));
-    expect((await one.open(back)).leadsTo).toBe(`${base}/grants`);
-    expect((await one.open(back)).status).toBe(403);
+    expect((await one.get(back)).leadsTo).toBe(`${base}/grants`);
+    expect((await one.get(back)).status).toBe(403);
     one.jar.set(hostOf(), jar);
-    const again = await one.open(back);
+    const again = await one.get(back);
     expect(again.status).toBe(403);
     expect(again.leadsTo).toBeUndefined();
   });
 
-  test('mix-up: one provider’s answer is not taken at another’s address, nor under another’s name', async () => {
-    const one = visitor(trusted);
+  test('mix-up: a provider’s response is rejected at the redirect URI, and under the issuer, of another', async () => {
+    const one = newBrowser();
     const back = await atProvider(one, await leave(one, 'corp'), 'alice');
-    const before = other?.tokenRequests();
-    const elsewhere = await one.open(back.replace('/openid/corp', '/openid/other'));
+    const before = other.tokenRequests();
+    const elsewhere = await one.get(back.replace('/openid/corp', '/openid/other'));
     expect(elsewhere.status).toBe(403);
     expect(elsewhere.text).toContain('<h1>This could not be accepted</h1>');
-    expect(other?.tokenRequests()).toBe(before);
-    const two = visitor(trusted);
+    expect(other.tokenRequests()).toBe(before);
+    const two = newBrowser();
     const mixed = new URL(await atProvider(two, await leave(two, 'corp'), 'alice'));
-    mixed.searchParams.set('iss', other?.issuer ?? '');
-    const answer = await two.open(mixed.href);
+    mixed.searchParams.set('iss', other.issuer);
+    const answer = await two.get(mixed.href);
     expect(answer.status).toBe(403);
     expect(answer.text).toContain('could not be accepted');
   });
 
-  test('another code, another state, two of them, none: refused', async () => {
+  test('a wrong, repeated or missing code or state is rejected', async () => {
     for (const change of [
       (url: URL) => url.searchParams.set('code', 'another'),
       (url: URL) => url.searchParams.set('state', 'another'),
@@ -241,40 +238,40 @@ describe('what an attacker may try', () => {
       (url: URL) => url.searchParams.delete('state'),
       (url: URL) => url.searchParams.delete('code'),
     ]) {
-      const one = visitor(trusted);
+      const one = newBrowser();
       const back = new URL(await atProvider(one, await leave(one, 'corp'), 'alice'));
       change(back);
-      const answer = await one.open(back.href);
+      const answer = await one.get(back.href);
       expect(answer.status, change.toString()).toBe(403);
       expect(answer.leadsTo).toBeUndefined();
     }
   });
 
-  test('the way to the provider begins with a form of ours only', async () => {
-    const one = visitor(trusted);
-    await one.follow(await one.open(`${base}/grants`));
-    expect((await one.open(`${base}/openid`, { form: { provider: 'corp' } })).status).toBe(403);
-    expect((await one.open(`${base}/openid`)).status).toBe(405);
+  test('only a form of gatehouse starts a sign-in at a provider', async () => {
+    const one = newBrowser();
+    await one.open(`${base}/grants`);
+    expect((await one.send('POST', `${base}/openid`, 'provider=corp')).status).toBe(403);
+    expect((await one.get(`${base}/openid`)).status).toBe(405);
     expect((await leave(one, 'no-such-provider')).status).toBe(403);
     expect((await leave(one, '__proto__')).status).toBe(403);
-    expect((await one.open(`${base}/openid/corp`, { form: {} })).status).toBe(405);
+    expect((await one.send('POST', `${base}/openid/corp`, '')).status).toBe(405);
   });
 
-  test('a person who changes their mind at the provider comes back to the choice', async () => {
-    const one = visitor(trusted);
+  test('cancelling at the provider leads back to the sign-in page', async () => {
+    const one = newBrowser();
     const leaving = await leave(one, 'corp');
     const state = new URL(leaving.leadsTo ?? '').searchParams.get('state') ?? '';
-    const iss = encodeURIComponent(corp?.issuer ?? '');
-    const answer = await one.open(`${base}/openid/corp?error=access_denied&state=${state}&iss=${iss}`);
+    const iss = encodeURIComponent(corp.issuer);
+    const answer = await one.get(`${base}/openid/corp?error=access_denied&state=${state}&iss=${iss}`);
     expect(answer.status).toBe(403);
     expect(answer.text).toContain('was not completed');
     expect(answer.text).toContain('Sign in with Example Login');
   });
 
-  test('codes, tokens and secrets are in no log line', async () => {
-    const one = visitor(trusted);
+  test('codes, tokens and secrets are never logged', async () => {
+    const one = newBrowser();
     const back = new URL(await atProvider(one, await leave(one, 'corp'), 'alice'));
-    await one.open(back.href);
+    await one.get(back.href);
     const text = house.lines.join('');
     for (const name of ['code', 'state'])
       expect(text).not.toContain(back.searchParams.get(name) ?? 'missing');
@@ -282,27 +279,27 @@ describe('what an attacker may try', () => {
   });
 });
 
-describe('a provider that is away', () => {
-  test('before the way there: a clear page, a way back, and nobody is accused', async () => {
+describe('an unreachable provider', () => {
+  test('before the redirect: 503 with Retry-After, and it works once the provider is back', async () => {
     await house.reload((settings) => settings);
-    if (corp) corp.away = true;
-    const page = await leave(visitor(trusted), 'corp');
+    corp.away = true;
+    const page = await leave(newBrowser(), 'corp');
     expect(page.status).toBe(503);
-    expect(page.headers.get('retry-after')).toBeDefined();
+    expect(page.headers['retry-after']).toBeDefined();
     expect(page.text).toContain('Signing in does not work for a moment');
-    if (corp) corp.away = false;
-    expect((await leave(visitor(trusted), 'corp')).status).toBe(200);
+    corp.away = false;
+    expect((await leave(newBrowser(), 'corp')).status).toBe(200);
   });
 
-  test('on the way back', async () => {
-    const one = visitor(trusted);
+  test('after the redirect: 503', async () => {
+    const one = newBrowser();
     const back = await atProvider(one, await leave(one, 'corp'), 'alice');
-    if (corp) corp.away = true;
-    expect((await one.open(back)).status).toBe(503);
+    corp.away = true;
+    expect((await one.get(back)).status).toBe(503);
   });
 
-  test('a certificate of a stranger’s CA, and a secret the provider does not know, are our failure', async () => {
-    expect((await leave(visitor(trusted), 'untrusted')).status).toBe(503);
+  test('an untrusted provider certificate and a wrong client secret are reported as our failure', async () => {
+    expect((await leave(newBrowser(), 'untrusted')).status).toBe(503);
     expect(house.log.findLast(({ event }) => event === 'page_failed')).toMatchObject({
       level: 'error',
       request_id: expect.stringMatching(/^[\w-]{8,}$/),

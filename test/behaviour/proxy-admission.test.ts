@@ -6,6 +6,8 @@ import { type Admission, type AdmissionDesk, admit } from '../../src/proxy/admis
 import { readCredentials } from '../../src/proxy/credentials.ts';
 import { explain } from '../../src/proxy/explain.ts';
 import { challenge } from '../../src/proxy/refuse.ts';
+import { httpsClient } from '../support/https-client.ts';
+import { issue } from '../support/pki.ts';
 import { bearer, integration, NOW, proxyHarness, RULES, rule, scope } from '../support/proxy-harness.ts';
 import { rawRequest } from '../support/raw-client.ts';
 import { recordingUpstream } from '../support/recording-upstream.ts';
@@ -131,18 +133,18 @@ describe('who may pass', () => {
 describe('over the wire', () => {
   test('a token bound to a certificate is compared with the certificate of the connection', async () => {
     const upstream = await recordingUpstream();
-    const der = Buffer.from('a certificate');
-    const boundTo = createHash('sha256').update(der).digest('base64url');
-    const gate = await proxyHarness({
-      upstream: upstream.url,
-      tokens: { A: bearer({ boundTo }), B: bearer({ boundTo: 'else' }) },
-      certificate: () => der,
-    });
-    const ask = (token: string) =>
-      rawRequest(
-        gate.port,
-        `GET /files/1 HTTP/1.1\r\nHost: a.test\r\nAuthorization: Bearer ${token}\r\n\r\n`,
-      );
+    let boundTo = '';
+    const tokens = {
+      get A() {
+        return bearer({ boundTo });
+      },
+      B: bearer({ boundTo: 'else' }),
+    };
+    const gate = await proxyHarness({ upstream: upstream.url, tls: true, tokens });
+    const alice = await issue(gate.ca);
+    boundTo = createHash('sha256').update(alice.der).digest('base64url');
+    const client = httpsClient({ port: gate.port, ca: gate.ca.pem, as: alice });
+    const ask = (token: string) => client.bearer('/files/1', token);
     try {
       expect((await ask('A')).status).toBe(200);
       expect((await ask('B')).status).toBe(401);
@@ -157,6 +159,7 @@ describe('over the wire', () => {
         { decision: 'refused', reason: 'token_certificate_not_presented' },
       ]);
     } finally {
+      client.close();
       await gate.close();
       await upstream.close();
     }

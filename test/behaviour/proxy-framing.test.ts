@@ -7,7 +7,7 @@ import {
   REFUSED_HEADS,
   SMUGGLED,
   writeMessage,
-} from '../support/framing-cases.ts';
+} from '../attack/framing-cases.ts';
 import { type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
 import { type RawAnswer, rawClient, rawRequest, readAnswer, wholeAnswer } from '../support/raw-client.ts';
 import { type RecordingUpstream, recordingUpstream, valuesOf } from '../support/recording-upstream.ts';

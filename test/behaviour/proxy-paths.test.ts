@@ -1,7 +1,7 @@
 import * as fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { readTarget } from '../../src/domain/request-target.ts';
-import { PATH_ROWS } from '../support/path-cases.ts';
+import { PATH_ROWS } from '../attack/path-cases.ts';
 import { type ProxyHarness, proxyHarness, RULES, rule } from '../support/proxy-harness.ts';
 import { type RawAnswer, rawRequest } from '../support/raw-client.ts';
 import { type RecordingUpstream, recordingUpstream, valuesOf } from '../support/recording-upstream.ts';

@@ -2,10 +2,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
 import { type RawAnswer, rawClient, rawRequest, wholeAnswer } from '../support/raw-client.ts';
 import { type RecordingUpstream, type Reply, recordingUpstream } from '../support/recording-upstream.ts';
+import { until } from '../support/until.ts';
 
 let upstream: RecordingUpstream;
 let gate: ProxyHarness;
@@ -14,7 +15,7 @@ beforeAll(async () => {
   upstream = await recordingUpstream();
   gate = await proxyHarness({
     upstream: upstream.url,
-    upstreamSettings: { timeouts: { connect: 1, headers: 1, idle: 1 } },
+    upstreamSettings: { timeouts: { connect: 60, headers: 60, idle: 60 } },
   });
 });
 afterAll(async () => {
@@ -28,12 +29,24 @@ const get = (path: string, method = 'GET', version = '1.1'): string =>
 const ask = (path: string, method?: string, port = gate.port): Promise<RawAnswer> =>
   rawRequest(port, get(path, method));
 
-async function waitFor(condition: () => boolean, ms = 5_000): Promise<void> {
-  const end = Date.now() + ms;
-  while (!condition()) {
-    if (Date.now() > end) throw new Error('waited in vain');
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
+const TIMEOUT_MS = 1_000;
+/** Deadlines are checked every 200 ms: a time-out comes up to two ticks late (docs/decisions/0015-fast-lane.md). */
+const TICKS_MS = 400;
+
+/** A proxy with time-outs of one second each, whose timers run only as far as the test advances them. */
+async function gateWithStoppedTimers(): Promise<ProxyHarness> {
+  vi.useFakeTimers({
+    toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'performance'],
+  });
+  const stopped = await proxyHarness({
+    upstream: upstream.url,
+    upstreamSettings: { timeouts: { connect: 1, headers: 1, idle: 1 } },
+  });
+  onTestFinished(async () => {
+    vi.useRealTimers();
+    await stopped.close();
+  });
+  return stopped;
 }
 
 /** What a client sees of an answer that breaks off: never a whole one, and the connection ends. */
@@ -44,7 +57,7 @@ async function breaksOff(
   upstream.reply(reply);
   const client = await rawClient(gate.port);
   client.send(get('/files/1', 'GET', version));
-  const text = await client.closed(3_000);
+  const text = await client.closed(30_000);
   client.destroy();
   expect(wholeAnswer(text)).toBe(false);
   upstream.reset();
@@ -88,7 +101,16 @@ describe('an answer that breaks off breaks off for the client', () => {
     });
   });
   test('U11 a body that stops coming', async () => {
-    await breaksOff((socket) => begin(socket, 'Content-Length: 10'));
+    const { port } = await gateWithStoppedTimers();
+    upstream.reply((socket) => begin(socket, 'Content-Length: 10'));
+    const client = await rawClient(port);
+    client.send(get('/files/1'));
+    await until('the response begins', () => client.text().includes('200 OK'));
+    vi.advanceTimersByTime(TIMEOUT_MS + TICKS_MS);
+    await until("the client's connection is closed", () => client.ending() !== undefined);
+    expect(wholeAnswer(client.text())).toBe(false);
+    upstream.reset();
+    expect((await ask('/files/next', 'GET', port)).status).toBe(200);
   });
 });
 
@@ -120,12 +142,18 @@ describe('an upstream that gives no answer', () => {
   });
 
   test('U11 a head that does not come is 504, without and with a body', async () => {
-    upstream.reply(() => {});
-    await quiet(ask('/files/1'), 504);
+    const { port } = await gateWithStoppedTimers();
     const post =
       'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 2\r\n\r\nab';
-    await quiet(rawRequest(gate.port, post), 504);
-    await waitFor(() => upstream.open() === 0);
+    for (const message of [get('/files/1'), post]) {
+      upstream.reset();
+      upstream.reply(() => {});
+      const answer = rawRequest(port, message);
+      await until('the upstream has the request', () => upstream.requests.length === 1);
+      vi.advanceTimersByTime(TIMEOUT_MS + TICKS_MS);
+      await quiet(answer, 504);
+    }
+    await until('no upstream connection is open', () => upstream.open() === 0);
   });
 
   test('U11 a connection that is not made in time is 504', async () => {
@@ -137,7 +165,7 @@ describe('an upstream that gives no answer', () => {
     const { port } = mute.address() as AddressInfo;
     const away = await proxyHarness({
       upstream: `https://127.0.0.1:${port}`,
-      upstreamSettings: { timeouts: { connect: 1, headers: 30, idle: 30 } },
+      upstreamSettings: { timeouts: { connect: 0.1, headers: 60, idle: 60 } },
     });
     await quiet(ask('/files/1', 'GET', away.port), 504);
     await away.close();
@@ -237,25 +265,25 @@ describe('what an answer means stays', () => {
   });
 });
 
-describe('whoever leaves ends the other side', () => {
-  test('a client that leaves ends the request upstream', async () => {
+describe('when one side disconnects', () => {
+  test('a client that disconnects ends the request upstream', async () => {
     upstream.reply((socket) => begin(socket, 'Content-Length: 1000000'));
     const client = await rawClient(gate.port);
     client.send(get('/files/1'));
     await client.until((text) => text.includes('200 OK'));
     client.destroy();
-    await waitFor(() => upstream.open() === 0, 900);
-    await waitFor(() => gate.notes.at(-1)?.reason === 'client_left');
+    await until('no upstream connection is open', () => upstream.open() === 0);
+    await until('the reason is noted', () => gate.notes.at(-1)?.reason === 'client_left');
   });
 
-  test('a client that leaves in the middle of its body leaves no whole request behind', async () => {
+  test('a client that disconnects in the middle of its body leaves no complete request upstream', async () => {
     const client = await rawClient(gate.port);
     client.send(
       'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n',
     );
-    await waitFor(() => upstream.bytes().includes('hello'));
+    await until('the upstream has the first chunk', () => upstream.bytes().includes('hello'));
     client.destroy();
-    await waitFor(() => upstream.open() === 0, 900);
+    await until('no upstream connection is open', () => upstream.open() === 0);
     expect(upstream.requests).toEqual([]);
   });
 
@@ -279,52 +307,56 @@ describe('whoever leaves ends the other side', () => {
     const client = await rawClient(gate.port);
     client.socket.pause();
     client.send(get('/files/1'));
-    await waitFor(() => taken > 0);
+    await until('the response is being read', () => taken > 0);
     let before = -1;
     let still = 0;
-    await waitFor(() => {
+    await until('the upstream is no longer read', () => {
       still = taken === before ? still + 1 : 0;
       before = taken;
-      return still > 40;
+      return still > 1_000;
     });
     expect(taken).toBeLessThan(total / 2);
     client.destroy();
-    await waitFor(() => upstream.open() === 0, 2_000);
+    await until('no upstream connection is open', () => upstream.open() === 0);
   });
 });
 
-describe('what takes long is not cut off while it moves', () => {
-  test('a stream of events, longer than every timeout, arrives event by event', async () => {
+describe('a transfer that lasts longer than every time-out is not cut while it moves', () => {
+  const STEP_MS = 0.8 * TIMEOUT_MS;
+
+  test('events arrive one by one', async () => {
+    const { port } = await gateWithStoppedTimers();
+    const sender = Promise.withResolvers<Socket>();
     upstream.reply((socket) => {
       begin(socket, 'Content-Type: text/event-stream');
-      let count = 0;
-      const timer = setInterval(() => {
-        socket.write(`data: ${count++}\n\n`);
-        if (count < 12) return;
-        clearInterval(timer);
-        socket.end();
-      }, 300);
+      sender.resolve(socket);
     });
-    const client = await rawClient(gate.port);
-    const start = performance.now();
+    const client = await rawClient(port);
     client.send(get('/files/events'));
-    await client.until((text) => text.includes('data: 0'));
-    expect(performance.now() - start).toBeLessThan(900);
-    const text = await client.until((all) => wholeAnswer(all), 10_000);
-    expect(text.match(/data: /g)).toHaveLength(12);
-    expect(performance.now() - start).toBeGreaterThan(3_000);
+    const socket = await sender.promise;
+    for (let count = 0; count < 12; count += 1) {
+      socket.write(`data: ${count}\n\n`);
+      await until('the event arrives', () => client.text().includes(`data: ${count}\n`));
+      vi.advanceTimersByTime(STEP_MS);
+    }
+    socket.end();
+    await until('the response is complete', () => wholeAnswer(client.text()));
     client.destroy();
   });
 
-  test('an upload in small parts, longer than every timeout, arrives whole', async () => {
-    const client = await rawClient(gate.port);
+  test('an upload in small parts arrives whole', async () => {
+    const { port } = await gateWithStoppedTimers();
+    const client = await rawClient(port);
     client.send('POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 12\r\n\r\n');
-    for (let count = 0; count < 12; count += 1) {
-      await new Promise((resolve) => setTimeout(resolve, 300));
+    for (let count = 1; count <= 12; count += 1) {
       client.send('x');
+      await until('the upstream has the chunk', () =>
+        upstream.bytes().endsWith(`\r\n\r\n${'x'.repeat(count)}`),
+      );
+      if (count < 12) vi.advanceTimersByTime(STEP_MS);
     }
-    const text = await client.until((all) => wholeAnswer(all));
-    expect(text).toMatch(/^HTTP\/1\.1 200/);
+    await until('the response is complete', () => wholeAnswer(client.text()));
+    expect(client.text()).toMatch(/^HTTP\/1\.1 200/);
     expect(upstream.requests.at(-1)?.body).toBe('x'.repeat(12));
     client.destroy();
   });

@@ -2,7 +2,7 @@ import { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { Fault } from '../../src/ports/fault.ts';
 import { openRedis, type RedisStore } from '../../src/stores/redis.ts';
-import { type RedisPair, redisPair } from '../support/redis-pair.ts';
+import { type RedisPair, redisPair } from '../chaos/redis-pair.ts';
 import { redisServer } from '../support/redis-server.ts';
 import { aGrant } from '../support/store-fixtures.ts';
 import { type FaultyWay, faultyWay } from '../support/tcp-fault.ts';

@@ -7,7 +7,20 @@ import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { type FaultyWay, faultyWay } from '../support/tcp-fault.ts';
 
 const ENDED = Number.POSITIVE_INFINITY;
-const now = (): number => Date.now() / 1_000;
+/** The clock of Redis in a test that moves it. */
+let moved = 0;
+const now = (): number => Date.now() / 1_000 + moved;
+const monotonic = performance.now.bind(performance);
+/** Moves the clock of Redis and that of this process; no event comes in between. */
+const skip = (seconds: number): void => {
+  moved += seconds;
+  vi.spyOn(performance, 'now').mockImplementation(() => monotonic() + moved * 1_000);
+};
+afterEach(() => {
+  vi.useRealTimers();
+  moved = 0;
+  vi.restoreAllMocks();
+});
 const later = (): number => Math.floor(now()) + 3_600;
 
 const bearer = (grantId: string, issuedAt = Math.floor(now()) + 60) => ({
@@ -38,10 +51,19 @@ let admin: RedisClient;
 const opened: RedisStore[] = [];
 
 const open = async (changes: Partial<RedisOptions> = {}): Promise<RedisStore> => {
-  const store = await openRedis({ url: server.url, maxStaleness: 60, ack: 'reachable', ...changes });
+  const store = await openRedis({
+    url: server.url,
+    maxStaleness: 60,
+    ack: 'reachable',
+    clock: now,
+    commandTimeout: 10_000,
+    ...changes,
+  });
   opened.push(store);
   return store;
 };
+/** Seconds without a beat after which a replica is not waited for; more than that, for its last one may be under way. */
+const CUT_OFF = 10;
 const throughWay = (changes: Partial<RedisOptions> = {}): Promise<RedisStore> =>
   open({ url: `redis://127.0.0.1:${way.port}`, ...changes });
 
@@ -57,8 +79,8 @@ afterEach(async () => {
   await server.stop();
 });
 
-describe('a revocation counts on every replica', () => {
-  test('V06 after the answer no replica accepts the token', async () => {
+describe('a revocation applies on every replica', () => {
+  test('V06 once it is acknowledged no replica accepts the token', async () => {
     const stores = [await open(), await open(), await open()] as const;
     const accepted: string[] = [];
     const ids = Array.from({ length: 300 }, randomGrantId);
@@ -72,7 +94,7 @@ describe('a revocation counts on every replica', () => {
     expect(refuses(stores[0], randomGrantId())).toBe(false);
   });
 
-  test('V13 whole clients and identities, and superseded generations, count everywhere', async () => {
+  test('V13 whole clients and identities, and superseded generations, apply everywhere', async () => {
     const [one, two] = [await open(), await open()];
     const issuedAt = Math.floor(now()) + 60;
     const id = randomGrantId();
@@ -103,7 +125,7 @@ describe('a revocation counts on every replica', () => {
 
   test('V08 a replica that starts late knows all that was revoked before, and what is revoked while it starts', async () => {
     const one = await open();
-    const before = Array.from({ length: 3_000 }, randomGrantId);
+    const before = Array.from({ length: 1_500 }, randomGrantId);
     await Promise.all(before.map((id) => end(one, id)));
     const meanwhile: string[] = [];
     let starting = true;
@@ -115,7 +137,9 @@ describe('a revocation counts on every replica', () => {
         if (starting) meanwhile.push(id);
       }
     })();
-    const two = await open();
+    // Longer than a revocation takes, so that some fall into its start.
+    way.slowDown(10, 20);
+    const two = await throughWay();
     starting = false;
     const known = [...meanwhile];
     const missed = [...before, ...known].filter((id) => !refuses(two, id));
@@ -127,15 +151,14 @@ describe('a revocation counts on every replica', () => {
   test('a replica that stops is not waited for', async () => {
     const [one, two] = [await open(), await open()];
     await two.close();
-    const began = performance.now();
+    expect(await admin.ask((redis) => redis.hlen('{gh}:replicas'))).toBe(1);
     await end(one, randomGrantId());
-    expect(performance.now() - began).toBeLessThan(500);
   });
 });
 
 describe('while Redis cannot be reached', () => {
-  test('V05 a revocation is a fault and no answer, and is not held against the token', async () => {
-    const one = await throughWay();
+  test('V05 a revocation is a fault, and the token stays valid', async () => {
+    const one = await throughWay({ commandTimeout: 250 });
     const id = randomGrantId();
     way.set('refuse');
     const fault = await faultOf(() => end(one, id));
@@ -143,25 +166,16 @@ describe('while Redis cannot be reached', () => {
     expect(refuses(one, id)).toBe(false);
   });
 
-  test('S02 tokens are judged from memory for as long as allowed, then nobody is let in, then it recovers', async () => {
-    const one = await throughWay({ maxStaleness: 2 });
+  test('S02 tokens are checked from memory for `maxStaleness`, then none is accepted, then it recovers', async () => {
+    const one = await throughWay({ commandTimeout: 250 });
     const id = randomGrantId();
     await end(one, id);
     way.set('refuse');
+    skip(50 - one.revocations.staleness());
     expect([refuses(one, id), refuses(one, randomGrantId())]).toEqual([true, false]);
-    const cutAt = performance.now();
-    const fault = await soon(() => {
-      try {
-        refuses(one, id);
-      } catch (error) {
-        return error as Fault;
-      }
-      throw new Error('still judged');
-    });
-    expect(fault.code).toBe('store_unavailable');
-    // The lease runs from the last beat that was confirmed, so it ends a little before two seconds after the cut.
-    expect(performance.now() - cutAt).toBeGreaterThan(1_000);
-    expect(performance.now() - cutAt).toBeLessThan(4_000);
+    // The lease runs from the last beat that was confirmed.
+    skip(60.001 - one.revocations.staleness());
+    expect((await faultOf(() => refuses(one, id))).code).toBe('store_unavailable');
     expect((await faultOf(() => one.probe())).code).toBe('store_unavailable');
     way.set('pass');
     await soon(() => expect(refuses(one, id)).toBe(true));
@@ -171,6 +185,7 @@ describe('while Redis cannot be reached', () => {
   test('V07 a replica that was cut off learns what was revoked meanwhile when it is back', async () => {
     const [one, two] = [await open(), await throughWay()];
     way.set('black hole');
+    skip(CUT_OFF);
     const ids = Array.from({ length: 20 }, randomGrantId);
     for (const id of ids) await end(one, id);
     expect(ids.filter((id) => !refuses(one, id))).toEqual([]);
@@ -179,23 +194,25 @@ describe('while Redis cannot be reached', () => {
   });
 
   test('with `ack: everywhere` a revocation waits for the lease of a replica that was cut off', async () => {
-    const one = await open({ ack: 'everywhere', maxStaleness: 4 });
-    const two = await throughWay({ ack: 'everywhere', maxStaleness: 4 });
+    const one = await open({ ack: 'everywhere' });
+    const two = await throughWay({ ack: 'everywhere' });
     const id = randomGrantId();
     await end(one, randomGrantId());
     way.set('refuse');
+    skip(CUT_OFF);
     const fault = await faultOf(() => end(one, id));
     expect(fault.message).toMatch(/cut off/);
-    expect(fault.retryAfter).toBeGreaterThanOrEqual(1);
-    expect(fault.retryAfter).toBeLessThanOrEqual(4);
-    await soon(() => end(one, id));
-    // Whoever was cut off lets nobody in any more.
+    expect(fault.retryAfter).toBeGreaterThan(0);
+    expect(fault.retryAfter).toBeLessThanOrEqual(60 - CUT_OFF);
+    skip(fault.retryAfter ?? 0);
+    await end(one, id);
+    // The replica that was cut off accepts no token any more.
     expect((await faultOf(() => refuses(two, id))).code).toBe('store_unavailable');
   });
 });
 
 describe('when Redis has lost something', () => {
-  test('V09 an emptied Redis is filled again by those who know, and nothing is accepted again', async () => {
+  test('V09 an emptied Redis is filled again by the replicas, and no revoked token is accepted again', async () => {
     await aged();
     const [one, two] = [await open(), await open()];
     const ids = Array.from({ length: 500 }, randomGrantId);
@@ -229,7 +246,7 @@ describe('when Redis has lost something', () => {
     }
   });
 
-  test('V09 when nobody was left who knew, tokens from before are refused', async () => {
+  test('V09 when no replica is left that knew them, tokens from before are refused', async () => {
     const one = await open();
     await end(one, randomGrantId());
     await one.close();
@@ -242,6 +259,7 @@ describe('when Redis has lost something', () => {
   test('V10 a log that was trimmed past the reader is noticed, and everything is loaded again', async () => {
     const [one, two] = [await open(), await throughWay()];
     way.set('black hole');
+    skip(CUT_OFF);
     const ids = Array.from({ length: 50 }, randomGrantId);
     for (const id of ids) await end(one, id);
     await admin.ask((redis) => redis.xtrim('{gh}:revs', 'MAXLEN', 1));
@@ -249,7 +267,7 @@ describe('when Redis has lost something', () => {
     await soon(() => expect(ids.filter((id) => !refuses(two, id))).toEqual([]));
   });
 
-  test('V11 what a failover has lost is put back by those who knew it', async () => {
+  test('V11 entries lost in a failover are put back by the replicas that knew them', async () => {
     const [one, two] = [await open(), await open()];
     await end(one, randomGrantId());
     const head = await admin.ask((redis) => redis.hgetall('{gh}:head'));
@@ -276,12 +294,15 @@ describe('when Redis has lost something', () => {
   });
 });
 
-test('V12 entries whose time is over leave Redis', async () => {
+test('V12 expired entries are removed from Redis by a sweep every ten seconds', async () => {
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
   const one = await open();
   const past = Math.floor(now()) - 1;
   await one.revocations.announce({ of: 'grant', grantId: 'old', belowGeneration: ENDED, keepUntil: past });
   await one.revocations.announce({ of: 'client', clientId: 'old', notBefore: 5, keepUntil: past });
   await end(one, 'young');
+  vi.advanceTimersByTime(10_000);
+  vi.useRealTimers();
   await soon(async () => {
     expect(await admin.ask((redis) => redis.zrange('{gh}:rev', '0', '-1'))).toEqual(['g:young']);
     expect(await admin.ask((redis) => redis.hlen('{gh}:lim'))).toBe(0);

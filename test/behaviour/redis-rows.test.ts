@@ -6,6 +6,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vite
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { endAllOf } from '../../src/grants/revoke.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
+import { openRedis } from '../../src/stores/redis.ts';
 import {
   newKeyring,
   readKeyringFile,
@@ -15,6 +16,7 @@ import {
 import { deviceSteps } from '../support/device-steps.ts';
 import { ALICE, type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
 import { type RedisServer, redisCluster, redisServer } from '../support/redis-server.ts';
+import { aGrant } from '../support/store-fixtures.ts';
 import { type FaultyWay, faultyWay } from '../support/tcp-fault.ts';
 import { openWebSocket, webSocketUpstream } from '../support/websocket.ts';
 
@@ -79,11 +81,11 @@ const revoke = (house: House, { access_token: token }: TokenGrant): Promise<Repl
 const pairOf = async (): Promise<{ readonly primary: RedisServer; readonly replica: RedisServer }> => {
   const primary = await serve();
   const replica = await serve('--replicaof', '127.0.0.1', String(primary.port));
-  await soon(async () => expect(await at(replica.port).info('replication')).toMatch(/master_link_status:up/));
+  await soon(async () => expect(await at(primary.port).info('replication')).toMatch(/state=online/));
   return { primary, replica };
 };
 
-test('S04 a primary that became a replica under the hands of two gateways is left: the first refresh after it is answered', async () => {
+test('S04 two gateways leave a primary that was demoted: the first refresh afterwards succeeds', async () => {
   const { primary, replica } = await pairOf();
   const ways = [await wayTo(primary.port), await wayTo(primary.port)] as const;
   const [one, other] = [await openOn(through(ways[0])), await openOn(through(ways[1]))];
@@ -111,15 +113,14 @@ test('S04 a primary that became a replica under the hands of two gateways is lef
   expect(one.audits('refresh_reuse')).toEqual([]);
 });
 
-test('S09 of two primaries the old one confirms no beat: whoever holds on to it lets nobody in, and learns what it missed', async () => {
+test('S09 of two primaries the old one confirms no beat: a gateway that still uses it accepts no token, and later learns what it missed', async () => {
   const { primary, replica } = await pairOf();
   const old = at(primary.port);
   await old.config('SET', 'min-replicas-to-write', '1');
   await old.config('SET', 'min-replicas-max-lag', '1');
   const wayA = await wayTo(primary.port);
   const wayB = await wayTo(primary.port);
-  const store = { maxStaleness: '3s' } as const;
-  const [a, b] = [await openOn(through(wayA), store), await openOn(through(wayB), store)];
+  const [a, b] = [await openOn(through(wayA), { maxStaleness: '3s' }), await openOn(through(wayB))];
   const [kept, ended] = [await a.grant(), await a.grant()];
   await soon(async () => expect(await at(replica.port).dbsize()).toBe(await old.dbsize()));
   await at(replica.port).replicaof('NO', 'ONE');
@@ -139,7 +140,7 @@ test('S09 of two primaries the old one confirms no beat: whoever holds on to it 
   expect(await call(a, ended)).toBe(401);
 });
 
-test('S10 a Redis that was emptied: no grant is called unknown before that is noticed and said, and nothing revoked comes back', async () => {
+test('S10 after Redis was emptied no grant is reported as unknown before the loss is logged, and no revoked token is accepted', async () => {
   const own = await serve();
   const [one, other] = [await openOn(through(own)), await openOn(through(own))];
   const [kept, ended] = [await one.grant(), await one.grant()];
@@ -161,27 +162,22 @@ test('S10 a Redis that was emptied: no grant is called unknown before that is no
   expect(await call(one, fresh)).toBe(200);
 });
 
-test('S13 a slow Redis makes grants slow and nothing else', async () => {
+test('S13 a slow Redis delays grants, but no bearer check', async () => {
   const way = await wayTo(server.port);
   const house = await openOn(through(way), { prefix: 'slow' });
   const grant = await house.grant();
-  way.slowDown(60, 120);
+  way.slowDown(20, 40);
   const refreshed = await Promise.all(Array.from({ length: 20 }, () => house.refresh(grant.refresh_token)));
   expect(new Set(refreshed.map(({ status }) => status))).toEqual(new Set([200]));
   expect(new Set(refreshed.map(({ json }) => json['refresh_token'])).size).toBe(1);
-  // Not one of these waits for Redis: all are answered before what Redis is asked for now.
-  let answered = false;
-  const slow = house.grant().finally(() => {
-    answered = true;
-  });
-  way.slowDown(200, 200);
+  way.set('black hole');
+  const pending = house.refresh(grant.refresh_token);
   expect(await call(house, grant)).toBe(200);
-  expect(answered).toBe(false);
-  await slow.catch(() => {});
+  expect((await pending).json['Error']).toBe('invalid_request');
 });
 
 describe('S15 clocks', () => {
-  test('a clock that is 40 s off issues nothing, judges tokens all the same, is said, and is forgotten when it is right again', async () => {
+  test('with a clock that is 40 s off tokens are checked but not issued; it is logged, and ends when the clock is right again', async () => {
     const [house] = await two();
     const kept = await house.grant();
     const ready = async (): Promise<number> =>
@@ -213,7 +209,7 @@ describe('S15 clocks', () => {
     expect((await house.refresh(kept.refresh_token)).status).toBe(200);
   });
 
-  test('windows and leases go by the clock of Redis and by none of ours: a step of 25 s repeats an answer, and shuts nobody out', async () => {
+  test('windows and leases follow the clock of Redis: after a step of 25 s a refresh is still repeated, and tokens are accepted', async () => {
     const [house, other] = await two();
     for (const step of [25, -25]) {
       const grant = await house.grant();
@@ -228,7 +224,7 @@ describe('S15 clocks', () => {
     }
   });
 
-  test('a token from a clock that is 4 s ahead counts; a new signing key too, which that clock used before ours allows it', async () => {
+  test('a token from a clock that is 4 s ahead is valid, also when a signing key made it that is not active here yet', async () => {
     const own = join(folder, 'rotating.json');
     writeKeyringFile(own, newKeyring('EdDSA'), { replace: false });
     const change = (settings: SettingsInput): SettingsInput => ({ ...settings, keys: { file: own } });
@@ -280,7 +276,7 @@ test('V14 a WebSocket at one gateway ends when its grant is revoked at another',
 });
 
 describe('V13 all of an identity', () => {
-  test('ends at every gateway, with what was issued in this very second; what is issued in the next one counts', async () => {
+  test('ends at every gateway, including tokens of the same second; tokens of the next second are valid', async () => {
     const [one, other] = await two();
     const [alice, bob] = [await one.grant(), await one.grant({ who: 'bob' })];
     await endAllOf(
@@ -369,8 +365,23 @@ describe('S11 with exactly the rights that are documented', () => {
   test('a primary and its replica, every write confirmed', async () => {
     const { primary } = await pairOf();
     await at(primary.port).call('ACL', 'SETUSER', 'gatehouse', ...rulesOf());
-    const store = { durability: 'replicated', replicas: 1 } as const;
-    await everything(await openOn(`redis://gatehouse:PASSWORD@127.0.0.1:${primary.port}`, store, rated));
+    const store = await openRedis({
+      url: `redis://gatehouse:PASSWORD@127.0.0.1:${primary.port}`,
+      maxStaleness: 60,
+      ack: 'reachable',
+      replicas: 1,
+      commandTimeout: 20_000,
+    });
+    closing.push(() => store.close());
+    const keepUntil = Math.floor(Date.now() / 1_000) + 3_600;
+    expect(await store.grants.create('a', aGrant(), keepUntil)).toBe('created');
+    const found = await store.grants.read('a');
+    if (found === undefined) throw new Error('the grant is missing');
+    expect(await store.grants.replace('a', found.version, aGrant(), keepUntil)).toBe('replaced');
+    await store.revocations.announce({ of: 'grant', grantId: 'a', belowGeneration: 2, keepUntil });
+    await store.settled?.();
+    await store.sweep();
+    await store.probe();
     expect(await denied(primary.port)).toEqual([]);
   });
 

@@ -1,12 +1,16 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, expect, test } from 'vitest';
+import { afterEach, expect, onTestFinished, test } from 'vitest';
+import { openStore } from '../../src/gateway/open-store.ts';
 import { randomGrantId } from '../../src/grants/issue.ts';
+import { createLogger } from '../../src/observability/logger.ts';
 import { openRedis, type RedisOptions, type RedisStore } from '../../src/stores/redis.ts';
 import { RedisUnfit } from '../../src/stores/redis-checks.ts';
 import { connectRedis } from '../../src/stores/redis-client.ts';
+import { baseSettings, settingsIn } from '../support/house.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
-import { aGrant } from '../support/store-fixtures.ts';
+import { aFolder, aGrant } from '../support/store-fixtures.ts';
+import { faultyWay } from '../support/tcp-fault.ts';
 
 const servers: RedisServer[] = [];
 const stores: RedisStore[] = [];
@@ -101,4 +105,36 @@ test('S01 a wrong password, or a URL of no known form, is refused at once and wi
   expect(problems).toMatch(/does not accept our name or password/);
   expect(problems).not.toMatch(/horse/);
   expect(await problemsOf(open('redis+sentinel://secret-horse@127.0.0.1'))).toMatch(/form is not known/);
+});
+
+test('S06 a connection lost in the middle of the start is waited for, as one that was never made', async () => {
+  const { port } = await serve();
+  let isCut = false;
+  const way = await faultyWay(port, (bytes) => {
+    // The note on a move is read last.
+    if (isCut || !bytes.includes('{move}')) return;
+    isCut = true;
+    way.set('refuse');
+  });
+  onTestFinished(() => way.close());
+  const folder = aFolder();
+  onTestFinished(() => folder.remove());
+  const waitingFor: string[] = [];
+  const store = await openStore({
+    settings: settingsIn(folder.path, {
+      ...baseSettings(1),
+      store: { type: 'redis', url: `redis://127.0.0.1:${way.port}/0` },
+      keys: { file: 'keys.json' },
+    }),
+    log: createLogger({ level: 'info', format: 'json', write() {} }),
+    now: () => Date.now() / 1_000,
+    role: 'alone',
+    async onWaiting({ code }) {
+      waitingFor.push(code);
+      way.set('pass');
+    },
+  });
+  onTestFinished(() => store.close());
+  expect(waitingFor).toEqual(['store_unavailable']);
+  expect(await store.isEmpty()).toBe(true);
 });

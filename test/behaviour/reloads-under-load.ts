@@ -140,7 +140,7 @@ export async function renewCertificatesUnderLoad(count: number): Promise<void> {
   });
   await load.more(20);
   for (const next of certificates) {
-    await reload(server, () => folder.write('server.pem', next.pem), 'reload_refused');
+    await reload(server, () => void folder.write('server.pem', next.pem), 'reload_refused');
     await reload(
       server,
       () => {

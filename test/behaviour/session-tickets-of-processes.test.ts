@@ -1,12 +1,18 @@
-import { execFile, execFileSync } from 'node:child_process';
-import { X509Certificate } from 'node:crypto';
-import { join } from 'node:path';
+import { execFile } from 'node:child_process';
 import { Redis } from 'ioredis';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { SettingsInput } from '../../src/config/schema.ts';
+import { type Gateway, openGateway } from '../../src/gateway/gateway.ts';
 import { PERIOD } from '../../src/gateway/ticket-secret.ts';
-import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
-import { ALICE } from '../support/house.ts';
-import { type Certified, issue, issueServer, makeCa, makeCrl } from '../support/pki.ts';
+import { createLogger } from '../../src/observability/logger.ts';
+import {
+  newKeyring,
+  readKeyringFile,
+  rotateKeyring,
+  writeKeyringFile,
+} from '../../src/tokens/keyring-file.ts';
+import { ALICE, baseSettings, type LogLine, settingsIn } from '../support/house.ts';
+import { issue, issueServer, makeCa, makeCrl } from '../support/pki.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { VERSIONS, type Visit, type VisitOptions, visit } from '../support/resuming.ts';
 import { scrape } from '../support/scrape.ts';
@@ -54,10 +60,9 @@ function openssl(folder: ServeFolder, port: number, path: string, words: readonl
 const handshakes = async ({ adminPort }: ServeProcess, kind: 'full' | 'resumed'): Promise<number> =>
   (await scrape(adminPort)).value(`gatehouse_tls_handshakes_total{kind="${kind}"}`) || 0;
 
-/** A period that ended in the middle of a test would end the sessions it is about. */
-beforeAll(
-  () => until('the next period is not near', () => PERIOD - ((Date.now() / 1_000) % PERIOD) > 90, 100),
-  110_000,
+/** A period that ends during a test ends the sessions it is about; some tests move the clock by 25 s. */
+beforeEach(() =>
+  until('the next period is not near', () => PERIOD - ((Date.now() / 1_000) % PERIOD) > 50, 55),
 );
 
 describe('two workers', () => {
@@ -82,7 +87,7 @@ describe('two workers', () => {
     ['TLSv1.2', '-tls1_2'],
     ['TLSv1.3', '-tls1_3'],
   ])(
-    "C02 OpenSSL's client resumes a session of %s at both, as told by itself and by the metric",
+    "C02 OpenSSL's client resumes a session of %s at both, as it reports, and the metric too",
     async (version, flag) => {
       const session = folder.file(`session-${version}.pem`);
       const certificate = ['-cert', folder.file('alice.pem'), '-key', folder.file('alice-key.pem')];
@@ -94,11 +99,13 @@ describe('two workers', () => {
         ...certificate,
       ]);
       expect(first).toMatch(new RegExp(`^New, ${version}`, 'm'));
-      // For as long a proof is taken on its word.
+      // RFC 8446 §4.6.1: how long a ticket is valid.
       expect(first).toMatch(/ticket lifetime hint: 600 \(seconds\)/);
       const workers = new Set<unknown>();
-      for (let turn = 0; turn < 6; turn += 1) {
-        const path = `/turn/${version}/${turn}`;
+      let turns = 0;
+      await until('resumed at both', async () => {
+        turns += 1;
+        const path = `/turn/${version}/${turns}`;
         const told = await openssl(folder, server.port, path, [flag, '-sess_in', session]);
         expect(told).toMatch(new RegExp(`^Reused, ${version}`, 'm'));
         // C19: nothing is taken before the handshake has ended.
@@ -106,15 +113,16 @@ describe('two workers', () => {
         // RFC 8446 §2.2: recorded traffic stays closed also for whoever can read tickets.
         if (version === 'TLSv1.3') expect(told).toMatch(/^Server Temp Key: /m);
         workers.add(await workerOf(path));
-      }
+        return workers.size === 2;
+      });
       expect(workers).toEqual(new Set(server.workers));
       expect(await handshakes(server, 'full')).toBe(full + 1);
-      expect(await handshakes(server, 'resumed')).toBe(resumed + 6);
+      expect(await handshakes(server, 'resumed')).toBe(resumed + turns);
     },
   );
 
   test.each(VERSIONS)(
-    'C01 C02 who resumes at the other one is the one who proved it, with %s',
+    'C01 C02 a session of %s that is resumed at the other worker keeps its identity',
     async (version) => {
       const { ca, alice } = folder;
       const first = await visit(server.port, { ca, version, as: alice, ...GRANT });
@@ -152,35 +160,39 @@ describe('two workers', () => {
 describe('two replicas on one Redis with the same keys', () => {
   let redis: RedisServer;
   let folder: ServeFolder;
-  let replicas: readonly ServeProcess[] = [];
+  let settings: SettingsInput;
+  let replicas: readonly Gateway[] = [];
+  const log: LogLine[] = [];
+  let offset = 0;
   beforeAll(async () => {
     redis = await redisServer();
-    folder = await makeServeFolder((settings) => ({
-      ...settings,
-      listen: { ...settings.listen, port: 0 },
+    folder = await makeServeFolder();
+    writeKeyringFile(folder.file('keys.json'), newKeyring('EdDSA'), { replace: false });
+    settings = {
+      ...baseSettings(folder.upstream.port),
       store: { type: 'redis', url: redis.url },
       keys: { file: 'keys.json' },
-      log: { level: 'info' },
-    }));
-    writeKeyringFile(folder.file('keys.json'), newKeyring('EdDSA'), { replace: false });
-    replicas = await Promise.all([startServe(folder), startServe(folder)]);
-    await until('they share', () => sharing(), 60);
+    };
+    const open = (): Promise<Gateway> =>
+      openGateway({
+        settings: settingsIn(folder.path, settings),
+        log: createLogger({
+          level: 'info',
+          format: 'json',
+          write: (line) => log.push(JSON.parse(line) as LogLine),
+        }),
+        now: () => Date.now() / 1_000 + offset,
+      });
+    replicas = [await open(), await open()];
   });
   afterAll(async () => {
+    await Promise.all(replicas.map((replica) => replica.close()));
     await folder?.remove();
     await redis?.stop();
   });
 
-  /** A Redis that is late on a busy machine is told as a temporary error, and whoever is told so asks again. */
   const at = (which: 0 | 1, options: Omit<VisitOptions, 'ca'>): Promise<Visit> =>
-    until(
-      'an answer',
-      async () => {
-        const made = await visit(replicas[which]?.port ?? 0, { ca: folder.ca, ...GRANT, ...options });
-        return made.status === 400 && made.json['Error'] === 'invalid_request' ? undefined : made;
-      },
-      60,
-    );
+    visit(replicas[which]?.port ?? 0, { ca: folder.ca, ...GRANT, ...options });
   const sharing = async (): Promise<boolean> => {
     const { session } = await at(1, { version: 'TLSv1.3' });
     return (await at(0, { version: 'TLSv1.3', session })).isResumed;
@@ -190,106 +202,89 @@ describe('two replicas on one Redis with the same keys', () => {
     seen(await at(1, options)),
   ];
   const twice = (one: readonly unknown[]) => [one, one];
-  /** Does something, and waits until both replicas have taken it. */
-  const andBothReload = async (act: () => void): Promise<void> => {
-    const from = replicas.map(({ log }) => log.length);
-    act();
-    for (const [index, { log }] of replicas.entries())
-      await until('it is taken', () => log.slice(from[index]).some(({ event }) => event === 'reloaded'));
-  };
-  const reissue = (one: Certified): void => {
-    folder.write('server-key.pem', one.keyPem);
-    folder.write('server.pem', one.pem);
+  const reloadBoth = async (change: (settings: SettingsInput) => SettingsInput): Promise<void> => {
+    settings = change(settings);
+    for (const replica of replicas) await replica.reload(settingsIn(folder.path, settings));
   };
 
-  test.each(VERSIONS)('C01 C02 a session of %s goes on at the other one, with its leaf', async (version) => {
-    const { session } = await at(0, { version, as: folder.alice });
-    expect(await atBoth({ version, session })).toEqual(twice(['resumed', 200, ALICE]));
-  });
+  test.each(VERSIONS)(
+    'C01 C02 a session of %s is resumed at the other one, with its certificate',
+    async (version) => {
+      const { session } = await at(0, { version, as: folder.alice });
+      expect(await atBoth({ version, session })).toEqual(twice(['resumed', 200, ALICE]));
+    },
+  );
 
-  test('C03 a certificate that has run out meanwhile is refused on a resumed session too', async () => {
-    const brief = await issue(folder.ca, { commonName: 'alice', notAfter: new Date(Date.now() + 8_000) });
+  test('C03 a certificate that has expired meanwhile is refused on a resumed session too', async () => {
+    // Redis allows clocks to differ by less than 30 s.
+    const brief = await issue(folder.ca, { commonName: 'alice', notAfter: new Date(Date.now() + 20_000) });
     const first = await at(0, { version: 'TLSv1.3', as: brief });
     expect(seen(first)).toEqual(['whole handshake', 200, ALICE]);
-    await until(
-      'the certificate has run out',
-      () => Date.now() > new X509Certificate(brief.pem).validToDate.getTime(),
-    );
-    await until(
-      'it is refused',
-      async () => (await at(1, { version: 'TLSv1.3', session: first.session })).status === 401,
-    );
-    expect(await atBoth({ version: 'TLSv1.3', session: first.session })).toEqual(
-      twice(['resumed', 401, 'invalid_client']),
-    );
+    offset = 25;
+    try {
+      expect(await atBoth({ version: 'TLSv1.3', session: first.session })).toEqual(
+        twice(['resumed', 401, 'invalid_client']),
+      );
+    } finally {
+      offset = 0;
+    }
   });
 
   test('C06 C07 a certificate that was revoked meanwhile is refused on a resumed session too', async () => {
     const leaver = await issue(folder.ca, { commonName: 'alice' });
     const { session } = await at(0, { version: 'TLSv1.3', as: leaver });
     const crl = await makeCrl(folder.ca, { revoked: [leaver] });
-    await andBothReload(() => {
-      folder.write('ca.crl', crl.pem);
-      folder.configure((settings) => ({
-        ...settings,
-        certificates: { ...settings.certificates, crls: ['ca.crl'] },
-      }));
-    });
+    folder.write('ca.crl', crl.pem);
+    await reloadBoth((settings) => ({
+      ...settings,
+      certificates: { ...settings.certificates, crls: ['ca.crl'] },
+    }));
     expect(await atBoth({ version: 'TLSv1.3', session })).toEqual(twice(['resumed', 401, 'invalid_client']));
   });
 
   test.each(VERSIONS)(
-    'C07 when a CA is removed, sessions of %s end with it, and its certificates are not believed any more',
+    'C07 when a CA is removed, sessions of %s end with it, and its certificates are not trusted any more',
     async (version) => {
       const leaving = await makeCa({ name: 'CN=Leaving CA' });
       const theirs = await issue(leaving, { commonName: 'alice' });
       folder.write('leaving.pem', leaving.pem);
-      const issuers = (files: string[]) => () =>
-        folder.configure((settings) => ({
+      const trust = (...files: string[]): Promise<void> =>
+        reloadBoth((settings) => ({
           ...settings,
           certificates: { ...settings.certificates, issuers: files },
         }));
-      await andBothReload(issuers(['ca.pem', 'leaving.pem']));
+      await trust('ca.pem', 'leaving.pem');
       const first = await at(0, { version, as: theirs });
       expect(seen(first)).toEqual(['whole handshake', 200, ALICE]);
       expect(await atBoth({ version, session: first.session })).toEqual(twice(['resumed', 200, ALICE]));
-      await andBothReload(issuers(['ca.pem']));
+      await trust('ca.pem');
       const refused = twice(['whole handshake', 401, 'invalid_client']);
       expect(await atBoth({ version, session: first.session })).toEqual(refused);
       expect(await atBoth({ version, session: first.session, as: theirs })).toEqual(refused);
     },
   );
 
-  test('O07 another server certificate is shown to everybody who comes back', async () => {
+  test('O07 another server certificate is presented to returning clients', async () => {
     const { session } = await at(0, { version: 'TLSv1.3', as: folder.alice });
     const next = await issueServer(folder.ca);
-    await andBothReload(() => reissue(next));
-    // Key and certificate are two files: each replica may have read them in two steps.
-    await until('both show it', async () =>
-      (await atBoth({ version: 'TLSv1.3', session, as: folder.alice })).every(
-        ([how]) => how === 'whole handshake',
-      ),
-    );
+    folder.write('server-key.pem', next.keyPem);
+    folder.write('server.pem', next.pem);
+    await reloadBoth((settings) => settings);
+    for (const [how] of await atBoth({ version: 'TLSv1.3', session, as: folder.alice }))
+      expect(how).toBe('whole handshake');
     const renewed = await at(1, { version: 'TLSv1.3', as: folder.alice });
-    await until(
-      'they agree again',
-      async () => (await at(0, { version: 'TLSv1.3', session: renewed.session })).isResumed,
-    );
+    expect((await at(0, { version: 'TLSv1.3', session: renewed.session })).isResumed).toBe(true);
   });
 
-  test('O08 rotated keys end all sessions when they become active: whole handshakes, no errors, and then new sessions', async () => {
+  test('O08 rotated keys end all sessions when they become active: full handshakes, no errors, and then new sessions', async () => {
     const version = 'TLSv1.3';
     const { session } = await at(0, { version, as: folder.alice });
-    await andBothReload(() =>
-      execFileSync(process.execPath, [
-        join(import.meta.dirname, '../../src/main.ts'),
-        'keys',
-        'rotate',
-        folder.file('keys.json'),
-        '--publish-before',
-        '3s',
-      ]),
-    );
+    const file = folder.file('keys.json');
+    const rotation = { alg: 'EdDSA', now: Date.now() / 1_000, publishBefore: 20 } as const;
+    writeKeyringFile(file, rotateKeyring(readKeyringFile(file), rotation), { replace: true });
+    await reloadBoth((settings) => settings);
+    expect(await atBoth({ version, session })).toEqual(twice(['resumed', 200, ALICE]));
+    offset = 25;
     await until('the old ticket is not understood any more', async () =>
       (await atBoth({ version, session, as: folder.alice })).every(([how, status]) => {
         expect(status).toBe(200);
@@ -302,15 +297,15 @@ describe('two replicas on one Redis with the same keys', () => {
     });
   });
 
-  test('nothing failed on the way', () => {
+  test('no error was logged', () => {
     const bad = ['unexpected_error', 'uncaught_exception', 'reload_failed'];
-    for (const { log } of replicas) expect(log.filter(({ event }) => bad.includes(event))).toEqual([]);
+    expect(log.filter(({ event }) => bad.includes(event))).toEqual([]);
   });
 
-  test('of its own, or off, sessions stay where they began, or end at once; both by a reload', async () => {
+  test('after a reload with `process` a session is resumed only where it began, with `off` nowhere', async () => {
     const version = 'TLSv1.3';
-    const tickets = (sessionTickets: 'process' | 'off' | 'shared') => () =>
-      folder.configure(({ listen, ...settings }) => ({
+    const tickets = (sessionTickets: 'process' | 'off' | 'shared'): Promise<void> =>
+      reloadBoth(({ listen, ...settings }) => ({
         ...settings,
         listen: {
           ...listen,
@@ -318,20 +313,20 @@ describe('two replicas on one Redis with the same keys', () => {
         },
       }));
     const { session: shared } = await at(0, { version });
-    await andBothReload(tickets('process'));
+    await tickets('process');
     const { session: own } = await at(0, { version });
     const how = async (which: 0 | 1, session: Buffer | undefined) =>
       (await at(which, { version, session })).isResumed;
     expect([await how(0, shared), await how(1, shared)]).toEqual([false, false]);
     expect([await how(0, own), await how(1, own)]).toEqual([true, false]);
-    await andBothReload(tickets('off'));
+    await tickets('off');
     const { session: none } = await at(0, { version });
     for (const session of [shared, own, none]) expect(await how(0, session)).toBe(false);
-    await andBothReload(tickets('shared'));
+    await tickets('shared');
     await until('they share again', () => sharing(), 60);
   });
 
-  test('the store holds the secrets sealed and for a time; a Redis that has lost them is not told again', async () => {
+  test('the store holds the secrets sealed and with an expiry; a Redis that has lost them does not get them again', async () => {
     const client = new Redis(redis.url);
     try {
       const kept = await client.keys('*passing-tickets-*');

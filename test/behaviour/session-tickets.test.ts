@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { createLogger } from '../../src/observability/logger.ts';
 import { openAdmin } from '../../src/ops/admin.ts';
-import { openPublicListener, type PublicListener, type TlsMaterial } from '../../src/tls/listener.ts';
+import type { PublicListener, TlsMaterial } from '../../src/tls/listener.ts';
+import { testListener } from '../support/listener.ts';
 import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
 import {
   ticketIn,
@@ -12,8 +12,6 @@ import {
   visit,
   withBitTurned,
 } from '../support/resuming.ts';
-
-const NOBODY = { some: false, includes: () => false };
 
 let ca: Certified;
 let server: Certified;
@@ -42,21 +40,14 @@ async function door(
   ask: 'always' | readonly string[] = 'always',
 ): Promise<PublicListener & { readonly resumed: boolean[] }> {
   const resumed: boolean[] = [];
-  const listener = await openPublicListener({
-    host: '127.0.0.1',
-    port: 0,
+  const listener = await testListener({
     tls: { ...given, askCertificate: ask },
-    limits: { headers: 16_384, headerTimeout: 10, connections: 100 },
-    proxyProtocol: NOBODY,
-    trustedProxies: NOBODY,
     onCall(call) {
       const shown = call.certificate();
       const whose = shown === undefined ? 'nobody' : shown.equals(alice.der) ? 'alice' : 'somebody';
       call.response.end(JSON.stringify({ whose }));
     },
     onSecured: (again) => resumed.push(again),
-    log: createLogger({ level: 'error', format: 'json', write: () => {} }),
-    now: () => Date.now() / 1_000,
   });
   open.push(listener);
   return Object.assign(listener, { resumed });

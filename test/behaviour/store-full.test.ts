@@ -6,6 +6,7 @@ import { Fault } from '../../src/ports/fault.ts';
 import type { Store } from '../../src/ports/store.ts';
 import { openEmbedded } from '../../src/stores/embedded.ts';
 import { aFolder, aGrant, LATER, NOW, openOwner } from '../support/store-fixtures.ts';
+import { until } from '../support/until.ts';
 
 /** A small file system of its own; undefined when this user may not mount. */
 function smallDisk(size = '2m'): { readonly path: string; remove(): void } | undefined {
@@ -26,14 +27,6 @@ function smallDisk(size = '2m'): { readonly path: string; remove(): void } | und
     },
   };
 }
-
-const until = async (what: string, holds: () => Promise<boolean>): Promise<void> => {
-  const end = performance.now() + 10_000;
-  while (!(await holds())) {
-    if (performance.now() > end) throw new Error(`waited too long: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-};
 
 const codeOf = async (act: Promise<unknown>): Promise<string> => {
   try {

@@ -2,10 +2,12 @@ import { createServer, type ServerResponse } from 'node:http';
 import { connect as connectHttp2, constants } from 'node:http2';
 import { request as httpsRequest } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
+import { clientOfEachWorker } from '../support/client-of-each-worker.ts';
 import { type House, openHouse } from '../support/house.ts';
-import { byWorker, connectMany, makeServeFolder, startServe, until } from '../support/serve-process.ts';
+import { connect, makeServeFolder, startServe } from '../support/serve-process.ts';
+import { until } from '../support/until.ts';
 import {
   encode,
   openWebSocket,
@@ -14,13 +16,24 @@ import {
   webSocketUpstream,
 } from '../support/websocket.ts';
 
-/** The promise is one second; the rest is for machines that do other things at the same time. */
-const SOON_MS = 6_000;
+/** docs/configuration.md, `tokens.endStreams`: within a second. */
+const PROMISED_MS = 1_000;
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
+  vi.useRealTimers();
   while (cleanups.length > 0) await cleanups.pop()?.();
 });
+
+/**
+ * Timers of the gateway run from now on only as far as the test advances them, so that a bound is one of the gateway's
+ * own clock, and not of how busy the machine is.
+ */
+const stopTimers = (): void =>
+  void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] });
+
+/** Half of the promised time ends what takes part; the other half closes connections whose peer does not. */
+const advance = (milliseconds = PROMISED_MS / 2): void => void vi.advanceTimersByTime(milliseconds);
 
 /** Answers that go on until somebody ends them: `/events/…` as event streams, everything else as plain downloads. */
 async function endlessUpstream() {
@@ -55,6 +68,7 @@ async function setUp(endStreams?: 'all' | 'upgrades-and-events' | 'none') {
   const streams = await endlessUpstream();
   const house = await openHouse((settings) => withStreams(settings, sockets, streams.port, endStreams));
   cleanups.push(() => house.close());
+  stopTimers();
   return { house, sockets, streams };
 }
 
@@ -121,21 +135,20 @@ async function stream(house: House, token: string, path: string, method = 'GET')
   return state;
 }
 
-async function revoke(house: House, token: string): Promise<number> {
+async function revoke(house: House, token: string): Promise<void> {
   const { status } = await house.api('/authsvc/Revoke/Token', token);
   expect(status).toBe(200);
-  return performance.now();
 }
 
-describe('V14 what is being carried for a revoked grant ends within a second', () => {
+describe('V14 a stream of a revoked grant ends within a second', () => {
   test('V14 a WebSocket, with a Close frame to both sides', async () => {
     const { house, sockets } = await setUp();
     const [{ access_token: token }, { access_token: other }] = [await house.grant(), await house.grant()];
     const client = await webSocket(house, token);
     const bystander = await webSocket(house, other);
-    const at = await revoke(house, token);
+    await revoke(house, token);
+    advance();
     await until('it is over', () => client.gone());
-    expect(performance.now() - at).toBeLessThan(SOON_MS);
     expect(client.closed()).toEqual({ code: 1008, reason: 'access token revoked', masked: false });
     await until('the upstream was told', () => sockets.closes.length === 1);
     expect(sockets.closes).toMatchObject([{ code: 1008, masked: true }]);
@@ -154,42 +167,42 @@ describe('V14 what is being carried for a revoked grant ends within a second', (
     expect(line['aborted']).toBeUndefined();
   });
 
-  test('V14 a WebSocket in the middle of a frame, without one', async () => {
+  test('V14 a WebSocket in the middle of a frame, without a Close frame', async () => {
     const { house, sockets } = await setUp();
     const { access_token: token } = await house.grant();
     const client = await webSocket(house, token);
     sockets.write(encode(TEXT, 'x'.repeat(1_000), false).subarray(0, 500));
     await until('half a frame', () => client.body().endsWith('xxx'));
-    const at = await revoke(house, token);
+    await revoke(house, token);
+    advance();
     await until('it is over', () => client.gone());
-    expect(performance.now() - at).toBeLessThan(SOON_MS);
     expect(client.closed()).toBeUndefined();
     expect(client.body().endsWith('x')).toBe(true);
   });
 
-  test('V14 a WebSocket whose client reads nothing any more', async () => {
+  test('V14 a WebSocket whose client has stopped reading', async () => {
     const { house, sockets } = await setUp();
     const { access_token: token } = await house.grant();
     const client = await webSocket(house, token);
     client.socket.pause();
     for (let count = 0; count < 200; count += 1) sockets.write(encode(TEXT, 'x'.repeat(60_000), false));
-    const at = await revoke(house, token);
+    await revoke(house, token);
+    advance(PROMISED_MS);
     await until('the upstream is let go', () => sockets.open() === 0);
-    expect(performance.now() - at).toBeLessThan(SOON_MS);
   });
 
-  test('V14 an event stream, and the client can tell that it is no proper end', async () => {
+  test('V14 an event stream is cut, so that the client sees an incomplete response', async () => {
     const { house, streams } = await setUp();
     const { access_token: token } = await house.grant();
     const events = await stream(house, token, '/events/1');
-    const at = await revoke(house, token);
+    await revoke(house, token);
+    advance();
     await until('it is over', () => events.ending !== undefined && streams.open.size === 0);
-    expect(performance.now() - at).toBeLessThan(SOON_MS);
     expect(events).toMatchObject({ status: 200, ending: 'cut' });
   });
 });
 
-test('V14 an event stream over HTTP/2 is reset, and its connection lives', async () => {
+test('V14 an event stream over HTTP/2 is reset within a second, and its connection stays open', async () => {
   const { house, streams } = await setUp();
   const [{ access_token: token }, { access_token: other }] = [await house.grant(), await house.grant()];
   const session = connectHttp2(`https://localhost:${house.port}`, { ca: house.ca.pem });
@@ -204,25 +217,26 @@ test('V14 an event stream over HTTP/2 is reset, and its connection lives', async
   };
   const [events, bystander] = [ask(token), ask(other)];
   await until('both run', () => events.text !== '' && bystander.text !== '');
-  const at = await revoke(house, token);
+  await revoke(house, token);
+  advance();
   await until('it is over', () => events.code !== undefined && streams.open.size === 1);
-  expect(performance.now() - at).toBeLessThan(SOON_MS);
   expect(events.code).not.toBe(constants.NGHTTP2_NO_ERROR);
   expect(bystander.code).toBeUndefined();
 });
 
-describe('what else ends a stream', () => {
+describe('a stream also ends with', () => {
   test('the end of the token it began with', async () => {
     const { house } = await setUp();
     const { access_token: token, expires_in } = await house.grant();
     const client = await webSocket(house, token);
     const events = await stream(house, token, '/events/1');
     house.clock.advance(expires_in + 1);
+    advance();
     await until('both are over', () => client.gone() && events.ending === 'cut');
     expect(client.closed()).toMatchObject({ code: 1008, reason: 'access token expired' });
   });
 
-  test('the removal of its integration, and no other reload', async () => {
+  test('the removal of its integration, but not with any other reload', async () => {
     const { house } = await setUp();
     const { access_token: token } = await house.grant();
     const client = await webSocket(house, token);
@@ -237,12 +251,11 @@ describe('what else ends a stream', () => {
     expect(client.closed()).toMatchObject({ code: 1008, reason: 'access token client removed' });
   });
 
-  test('a shutdown: WebSockets are told to go elsewhere, and the drain need not wait for them', async () => {
+  test('a shutdown: WebSockets get Close frame 1001, and the drain does not wait for its deadline', async () => {
     const { house } = await setUp();
+    vi.useRealTimers();
     const client = await webSocket(house, '', '/open/1');
-    const at = performance.now();
-    await house.gateway.drain();
-    expect(performance.now() - at).toBeLessThan(3_000);
+    expect(await house.gateway.drain({ drain: 86_400 })).toBe(true);
     await until('it is over', () => client.gone());
     expect(client.closed()).toMatchObject({ code: 1001 });
   });
@@ -257,6 +270,7 @@ describe('tokens.endStreams', () => {
     const reported = await webSocket(house, token, '/try/1');
     const judged = await webSocket(house, token);
     await revoke(house, token);
+    advance(PROMISED_MS);
     await until('what needs the token is over', () => judged.gone());
     for (const client of [open, reported]) {
       client.send('still here');
@@ -272,6 +286,7 @@ describe('tokens.endStreams', () => {
     const upload = await stream(house, token, '/downloads/1', 'POST');
     await until('the upload', () => streams.uploads.running === 1);
     await revoke(house, token);
+    advance();
     await until('both are over', () => download.ending === 'cut' && upload.status === 401);
     await until('the upstream is let go', () => streams.open.size === 0 && streams.uploads.running === 0);
   });
@@ -281,8 +296,8 @@ describe('tokens.endStreams', () => {
     const { access_token: token } = await house.grant();
     const client = await webSocket(house, token);
     const events = await stream(house, token, '/events/1');
-    const at = await revoke(house, token);
-    await until('two looks later', () => performance.now() - at > 1_000);
+    await revoke(house, token);
+    advance(2 * PROMISED_MS);
     client.send('still here');
     await until('an echo', () => client.messages.includes('echo still here'));
     expect(events.ending).toBeUndefined();
@@ -309,31 +324,28 @@ test('a WebSocket counts as the connection that it is', async () => {
   client.destroy();
 });
 
-test('V14 with two workers, whichever of them was asked to revoke', async () => {
-  const sockets = await webSocketUpstream();
-  cleanups.push(() => sockets.close());
-  const folder = await makeServeFolder((settings) => withStreams(settings, sockets, sockets.port));
+test('V14 the streams of both workers end, whichever of them revokes', async () => {
+  const streams = await endlessUpstream();
+  const folder = await makeServeFolder((settings) => withStreams(settings, streams, streams.port));
   cleanups.push(() => folder.remove());
   const server = await startServe(folder, { set: ['listen.workers=2'] });
-  const clients = await connectMany(folder, server, 8, folder.alice);
-  expect(byWorker(clients).size).toBe(2);
-  const [asker] = clients;
-  if (asker === undefined) throw new Error('no client');
-  const { access_token: token } = await asker.grant();
-  const open = await Promise.all(
-    Array.from({ length: 8 }, (_, index) =>
-      webSocket({ port: server.port, ca: folder.ca }, token, `/ws/${index}`),
+  const clients = await clientOfEachWorker(folder, server, folder.alice);
+  const revoker = connect(folder, server.port, folder.alice);
+  cleanups.push(() => [...clients, revoker].forEach((client) => client.close()));
+  const { access_token: token } = await revoker.grant();
+  const headers = { authorization: `Bearer ${token}` };
+  const endings = clients.map((client) =>
+    client.ask({ path: '/events/1', headers }).then(
+      () => 'whole',
+      () => 'cut',
     ),
   );
-  expect((await asker.revoke(token)).status).toBe(200);
-  const at = performance.now();
-  await until('all are over', () => open.every((client) => client.gone()));
-  expect(performance.now() - at).toBeLessThan(SOON_MS);
-  expect(open.map((client) => client.closed()?.code)).toEqual(Array.from({ length: 8 }, () => 1008));
+  await until('both streams', () => streams.open.size === 2);
+  expect((await revoker.revoke(token)).status).toBe(200);
+  expect(await Promise.all(endings)).toEqual(['cut', 'cut']);
   const lines = await until('their log lines', () => {
     const ended = server.log.filter(({ event }) => event === 'stream_ended');
-    return ended.length === 8 && ended;
+    return ended.length === 2 && ended;
   });
-  expect(new Set(lines.map((line) => line['worker'])).size).toBe(2);
-  for (const client of clients) client.close();
+  expect(new Set(lines.map((line) => line['worker']))).toEqual(new Set(server.workers));
 });

@@ -1,24 +1,21 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { type ClientRequestArgs, request as httpRequest, type IncomingMessage } from 'node:http';
-import { request as httpsRequest } from 'node:https';
+import type { IncomingMessage } from 'node:http';
 import { BlockList, connect, type Socket } from 'node:net';
+import { setImmediate } from 'node:timers/promises';
 import { type ConnectionOptions, type TLSSocket, connect as tlsConnect } from 'node:tls';
-import { afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { readBody } from '../../src/http/body.ts';
 import type { Call } from '../../src/http/call.ts';
-import { createLogger } from '../../src/observability/logger.ts';
 import type { Peers } from '../../src/tls/caller.ts';
-import {
-  type CallEnd,
-  openPublicListener,
-  type PublicListener,
-  type PublicListenerOptions,
-} from '../../src/tls/listener.ts';
+import type { CallEnd, PublicListener, PublicListenerOptions } from '../../src/tls/listener.ts';
+import { HANDSHAKE_SECONDS } from '../../src/tls/listener-options.ts';
 import { fragmenting } from '../support/fragmenting.ts';
+import { type Exchange, exchange } from '../support/https-client.ts';
+import { testListener } from '../support/listener.ts';
 import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
+import { until } from '../support/serve-process.ts';
 
-const NOBODY: Peers = { some: false, includes: () => false };
 const LOCAL: Peers = { some: true, includes: (address) => /^(?:::ffff:)?127\.0\.0\.1$/.test(address) };
 
 const peersIn = (...networks: readonly (readonly [string, number])[]): Peers => {
@@ -41,6 +38,7 @@ beforeAll(async () => {
 const open: PublicListener[] = [];
 const sockets: Socket[] = [];
 afterEach(async () => {
+  vi.useRealTimers();
   for (const socket of sockets.splice(0)) socket.destroy();
   await Promise.all(open.splice(0).map((listener) => listener.close()));
 });
@@ -72,16 +70,9 @@ async function listen(
   } = {},
 ): Promise<PublicListener> {
   const { ask = 'always', plain = false, ...rest } = options;
-  const listener = await openPublicListener({
-    host: '127.0.0.1',
-    port: 0,
+  const listener = await testListener({
     ...(!plain && { tls: { ...material(), askCertificate: ask } }),
-    limits: { headers: 16_384, headerTimeout: 10, connections: 100 },
-    proxyProtocol: NOBODY,
-    trustedProxies: NOBODY,
     onCall: tell,
-    log: createLogger({ level: 'error', format: 'json', write: () => {} }),
-    now: () => Date.now() / 1_000,
     ...rest,
   });
   open.push(listener);
@@ -94,36 +85,13 @@ interface Told {
   readonly headers: IncomingMessage['headers'];
 }
 
-async function toldBy(message: IncomingMessage): Promise<Told> {
-  const parts: Buffer[] = [];
-  for await (const part of message) parts.push(part as Buffer);
-  const text = Buffer.concat(parts).toString();
-  return {
-    status: message.statusCode ?? 0,
-    body: text === '' ? {} : JSON.parse(text),
-    headers: message.headers,
-  };
-}
-
 /** One call over a connection of its own. */
-async function call(
-  port: number,
-  options: ConnectionOptions & ClientRequestArgs & { plain?: boolean } = {},
-): Promise<Told> {
-  const ask = options.plain === true ? httpRequest : httpsRequest;
-  const sent = ask({
-    host: '127.0.0.1',
-    port,
-    ca: ca.pem,
-    agent: false,
-    servername: 'localhost',
-    ...options,
-  }).end();
-  const [message] = (await once(sent, 'response')) as [IncomingMessage];
-  return toldBy(message);
+async function call(port: number, options: Partial<Exchange> = {}): Promise<Told> {
+  const { status, json, headers } = await exchange({ port, path: '/', ca: ca.pem, ...options });
+  return { status, body: json, headers };
 }
 
-const withAlice = (): ConnectionOptions => ({ cert: alice.pem, key: alice.keyPem });
+const withAlice = () => ({ cert: alice.pem, key: alice.keyPem });
 
 async function secured(
   port: number,
@@ -263,16 +231,24 @@ describe('C18 a certificate is asked for under some names', () => {
     }
   });
 
-  test('C18 what is no ClientHello is closed, and one that never comes whole does not hold the door', async () => {
+  test('C18 a connection that does not start with a ClientHello is closed', async () => {
     const { port } = await listen({ ask: strict });
-    const babble = await plainSocket(port);
-    babble.write(GET);
-    expect(await heard(babble)).not.toContain('200');
-    const slow = await plainSocket(port);
+    const socket = await plainSocket(port);
+    socket.write(GET);
+    expect(await heard(socket)).not.toContain('200');
+  });
+
+  test('C18 a connection whose ClientHello does not come in time is closed', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    const listener = await listen({ ask: strict });
+    const slow = await plainSocket(listener.port);
     slow.write(Buffer.from([22, 3, 1]));
-    const began = Date.now();
+    while (listener.connections() === 0) await setImmediate();
+    vi.advanceTimersByTime(HANDSHAKE_SECONDS * 1_000 - 1);
+    await call(listener.port);
+    expect(slow.readableEnded).toBe(false);
+    vi.advanceTimersByTime(1);
     await heard(slow);
-    expect(Date.now() - began).toBeLessThan(8_000);
   });
 });
 
@@ -403,7 +379,8 @@ describe('the PROXY protocol', () => {
       const direct = await plainSocket(plain.port);
       // In two pieces, split inside the header.
       direct.write(header.subarray(0, 9));
-      setImmediate(() => direct.write(Buffer.concat([header.subarray(9), Buffer.from(GET)])));
+      await setImmediate();
+      direct.write(Buffer.concat([header.subarray(9), Buffer.from(GET)]));
       expect(await heard(direct, /\}$/)).toContain(`"peer":"${peer}"`);
     },
   );
@@ -433,26 +410,39 @@ describe('the PROXY protocol', () => {
 });
 
 describe('limits', () => {
-  const limits = { headers: 16_384, headerTimeout: 1, connections: 3 };
+  const limits = { headers: 16_384, headerTimeout: 10, connections: 3 };
   const shapes = [
     ['directly', {}],
     ['behind the PROXY protocol', { proxyProtocol: peersIn(['10.0.0.0', 8]) }],
   ] as const;
 
-  test.each(shapes)('%s: what cannot be read is answered plainly and closed', async (_name, shape) => {
-    const { port } = await listen({ plain: true, limits, ...shape });
-    for (const [bytes, status] of [
-      ['GET / HTTP/1.1\r\nBad Header: x\r\n\r\n', 400],
-      [`GET / HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(17_000)}\r\n\r\n`, 431],
-      ['GET / HTTP/1.1\r\nHost:', 408],
-      ['GET / HTTP/1.1\r\nHost: a\r\nExpect: y 100-continue\r\n\r\n', 417],
-      ['GET / HTTP/1.1\r\nHost: a\r\nExpect: foo\r\n\r\n', 417],
-      ['CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n', 405],
-    ] as const) {
-      const socket = await plainSocket(port);
-      socket.write(bytes);
-      expect(await heard(socket)).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
-    }
+  test.each(shapes)(
+    '%s: a request that cannot be read gets an error, and its connection is closed',
+    async (_name, shape) => {
+      const { port } = await listen({ plain: true, limits, ...shape });
+      for (const [bytes, status] of [
+        ['GET / HTTP/1.1\r\nBad Header: x\r\n\r\n', 400],
+        [`GET / HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(17_000)}\r\n\r\n`, 431],
+        ['GET / HTTP/1.1\r\nHost: a\r\nExpect: y 100-continue\r\n\r\n', 417],
+        ['GET / HTTP/1.1\r\nHost: a\r\nExpect: foo\r\n\r\n', 417],
+        ['CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n', 405],
+      ] as const) {
+        const socket = await plainSocket(port);
+        socket.write(bytes);
+        expect(await heard(socket)).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
+      }
+    },
+  );
+
+  test('a head that does not come in time is 408, directly and behind the PROXY protocol', async () => {
+    await Promise.all(
+      shapes.map(async ([, shape]) => {
+        const { port } = await listen({ plain: true, limits: { ...limits, headerTimeout: 0.1 }, ...shape });
+        const socket = await plainSocket(port);
+        socket.write('GET / HTTP/1.1\r\nHost:');
+        expect(await heard(socket)).toMatch(/^HTTP\/1\.1 408 /);
+      }),
+    );
   });
 
   test.each(shapes)(
@@ -533,7 +523,7 @@ describe('stopping', () => {
   ] as const;
 
   test.each(shapes)(
-    '%s: a drain lets running calls end, says close, and ends idle connections',
+    '%s: a drain lets running calls end with `Connection: close`, and ends idle connections',
     async (_name, shape) => {
       const running: Call[] = [];
       const ends: CallEnd[] = [];
@@ -549,11 +539,11 @@ describe('stopping', () => {
       await heard(idle, /\}$/);
       const busy = await connectTo();
       busy.write(GET.replace('/', '/slow'));
-      await expect.poll(() => running.length).toBe(1);
+      await until('the call', () => running.length === 1);
       expect(listener.connections()).toBe(2);
 
       const idleEnded = heard(idle);
-      const drained = listener.drain(10);
+      const drained = listener.drain(60);
       await idleEnded;
       const answer = heard(busy);
       running[0]?.response.end('at last');
@@ -567,17 +557,17 @@ describe('stopping', () => {
   );
 
   test.each(shapes)(
-    '%s: what does not end in time is cut off, and the drain says so',
+    '%s: a call that does not end in time is cut off, and the drain reports it',
     async (_name, shape) => {
       const running: Call[] = [];
       const listener = await listen({ ...shape, onCall: (one) => void running.push(one) });
       const socket = 'plain' in shape ? await plainSocket(listener.port) : await secured(listener.port);
       socket.write(GET);
-      await expect.poll(() => running.length).toBe(1);
+      await until('the call', () => running.length === 1);
       const closed = heard(socket);
       expect(await listener.drain(0.2)).toBe(false);
       await closed;
-      await expect.poll(() => listener.connections()).toBe(0);
+      await until('no connection', () => listener.connections() === 0);
     },
   );
 });

@@ -1,5 +1,6 @@
-import { type AddressInfo, createServer } from 'node:net';
-import { afterEach, describe, expect, test } from 'vitest';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { setImmediate } from 'node:timers/promises';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { type TargetEvent, watchTargets } from '../../src/proxy/targets.ts';
 import { type HarnessOptions, proxyHarness, rule } from '../support/proxy-harness.ts';
 import { rawClient, rawRequest } from '../support/raw-client.ts';
@@ -8,8 +9,15 @@ import { until } from '../support/serve-process.ts';
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
+  vi.useRealTimers();
   while (cleanups.length > 0) await cleanups.pop()?.();
 });
+
+/** Time passes only as the test advances it: no time-out, and no target that is tried again. */
+const stopTime = (): void =>
+  void vi.useFakeTimers({
+    toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'performance'],
+  });
 
 async function upstreams(count: number): Promise<RecordingUpstream[]> {
   const made = await Promise.all(Array.from({ length: count }, () => recordingUpstream()));
@@ -151,9 +159,10 @@ describe('several targets, for real', () => {
     expect([slow.requests.length, quick.requests.length - before]).toEqual([1, 20]);
   });
 
-  test('one that refuses connections is seen by nobody who asks in a repeatable way, and left out soon', async () => {
+  test('one that refuses connections fails no repeatable request, and is left out after three failures', async () => {
     const [dead, alive] = await upstreams(2);
     await dead?.close();
+    stopTime();
     const gate = await gateTo([dead?.url ?? '', alive?.url ?? '']);
     for (let count = 0; count < 40; count += 1) expect((await rawRequest(gate.port, get())).status).toBe(200);
     const repeats = gate.log.filter((line) => line.includes('upstream_asked_again')).length;
@@ -161,9 +170,10 @@ describe('several targets, for real', () => {
     expect(gate.log.filter((line) => line.includes('target_left_out'))).toHaveLength(1);
   });
 
-  test('a POST is not tried elsewhere, and reaches the good ones as soon as the bad one is left out', async () => {
+  test('a POST is not repeated, and succeeds as soon as the failing target is left out', async () => {
     const [dead, alive] = await upstreams(2);
     await dead?.close();
+    stopTime();
     const gate = await gateTo([dead?.url ?? '', alive?.url ?? '']);
     const post = `POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 2\r\n\r\nab`;
     const statuses: number[] = [];
@@ -173,11 +183,12 @@ describe('several targets, for real', () => {
     expect(alive?.requests).toHaveLength(17);
   });
 
-  test('with all of them away it is 502, and the first that is back is used at once', async () => {
+  test('while all of them are unreachable it is 502, and the first that is back is used at once', async () => {
     const [one, two] = await upstreams(2);
     const port = one?.port ?? 0;
     await one?.close();
     await two?.close();
+    stopTime();
     const gate = await gateTo([`http://127.0.0.1:${port}`, two?.url ?? '']);
     for (let count = 0; count < 12; count += 1) expect((await rawRequest(gate.port, get())).status).toBe(502);
     const back = await recordingUpstream(port);
@@ -196,7 +207,7 @@ describe('several targets, for real', () => {
       if (request.target === '/up') socket.write(`HTTP/1.1 ${status}\r\nContent-Length: 0\r\n\r\n`);
       else ok(socket, request);
     });
-    const health = { path: '/up', interval: 0.05, timeout: 1, healthy: 2, unhealthy: 2 };
+    const health = { path: '/up', interval: 0.05, timeout: 30, healthy: 2, unhealthy: 2 };
     const gate = await gateTo([sick.url, well.url], { upstreamSettings: { health } });
     await until('it has come so far', () => gate.log.some((line) => line.includes('health check')));
     const real = (one: RecordingUpstream): number =>
@@ -212,32 +223,32 @@ describe('several targets, for real', () => {
 });
 
 describe('U13 a slow upstream', () => {
-  test('takes as many as it has connections, lets as many wait as it may, and sends the rest away; others go on', async () => {
+  test('gets as many requests as it has connections; as many wait as may, and the rest are refused; other upstreams are served', async () => {
     const [slow, other] = await upstreams(2);
     if (!slow || !other) throw new Error('there are two');
     slow.reply(() => {});
     const timeouts = { connect: 1, headers: 2, idle: 5 };
+    stopTime();
     const gate = await gateTo([slow.url], {
       rules: [rule('/files/**', 'files:read'), rule('/other/**', 'files:read', { upstream: 'other' })],
       upstreamSettings: { connections: 3, maxPending: 4, timeouts },
       more: { other: { targets: [other.url], timeouts, connections: 3, maxPending: 0 } },
     });
     const waiting = Array.from({ length: 7 }, () => rawRequest(gate.port, get()));
-    await until('it has come so far', () => slow.requests.length === 3 && gate.notes.length === 7);
+    while (slow.requests.length < 3 || gate.notes.length < 7) await setImmediate();
     const beyond = await rawRequest(gate.port, get());
     expect(beyond.status).toBe(503);
     expect(beyond.head).toMatch(/^retry-after: 1$/im);
     for (let count = 0; count < 5; count += 1)
       expect((await rawRequest(gate.port, get('/other/1'))).status).toBe(200);
+    vi.advanceTimersByTime(2_400);
     const statuses = (await Promise.all(waiting)).map(({ status }) => status).toSorted((a, b) => a - b);
-    // Three had their turn and got no answer; of the four others, those whose time was not quite over had theirs then.
-    expect(statuses).toEqual([503, expect.toBeOneOf([503, 504]), ...statuses.slice(2, 4), 504, 504, 504]);
-    expect(statuses.filter((status) => status !== 503 && status !== 504)).toEqual([]);
+    expect(statuses).toEqual([503, 503, 503, 503, 504, 504, 504]);
     slow.reply(ok);
-    await until('it has come so far', async () => (await rawRequest(gate.port, get())).status === 200);
+    expect((await rawRequest(gate.port, get())).status).toBe(200);
   });
 
-  test('who left while waiting is not sent on', async () => {
+  test('the request of a client that disconnected while waiting is not forwarded', async () => {
     const [slow] = await upstreams(1);
     if (!slow) throw new Error('there is one');
     slow.reply(() => {});
@@ -256,7 +267,7 @@ describe('U13 a slow upstream', () => {
     expect(slow.requests.map(({ target }) => target)).toEqual(['/files/first', '/files/third']);
   });
 
-  test('does not keep us from closing', async () => {
+  test('does not keep the proxy from closing', async () => {
     const [slow] = await upstreams(1);
     if (!slow) throw new Error('there is one');
     slow.reply(() => {});
@@ -264,29 +275,43 @@ describe('U13 a slow upstream', () => {
     const clients = await Promise.all(Array.from({ length: 50 }, () => rawClient(gate.port)));
     for (const client of clients) client.send(get());
     await until('all have asked', () => gate.notes.length === 50);
-    const start = performance.now();
     await gate.close();
-    expect(performance.now() - start).toBeLessThan(3_000);
     expect(slow.requests).toHaveLength(1);
   });
 
-  test('a client that leaves while its connection is being made gives the place back', async () => {
-    const mute = createServer((socket) => void socket.on('error', () => {}).resume());
+  test('a client that disconnects while its upstream connection is being made keeps its place until that ends', async () => {
+    const sockets: Socket[] = [];
+    const mute = createServer((socket) => {
+      sockets.push(socket.on('error', () => {}).resume());
+    });
     await new Promise<void>((resolve) => {
       mute.listen(0, '127.0.0.1', resolve);
     });
     cleanups.push(() => new Promise((resolve) => mute.close(resolve)));
     const { port } = mute.address() as AddressInfo;
     const gate = await gateTo([`https://127.0.0.1:${port}`], {
-      upstreamSettings: { connections: 2, maxPending: 0, timeouts: { connect: 1, headers: 5, idle: 5 } },
+      upstreamSettings: { connections: 2, maxPending: 0, timeouts: { connect: 60, headers: 60, idle: 60 } },
     });
-    for (let count = 0; count < 2; count += 1) {
+    for (let count = 1; count <= 2; count += 1) {
       const client = await rawClient(gate.port);
       client.send(get());
-      await until('it was taken', () => gate.notes.length === count + 1);
+      await until('a connection is begun', () => sockets.length === count);
       client.destroy();
     }
+    await until('both have left', () => gate.notes.every(({ reason }) => reason === 'client_left'));
     expect((await rawRequest(gate.port, get())).status).toBe(503);
-    await until('there is room again', async () => (await rawRequest(gate.port, get())).status === 504);
+    for (const socket of sockets.splice(0)) socket.destroy();
+    const next = await until('there is room again', async () => {
+      const asked = rawRequest(gate.port, get());
+      const isTaken = await Promise.race([asked.then(() => false), began(sockets)]);
+      return isTaken && { asked };
+    });
+    for (const socket of sockets.splice(0)) socket.destroy();
+    expect((await next.asked).status).toBe(502);
   });
 });
+
+const began = async (sockets: readonly Socket[]): Promise<boolean> => {
+  await until('a connection is begun', () => sockets.length > 0);
+  return true;
+};

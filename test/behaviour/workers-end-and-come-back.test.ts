@@ -1,5 +1,7 @@
+import { rmSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { afterEach, expect, test } from 'vitest';
+import { clientOfEachWorker } from '../support/client-of-each-worker.ts';
 import {
   byWorker,
   type Client,
@@ -25,13 +27,24 @@ afterEach(async () => {
   await folder?.remove();
 });
 
-async function start(workers: number, drain: string, preStop = '0s'): Promise<ServeProcess> {
+/** Workers do not start while the file `hold` exists. */
+const HOLD = `
+import cluster from 'node:cluster';
+import { existsSync } from 'node:fs';
+import { setTimeout } from 'node:timers/promises';
+while (cluster.isWorker && existsSync('hold')) await setTimeout(10);
+`;
+
+/** So long that a test that waits for the end of a drain fails. */
+const NEVER = '10m';
+
+async function start(workers: number, preStop = '0s'): Promise<ServeProcess> {
   held = [];
   folder = await makeServeFolder(
     (settings) => ({
       ...settings,
       listen: { ...settings.listen, workers },
-      shutdown: { preStop, drain },
+      shutdown: { preStop, drain: NEVER },
       log: { level: 'info' },
     }),
     (request, response) => {
@@ -39,7 +52,8 @@ async function start(workers: number, drain: string, preStop = '0s'): Promise<Se
       else request.resume().on('end', () => response.end('ok'));
     },
   );
-  return startServe(folder);
+  folder.write('hold.mjs', HOLD);
+  return startServe(folder, { nodeOptions: ['--import', folder.file('hold.mjs')] });
 }
 
 async function clients(server: ServeProcess, count: number) {
@@ -53,11 +67,12 @@ const slow = async (client: Client) => {
   return client.ask({ path: '/files/slow', headers: { authorization: `Bearer ${token}` } });
 };
 
-test('a worker that is killed is started again, and nothing fails while one is missing or after it is back', async () => {
-  const server = await start(2, '5s');
+test('a killed worker is replaced, and no request fails while it is missing or afterwards', async () => {
+  const server = await start(2);
   const before = await clients(server, 20);
   const grants = await Promise.all(before.map((client) => client.grant()));
   const [victim = 0, survivor = 0] = server.workers;
+  folder.write('hold', '');
   process.kill(victim, 'SIGKILL');
   await until('the supervisor knows', () => server.log.some(({ event }) => event === 'worker_ended'));
 
@@ -67,15 +82,15 @@ test('a worker that is killed is started again, and nothing fails while one is m
   for (const client of before.filter(({ worker }) => worker === survivor))
     expect((await client.grant()).token_type).toBe('Bearer');
 
-  await until('ready again', async () => (await readiness(server)) === 200);
-  const after = await clients(server, 30);
-  const workers = [...byWorker(after).keys()];
-  expect(workers).toHaveLength(2);
-  expect(workers).toContain(survivor);
-  expect(workers).not.toContain(victim);
-  // Grants made by the killed worker go on at the others.
+  rmSync(folder.file('hold'));
+  await until('ready again', async () => (await readiness(server)) === 200, 30);
+  const after = await clientOfEachWorker(folder, server, folder.alice);
+  opened.push(...after);
+  expect(after.map(({ worker }) => worker)).toContain(survivor);
+  expect(after.map(({ worker }) => worker)).not.toContain(victim);
+  // Grants made by the killed worker remain valid at the others.
   for (const [index, grant] of grants.entries()) {
-    const client = after[index] ?? after[0];
+    const client = after[index % 2];
     expect(await client?.accepted(grant.access_token)).toBe(true);
     expect((await client?.refresh(grant.refresh_token))?.status).toBe(200);
   }
@@ -85,26 +100,25 @@ test('a worker that is killed is started again, and nothing fails while one is m
 for (const workers of [1, 2]) {
   const who = workers === 1 ? 'one process' : 'two workers';
 
-  test(`O01 SIGTERM with ${who}: not ready, what runs is answered, idle connections close, exit code 0`, async () => {
-    const server = await start(workers, '20s');
-    const made = workers === 1 ? [] : await clients(server, 8);
+  test(`O01 SIGTERM with ${who}: not ready, running requests complete, idle connections close, exit code 0`, async () => {
+    const server = await start(workers);
     const [first, second] =
       workers === 1
         ? [connect(folder, server.port, folder.alice), connect(folder, server.port, folder.alice)]
-        : [...byWorker(made).values()].map(([one]) => one as Client);
+        : await clientOfEachWorker(folder, server, folder.alice);
     if (first === undefined || second === undefined) throw new Error('two clients');
     opened.push(first, second);
     const idle = connect(folder, server.port);
     opened.push(idle);
-    const { connection } = await idle.ask({ path: '/health' });
+    const { socket: connection } = await idle.ask({ path: '/health' });
     const running = Promise.all([slow(first), slow(second)]);
     await until('both requests are at the upstream', () => held.length === 2);
 
-    // Two at once, as a terminal and the wrapper below it hand them on: still one wish.
+    // Two at once, as from a terminal and from the wrapper below it: they count as one.
     server.signal('SIGINT');
     server.signal('SIGTERM');
     await until(
-      'everybody drains',
+      'each process drains',
       () => server.log.filter(({ event }) => event === 'draining').length === workers,
     );
     expect(await readiness(server)).toBe(503);
@@ -115,16 +129,13 @@ for (const workers of [1, 2]) {
       expect(reply.status).toBe(200);
       expect(reply.text).toBe('late, but here');
     }
-    const sent = performance.now();
     expect(await server.ended).toEqual({ code: 0, signal: null });
-    // It ends because everything has ended, and not because the time is up.
-    expect(performance.now() - sent).toBeLessThan(10_000);
     expect(server.workers.filter(isAlive)).toEqual([]);
     expect(server.errors()).toBe('');
   });
 
-  test(`O03 SIGTERM with ${who} in the middle of refreshes: every one that was sent is answered`, async () => {
-    const server = await start(workers, '10s', '1s');
+  test(`O03 SIGTERM with ${who} during refreshes: each one that was sent gets its response`, async () => {
+    const server = await start(workers, '1s');
     const refreshers = Array.from({ length: 24 }, () => connect(folder, server.port, folder.alice));
     opened.push(...refreshers);
     const grants = await Promise.all(refreshers.map((client) => client.grant()));
@@ -136,7 +147,7 @@ for (const workers of [1, 2]) {
         if (reply.status !== 200) return reply.text;
         answered += 1;
         token = String(reply.json['refresh_token']);
-        // A server that is about to leave says so, and the client goes elsewhere.
+        // A server that is about to stop announces it, and the client connects elsewhere.
         if (reply.headers.connection === 'close') return 'sent elsewhere';
       }
     });
@@ -146,8 +157,8 @@ for (const workers of [1, 2]) {
     expect(await server.ended).toEqual({ code: 0, signal: null });
   });
 
-  test(`O02 a second signal with ${who} ends everything at once, with a code that is not 0`, async () => {
-    const server = await start(workers, '30s');
+  test(`O02 a second signal with ${who} does not wait for the drain, and the exit code is not 0`, async () => {
+    const server = await start(workers);
     const client = connect(folder, server.port, folder.alice);
     opened.push(client);
     const running = slow(client).then(
@@ -157,14 +168,12 @@ for (const workers of [1, 2]) {
     await until('the request is at the upstream', () => held.length === 1);
     server.signal('SIGTERM');
     await until('it drains', () => server.log.some(({ event }) => event === 'draining'));
-    const sent = performance.now();
-    // So soon after the first it would still be the first: a wrapper and a terminal hand on the same signal.
+    // Shortly after the first it still counts as the first: a wrapper and a terminal forward the same signal.
     const again = setInterval(() => server.signal('SIGTERM'), 300);
     const { code } = await server.ended;
     clearInterval(again);
     expect(code).toBeGreaterThan(0);
-    expect(performance.now() - sent).toBeLessThan(3_000);
-    await until('the workers are gone', () => !server.workers.some(isAlive), 3);
+    await until('the workers are gone', () => !server.workers.some(isAlive));
     expect(await running).toBe('cut off');
   });
 }

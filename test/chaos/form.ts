@@ -2,12 +2,11 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 
-/** `npm run test:chaos` runs the full form, `npm test` the short one. Single figures can be set: `KILLS=10`. */
-export const isFull = process.env['CHAOS'] === 'full';
+/** The `.full.test.ts` files repeat some times, `npm run test:chaos` many. Single figures can be set: `KILLS=10`. */
+const isLong = process.env['CHAOS'] === 'full';
 
-export function count(name: string, short: number, full: number): number {
-  const given = process.env[name];
-  return given === undefined ? (isFull ? full : short) : Number(given);
+export function count(name: string, some: number, many: number): number {
+  return Number(process.env[name] ?? (isLong ? many : some));
 }
 
 export const SEED = Number(process.env['SEED'] ?? Math.floor(Date.now() / 1_000));
@@ -31,17 +30,17 @@ export const pick = <T>(random: () => number, from: readonly T[]): T => {
 
 export type Figures = Readonly<Record<string, number | string>>;
 
-/** Prints what was measured, and keeps it as JSON beside the tests (not in the repository). */
+/** Prints what was measured; the long run also keeps it as JSON beside the tests (not in the repository). */
 export function report(name: string, figures: Figures): void {
   const width = Math.max(...Object.keys(figures).map((key) => key.length));
   const lines = Object.entries(figures).map(([key, value]) => `  ${key.padEnd(width)}  ${value}`);
-  console.info([`${name} (${isFull ? 'full' : 'short'} form)`, ...lines].join('\n'));
+  console.info([name, ...lines].join('\n'));
+  if (!isLong) return;
   const folder = join(import.meta.dirname, 'results');
   mkdirSync(folder, { recursive: true });
   const machine = `${cpus().length} × ${cpus()[0]?.model ?? 'unknown'}`;
   const written = {
     name,
-    form: isFull ? 'full' : 'short',
     date: new Date().toISOString(),
     machine,
     figures,
@@ -69,14 +68,14 @@ export async function spread<T>(
           await work(tasks[index] as T, index);
         }
       } finally {
-        // Whoever fails ends it for all.
+        // A failure ends it for all.
         next = tasks.length;
       }
     }),
   );
 }
 
-/** What was opened is closed in turn, the last first, also when not everything could be opened. */
+/** Closes what was opened, the last first, also when not everything could be opened. */
 export function closer(): { add(close: () => unknown): void; closeAll(): Promise<void> } {
   const closes: (() => unknown)[] = [];
   return {

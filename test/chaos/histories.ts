@@ -4,9 +4,10 @@ import { confirm, type DeviceRequest } from '../../src/domain/device-request.ts'
 import { connectRedis } from '../../src/stores/redis-client.ts';
 import { redisRecords } from '../../src/stores/redis-records.ts';
 import { DEVICE_GRANT } from '../support/device-steps.ts';
-import { type Answer, type Fleet, isInvalidGrant, isTemporary, type Replica } from '../support/fleet.ts';
 import { ALICE } from '../support/house.ts';
+import type { Reply } from '../support/https-client.ts';
 import { until } from '../support/serve-process.ts';
+import { type Fleet, isInvalidGrant, isTemporary, type Replica } from './fleet.ts';
 import { pick } from './form.ts';
 import type { Operation } from './linearizability.ts';
 
@@ -87,7 +88,7 @@ async function perform(
   subject: Subject,
   replica: Replica,
   operation: Pick<Operation, 'kind' | 'shown'>,
-  send: (caller: Replica['caller']) => Promise<Answer>,
+  send: (caller: Replica['caller']) => Promise<Reply>,
 ): Promise<void> {
   const seen = { ...operation, grant: subject.id, at: `${replica.name}.${replica.life}` };
   const called = performance.now();

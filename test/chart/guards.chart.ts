@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { valuesFile } from '../support/manifests.ts';
 import { templateWith } from './helm.ts';
+import { valuesFile } from './manifests.ts';
 
 interface Contradiction {
   readonly name: string;

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { stringify } from 'yaml';
 import { type Program, program } from '../../tools/chart/install.ts';
-import { CHART } from '../support/manifests.ts';
+import { CHART } from './manifests.ts';
 
 export interface Ran {
   readonly status: number | null;

@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { schemaFolder } from '../../tools/chart/install.ts';
 import { kustomizeFiles } from '../../tools/chart/kustomize.ts';
-import { readManifests } from '../support/manifests.ts';
 import { run } from './helm.ts';
+import { readManifests } from './manifests.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 const KUSTOMIZE = join(ROOT, 'deploy/kustomize');

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { parseAllDocuments } from 'yaml';
 import { schemaFolder } from '../../tools/chart/install.ts';
+import { RELEASE, run, template, templateWith } from './helm.ts';
 import {
   CHART,
   GOLDEN,
@@ -14,8 +15,7 @@ import {
   podSpecs,
   readManifests,
   valuesFile,
-} from '../support/manifests.ts';
-import { RELEASE, run, template, templateWith } from './helm.ts';
+} from './manifests.ts';
 
 /** `UPDATE_GOLDEN=1 npm run test:chart` writes the renderings anew; read the difference before it is committed. */
 const UPDATE = process.env['UPDATE_GOLDEN'] === '1';

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Demo, openDemo, temporaryFolder } from '../support/demo.ts';
-import { pythonTools } from '../support/python.ts';
+import { pythonTools } from './python.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const page = readFileSync(join(ROOT, 'docs/oauth-libraries.md'), 'utf8');

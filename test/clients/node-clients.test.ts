@@ -1,15 +1,31 @@
 import * as oauth from 'oauth4webapi';
 import * as openid from 'openid-client';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { type ClientHouse, openClientHouse } from '../support/client-house.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { withTokens } from '../support/reconfigure.ts';
 
-/** Libraries of others, used as their manuals say, against the running gateway over TLS. */
+/** Third-party libraries, used as their manuals say, against the running gateway over TLS. */
 let at: ClientHouse;
+freezeClock();
 beforeAll(async () => {
   at = await openClientHouse();
 });
 afterAll(() => at.close());
+
+/** openid-client waits between its polls in real time: the clock of the gateway is moved instead. */
+beforeEach(() => {
+  const real = globalThis.setTimeout;
+  const passing = (run: () => void, milliseconds?: number, ...given: []): NodeJS.Timeout => {
+    const isPoll = new Error('where from').stack?.includes('/openid-client/') === true;
+    if (isPoll) at.house.clock.advance((milliseconds ?? 0) / 1_000);
+    return real(run, isPoll ? 0 : milliseconds, ...given);
+  };
+  vi.spyOn(globalThis, 'setTimeout').mockImplementation(
+    Object.assign(passing, { __promisify__: real.__promisify__ }),
+  );
+});
+afterEach(() => void vi.restoreAllMocks());
 
 const SCOPE = 'files:read reports:read';
 
@@ -20,7 +36,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
     const told: string[] = [];
     const real = at.fetch();
     let polls = 0;
-    /** Sends its second poll twice, so that the library hears what a device hears that is too fast. */
+    /** Sends its second poll twice: the library gets the response to a device that polls too fast. */
     const customFetch: openid.CustomFetch = async (target, options) => {
       const isPoll = options.body instanceof URLSearchParams && options.body.has('device_code');
       if (isPoll && (polls += 1) === 2) await real(target, options);

@@ -2,11 +2,13 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type ClientHouse, openClientHouse } from '../support/client-house.ts';
-import { pythonTools, runPython } from '../support/python.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { withTokens } from '../support/reconfigure.ts';
+import { pythonTools, runPython } from './python.ts';
 
-/** Libraries of others in another language, used as their manuals say, against the running gateway over TLS. */
+/** Third-party libraries in another language, used as their manuals say, against the running gateway over TLS. */
 let at: ClientHouse;
+freezeClock();
 let bin: string;
 beforeAll(async () => {
   bin = await pythonTools();

@@ -2,12 +2,14 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Codes, DEVICE_GRANT, type DeviceSteps, deviceSteps } from '../support/device-steps.ts';
 import { failing } from '../support/fault-injection.ts';
 import { openJwt } from '../support/forge.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, type House, openHouse } from '../support/house.ts';
 import { type OAuthSteps, oauthSteps } from '../support/oauth-steps.ts';
 import { under, withIntegration, withUser } from '../support/reconfigure.ts';
 
 /** Section 9 of the wire: the token and device authorization endpoints. */
 let house: House;
+freezeClock(250);
 let oauth: OAuthSteps;
 let device: DeviceSteps;
 beforeAll(async () => {
@@ -26,7 +28,7 @@ const ask = async (scope = 'files:read'): Promise<Codes> => {
 const GOOD = { grant_type: 'refresh_token', client_id: 'report-runner' } as const;
 
 describe('requests', () => {
-  test('wire 9: answers are JSON that nobody stores, and carry a request id', async () => {
+  test('wire 9: responses are JSON with no-store and a request id', async () => {
     const { refresh_token } = await house.grant();
     for (const reply of [await oauth.refresh(refresh_token), await oauth.refresh('x')]) {
       expect(reply.headers['content-type']).toMatch(/^application\/json/);
@@ -67,7 +69,7 @@ describe('requests', () => {
     expect((await oauth.post('token', fields, { headers: { 'content-type': type } })).status).toBe(200);
   });
 
-  test('wire 9: a parameter that stands twice is refused, known or not, and changes nothing', async () => {
+  test('wire 9: a repeated parameter is rejected, known or not, and changes nothing', async () => {
     const { refresh_token } = await house.grant();
     const form = new URLSearchParams({ ...GOOD, refresh_token }).toString();
     for (const twice of [`${form}&client_id=report-runner`, `${form}&a=1&a=1`, `${form}&%67rant_type=x`])
@@ -80,7 +82,7 @@ describe('requests', () => {
     expect(reply).toMatchObject(refusal('invalid_request', 413));
   });
 
-  test('wire 9: what is missing, empty or not known is told by its name', async () => {
+  test('wire 9: a missing, empty or unknown parameter is reported by name', async () => {
     const { refresh_token } = await house.grant();
     for (const [fields, error] of [
       [{}, 'invalid_request'],
@@ -105,7 +107,7 @@ describe('requests', () => {
     expect((await oauth.refresh(refresh_token)).status, 'nothing was changed').toBe(200);
   });
 
-  test('wire 9: a client that brings a secret is told that there are none, in the scheme it tried', async () => {
+  test('wire 9: client secrets are rejected, with a challenge in the scheme the client used', async () => {
     const { refresh_token } = await house.grant();
     const basic = Buffer.from('report-runner:secret').toString('base64');
     const byHeader = await oauth.post(
@@ -299,7 +301,7 @@ describe('device_code', () => {
     expect(errors.length).toBeGreaterThan(5);
   });
 
-  test('wire 9: a device that obeys every slow_down is never told again to slow down', async () => {
+  test('wire 9: a device that obeys every slow_down gets no further one', async () => {
     const codes = await ask();
     let { interval } = codes;
     for (let early = 0; early < 3; early += 1) {
@@ -370,7 +372,7 @@ describe('client_credentials', () => {
     expect((await house.api('/files/1', String(other.json['access_token']))).status).toBe(200);
   });
 
-  test('wire 9: without a certificate that counts: 401 invalid_client with WWW-Authenticate', async () => {
+  test('wire 9: without a valid certificate: 401 invalid_client with WWW-Authenticate', async () => {
     const missing = await oauth.clientCredentials({}, {});
     expect(missing).toMatchObject(refusal('invalid_client', 401));
     expect(missing.headers['www-authenticate']).toBe('Mutual realm="gatehouse"');

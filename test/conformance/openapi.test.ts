@@ -4,12 +4,14 @@ import document from '../../docs/openapi.json' with { type: 'json' };
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { type Codes, DEVICE_GRANT, type DeviceSteps, deviceSteps, FORM } from '../support/device-steps.ts';
 import { failing } from '../support/fault-injection.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { type Ask, type House, openHouse, type Reply } from '../support/house.ts';
 import { type OAuthSteps, oauthSteps } from '../support/oauth-steps.ts';
 import { under, withIntegration, withUser } from '../support/reconfigure.ts';
 
 /** What the OpenAPI document says happens does happen, each answer of each operation; and it answers as it says. */
 let house: House;
+freezeClock(250);
 let oauth: OAuthSteps;
 let device: DeviceSteps;
 beforeAll(async () => {

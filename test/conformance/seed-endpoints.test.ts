@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { DEVICE_GRANT, deviceSteps, FORM } from '../support/device-steps.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, BOB, type House, openHouse, type Reply } from '../support/house.ts';
 import { issue, makeCa } from '../support/pki.ts';
 import { under } from '../support/reconfigure.ts';
 
 /** The specification's sections 4 and 5. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse();
 });
@@ -254,7 +256,7 @@ describe('5 authentication', () => {
     });
   });
 
-  test('seed 5.5: a device_code that nobody confirmed gives no token', async () => {
+  test('seed 5.5: an unconfirmed device_code returns no token', async () => {
     const steps = deviceSteps(house);
     const { device_code } = await steps.ask();
     expect((await steps.exchange(device_code)).json).toEqual({

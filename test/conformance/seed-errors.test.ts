@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { deviceSteps } from '../support/device-steps.ts';
 import { failing } from '../support/fault-injection.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { BOB, type House, openHouse, type Reply } from '../support/house.ts';
 import { under, withIntegration, withUser } from '../support/reconfigure.ts';
 
 /** The specification's section 7: each error under each of its conditions. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse();
 });
@@ -98,7 +100,7 @@ describe('7.1 Authorize/Token', () => {
       expect(await certificate(scope), scope).toMatchObject(refusal('invalid_scope'));
   });
 
-  test('seed 7.1 invalid_scope: exceeds the scope of the API integration, and is told by what', async () => {
+  test('seed 7.1 invalid_scope: exceeds the scope of the API integration, and names the excess', async () => {
     const reply = await certificate('files:read,write');
     expect(reply).toMatchObject(refusal('invalid_scope'));
     expect(reply.json['Error_description']).toContain('files:write');

@@ -1,9 +1,11 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { deviceSteps } from '../support/device-steps.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, type House, openHouse, type TokenGrant } from '../support/house.ts';
 
 /** The specification's section 3: the states of a grant, and what moves it from one to the next. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse();
 });

@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { deviceSteps } from '../support/device-steps.ts';
 import { openJwt } from '../support/forge.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
 import { issue } from '../support/pki.ts';
 
 /** The specification's section 2, row by row. Both operations are asked: a refresh and a certificate grant. */
 let house: House;
+freezeClock(250);
 let byCertificate: Reply;
 let byRefresh: Reply;
 let first: TokenGrant;
@@ -215,7 +217,7 @@ describe('2.3 error body', () => {
     }
   });
 
-  test('seed 2.3 Error_description: tells how to retry', async () => {
+  test('seed 2.3 Error_description: describes how to retry', async () => {
     const steps = deviceSteps(house);
     const codes = await steps.ask();
     const pending = await steps.exchange(codes.device_code);

@@ -1,10 +1,12 @@
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { DEVICE_GRANT, deviceSteps, FORM } from '../support/device-steps.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { type House, openHouse, type Reply } from '../support/house.ts';
 
 /** Section 1 of the wire: how request bodies are read. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse();
 });

@@ -3,12 +3,14 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { FORM } from '../support/device-steps.ts';
 import { failing } from '../support/fault-injection.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, type House, openHouse, type Reply } from '../support/house.ts';
 import { type Certified, EKU, issue, makeCa, makeCrl } from '../support/pki.ts';
 import { under, withIntegration, withUser } from '../support/reconfigure.ts';
 
 /** Section 3 of the wire: POST Authorize/Certificate, one test for each row of its table. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse();
 });
@@ -103,7 +105,7 @@ describe('401 invalid_client', () => {
     expectRefusal(await ask(files), 401, 'invalid_client', /required; none was presented/);
   });
 
-  test('wire 3: no certificate is told before anything about client_id', async () => {
+  test('wire 3: a missing certificate is reported before any problem with client_id', async () => {
     const known = await ask(files);
     const unknown = await ask({ ...files, client_id: 'nobody' });
     expect(unknown.text).toBe(known.text);
@@ -204,7 +206,7 @@ describe('401 invalid_client', () => {
     expectRefusal(await ask(files, onlyMail), 401, 'invalid_client', /no single clear identity/);
   });
 
-  test('wire 3: a certificate in a header from a stranger is none', async () => {
+  test('wire 3: a certificate header is ignored from untrusted peers', async () => {
     const pem = encodeURIComponent(house.people.alice.pem);
     const headers = {
       'client-cert': `:${house.people.alice.der.toString('base64')}:`,

@@ -1,9 +1,11 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { deviceSteps } from '../support/device-steps.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { type House, openHouse, type Reply } from '../support/house.ts';
 
 /** Section 1 of the wire: paths, methods and answers. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse((settings) => ({
     ...settings,

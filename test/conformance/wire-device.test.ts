@@ -2,11 +2,13 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { USER_CODE_ALPHABET } from '../../src/domain/device-request.ts';
 import { DEVICE_GRANT, deviceSteps, FORM } from '../support/device-steps.ts';
 import { failing } from '../support/fault-injection.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, type House, openHouse, type Reply } from '../support/house.ts';
 import { under, withIntegration } from '../support/reconfigure.ts';
 
 /** Section 4 of the wire: POST Authorize/Device, and the flow through the real pages once. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse((settings) => ({ ...settings, service: { paths: ['/authsvc', '/auth'] } }));
 });
@@ -71,7 +73,7 @@ test('wire 4: invalid_scope for a scope that is missing, malformed or wider than
     expect(await ask({ ...files, scope }), scope).toMatchObject(refusal('invalid_scope'));
 });
 
-test('wire 4: unauthorized_client when nobody may use the integration by this flow', async () => {
+test('wire 4: unauthorized_client when no access entry allows this flow', async () => {
   for (const access of [[], [{ groups: ['operators'], grants: ['certificate' as const] }]])
     await under(house, withIntegration('report-runner', { access }), async () =>
       expect(await ask(files)).toMatchObject(refusal('unauthorized_client')),

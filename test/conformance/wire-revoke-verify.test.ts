@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { failing } from '../support/fault-injection.ts';
 import { openJwt } from '../support/forge.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, type Ask, type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
 import { under, withIntegration, withoutIntegration, withTokens } from '../support/reconfigure.ts';
 
 /** Sections 5 and 6 of the wire. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse();
 });
@@ -128,7 +130,7 @@ describe('5 GET Revoke/Token', () => {
     expect(await isAlive(other)).toBe(true);
   });
 
-  test('wire 5: the store is away: 503 with Retry-After, never 200, and the token is denied here at once', async () => {
+  test('wire 5: the store is unreachable: 503 with Retry-After, never 200, and the token is denied here at once', async () => {
     const { revocations } = house.gateway.store;
     const grant = await house.grant();
     const reply = await failing(revocations, 'announce', 'does not happen', async () => {
@@ -242,7 +244,7 @@ describe('6 GET Authorize/Verify', () => {
     });
   });
 
-  test('wire 6: the store is away: 503 with Retry-After, not 401', async () => {
+  test('wire 6: the store is unreachable: 503 with Retry-After, not 401', async () => {
     const { access_token } = await house.grant();
     const reply = await failing(house.gateway.store.grants, 'read', 'does not happen', () =>
       verify(access_token),

@@ -1,9 +1,11 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openJwt } from '../support/forge.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { type House, openHouse, type Reply } from '../support/house.ts';
 
 /** Section 7 of the wire, asked over HTTP: what may be granted, and what a granted scope opens. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse((settings) => ({
     ...settings,

@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { DEVICE_GRANT, deviceSteps, FORM } from '../support/device-steps.ts';
 import { failing } from '../support/fault-injection.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
 import { ALICE, BOB, type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
 import { under, withIntegration, withoutIntegration, withTokens, withUser } from '../support/reconfigure.ts';
 
 /** Section 2 of the wire: POST Authorize/Token. */
 let house: House;
+freezeClock(250);
 beforeAll(async () => {
   house = await openHouse();
 });
@@ -89,7 +91,7 @@ describe('our own failure', () => {
     },
   );
 
-  test('wire 2: a mistake of ours is told the same way, and the log has its stack', async () => {
+  test('wire 2: an internal error gets the same response, and its stack is logged', async () => {
     const { refresh_token } = await house.grant();
     const reply = await failing(
       house.gateway.store.grants,

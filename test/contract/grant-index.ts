@@ -19,7 +19,7 @@ export async function everyGrant(index: GrantIndex, query: GrantQuery): Promise<
 
 /** The promises of every index of grants. */
 export function describeGrantIndex(name: string, open: (now: () => number) => Promise<Store>): void {
-  describe(`${name} finds grants`, () => {
+  describe(`${name} lists grants`, () => {
     let clock = aClock();
     let store: Store;
     beforeEach(async () => {
@@ -36,7 +36,7 @@ export function describeGrantIndex(name: string, open: (now: () => number) => Pr
     const ids = async (query: GrantQuery): Promise<readonly string[]> =>
       (await everyGrant(store.grantIndex, query)).map(({ id }) => id);
 
-    test('of one identity, and of no other', async () => {
+    test('of one identity only', async () => {
       const mine = await make('a', { identity: 'corp:{A}' });
       await make('b', { identity: 'corp:{A' });
       await make('c', { identity: 'corp:{A}}' });
@@ -54,7 +54,7 @@ export function describeGrantIndex(name: string, open: (now: () => number) => Pr
       expect(await ids({ limit: 10 })).toEqual(['a', 'b', 'c']);
     });
 
-    test.each([1, 2, 7, 100])('all of many, in pages of %i', async (limit) => {
+    test.each([1, 2, 7, 100])('completely, in pages of %i', async (limit) => {
       const made = Array.from({ length: 30 }, (_, at) => `g${String(at).padStart(2, '0')}`);
       // Half of them end at the same moment, as grants made in one second do.
       await Promise.all(
@@ -65,7 +65,7 @@ export function describeGrantIndex(name: string, open: (now: () => number) => Pr
       expect(await ids({ limit })).toEqual([...made, 'other']);
     });
 
-    test('as they are now: replaced, and revoked', async () => {
+    test('in their current state after being replaced and revoked', async () => {
       await make('a', { identity: 'corp:01' });
       const found = await store.grants.read('a');
       if (found === undefined) throw new Error('not there');
@@ -74,7 +74,7 @@ export function describeGrantIndex(name: string, open: (now: () => number) => Pr
       expect(await everyGrant(store.grantIndex, { identity: 'corp:01', limit: 10 })).toEqual([changed]);
     });
 
-    test('until the end of their records, and not after', async () => {
+    test('until their records expire', async () => {
       await make('short', { identity: 'corp:01' }, LATER);
       await make('long', { identity: 'corp:01' }, LATER + 10);
       clock.at(LATER - 1);
@@ -86,7 +86,7 @@ export function describeGrantIndex(name: string, open: (now: () => number) => Pr
       expect(await ids({ identity: 'corp:01', limit: 10 })).toEqual([]);
     });
 
-    test('under its new identity when an id is used again after its time', async () => {
+    test('under the new identity when an id is reused after expiry', async () => {
       await make('a', { identity: 'corp:01' });
       clock.at(LATER);
       await make('a', { identity: 'corp:02' }, LATER + 10);
@@ -94,7 +94,7 @@ export function describeGrantIndex(name: string, open: (now: () => number) => Pr
       expect(await ids({ identity: 'corp:02', limit: 10 })).toEqual(['a']);
     });
 
-    test('while others end between two pages', async () => {
+    test('completely while others expire between two pages', async () => {
       for (const id of ['a', 'b', 'c', 'd'])
         await make(id, { identity: 'corp:01' }, id === 'b' ? LATER : LATER + 9);
       const first = await store.grantIndex.list({ identity: 'corp:01', limit: 2 });
@@ -110,7 +110,7 @@ export function describeGrantIndex(name: string, open: (now: () => number) => Pr
     });
 
     test.each(['', ' ', 'x', '-1 a', '1e5 a', 'nan a', 'a b c', '0 x', '99 0', '\0', '9'.repeat(400)])(
-      'a cursor that nobody gave (%j) is no failure of the store',
+      'without failing on an invalid cursor (%j)',
       async (after) => {
         await make('a', { identity: 'corp:01' });
         for (const query of [{ identity: 'corp:01' }, {}])
@@ -121,7 +121,7 @@ export function describeGrantIndex(name: string, open: (now: () => number) => Pr
       },
     );
 
-    test('one that was tried twice is one', async () => {
+    test('once, when creating the same id was tried twice', async () => {
       await make('a', { identity: 'corp:01' });
       await store.grants.create('a', aGrant({ id: 'a', identity: 'corp:02' }), LATER);
       expect(await ids({ identity: 'corp:01', limit: 10 })).toEqual(['a']);

@@ -13,7 +13,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
     issuedAt: NOW,
   };
 
-  describe(`${name} keeps the promises of a store`, () => {
+  describe(`${name} as a record store`, () => {
     let clock = aClock();
     let store: Store;
     beforeEach(async () => {
@@ -28,24 +28,24 @@ export function describeStore(name: string, open: (now: () => number) => Promise
       return found.version;
     };
 
-    test('what was created is read back whole, with the time of reading', async () => {
+    test('a created record is read back unchanged, with the time of reading', async () => {
       expect(await store.grants.create('a', aGrant({ boundTo: 'x' }), LATER)).toBe('created');
       const found = await store.grants.read('a');
       expect(found?.record).toEqual(aGrant({ boundTo: 'x' }));
       expect(found?.now).toBe(NOW);
     });
 
-    test('what was never created is not there', async () => {
+    test('an unknown id is not found', async () => {
       expect(await store.grants.read('nobody')).toBeUndefined();
     });
 
-    test('an id is created once', async () => {
+    test('an id can be created only once', async () => {
       expect(await store.grants.create('a', aGrant(), LATER)).toBe('created');
       expect(await store.grants.create('a', aGrant({ generation: 9 }), LATER)).toBe('taken');
       expect((await store.grants.read('a'))?.record.generation).toBe(1);
     });
 
-    test('a hundred creators of one id at once: one is first', async () => {
+    test('of a hundred concurrent creates of one id, one succeeds', async () => {
       const outcomes = await Promise.all(
         Array.from({ length: 100 }, (_, generation) =>
           store.grants.create('a', aGrant({ generation }), LATER),
@@ -55,13 +55,13 @@ export function describeStore(name: string, open: (now: () => number) => Promise
       expect((await store.grants.read('a'))?.record.generation).toBe(outcomes.indexOf('created'));
     });
 
-    test('the same id in two kinds of record is two records', async () => {
+    test('the same id in two record types is two records', async () => {
       expect(await store.grants.create('a', aGrant(), LATER)).toBe('created');
       expect(await store.userCodes.create('a', { requestId: 'r' }, LATER)).toBe('created');
       expect((await store.userCodes.read('a'))?.record).toEqual({ requestId: 'r' });
     });
 
-    test('fifty writers that read the same version: one wins', async () => {
+    test('of fifty concurrent writes to one version, one succeeds', async () => {
       await store.grants.create('a', aGrant(), LATER);
       const seen = await versionOf('a');
       const outcomes = await Promise.all(
@@ -73,7 +73,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
       expect((await store.grants.read('a'))?.record.generation).toBe(100 + outcomes.indexOf('replaced'));
     });
 
-    test('fifty writers that try again until they win all count', async () => {
+    test('fifty concurrent writers that retry lose no update', async () => {
       await store.grants.create('a', aGrant({ generation: 0 }), LATER);
       const addOne = async (): Promise<void> => {
         for (;;) {
@@ -87,7 +87,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
       expect((await store.grants.read('a'))?.record.generation).toBe(50);
     });
 
-    test('a version that was replaced is stale for ever', async () => {
+    test('a replaced version stays stale', async () => {
       await store.grants.create('a', aGrant(), LATER);
       const first = await versionOf('a');
       expect(await store.grants.replace('a', first, aGrant({ generation: 2 }), LATER)).toBe('replaced');
@@ -95,13 +95,13 @@ export function describeStore(name: string, open: (now: () => number) => Promise
       expect((await store.grants.read('a'))?.record.generation).toBe(2);
     });
 
-    test('what is not there cannot be replaced', async () => {
+    test('a record that does not exist cannot be replaced', async () => {
       await store.grants.create('a', aGrant(), LATER);
       expect(await store.grants.replace('b', await versionOf('a'), aGrant(), LATER)).toBe('stale');
       expect(await store.grants.read('b')).toBeUndefined();
     });
 
-    test('a record is there one second before its time, and gone at it', async () => {
+    test('a record exists until the second before its expiry and is gone at it', async () => {
       await store.grants.create('a', aGrant(), LATER);
       const seen = await versionOf('a');
       clock.at(LATER - 1);
@@ -112,7 +112,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
       expect(await store.grants.replace('a', seen, aGrant(), LATER + 10)).toBe('stale');
     });
 
-    test('replacing a record moves its time', async () => {
+    test('replacing a record changes its expiry', async () => {
       await store.grants.create('a', aGrant(), LATER);
       await store.grants.replace('a', await versionOf('a'), aGrant(), LATER + 100);
       clock.at(LATER + 99);
@@ -121,7 +121,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
       expect(await store.grants.read('a')).toBeUndefined();
     });
 
-    test('an id is free again after its time, and a writer from its former life loses', async () => {
+    test('an expired id can be created again, and a write to its old version is stale', async () => {
       await store.grants.create('a', aGrant({ clientId: 'former' }), LATER);
       const former = await versionOf('a');
       clock.at(LATER);
@@ -132,7 +132,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
       expect((await store.grants.read('a'))?.record.clientId).toBe('latter');
     });
 
-    test('a hundred creators of an id whose time is over: one is first', async () => {
+    test('of a hundred concurrent creates of an expired id, one succeeds', async () => {
       await store.grants.create('a', aGrant(), LATER);
       clock.at(LATER);
       const outcomes = await Promise.all(
@@ -141,7 +141,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
       expect(outcomes.filter((outcome) => outcome === 'created')).toHaveLength(1);
     });
 
-    test('ids may hold any character', async () => {
+    test('ids may contain any character', async () => {
       const ids = [
         'a/b',
         'a b',
@@ -162,20 +162,20 @@ export function describeStore(name: string, open: (now: () => number) => Promise
       for (const id of ids) expect((await store.grants.read(id))?.record.id).toBe(id);
     });
 
-    test('what was read belongs to the reader', async () => {
+    test('changing a record that was read does not change the store', async () => {
       await store.notes.create('a', { key: 'one' }, KEEP_FOREVER);
       const found = await store.notes.read('a');
       Object.assign(found?.record ?? {}, { key: 'two' });
       expect((await store.notes.read('a'))?.record).toEqual({ key: 'one' });
     });
 
-    test('notes never end', async () => {
+    test('notes never expire', async () => {
       await store.notes.create('keys', { signing: 'abc' }, KEEP_FOREVER);
       clock.at(NOW + 1000 * 365 * 86_400);
       expect((await store.notes.read('keys'))?.record).toEqual({ signing: 'abc' });
     });
 
-    test('a store is empty until a grant or a device request is kept, notes aside', async () => {
+    test('a store with only notes is empty; with a grant it is not', async () => {
       expect(await store.isEmpty()).toBe(true);
       await store.notes.create('keys', { signing: 'abc' }, KEEP_FOREVER);
       expect(await store.isEmpty()).toBe(true);
@@ -183,7 +183,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
       expect(await store.isEmpty()).toBe(false);
     });
 
-    test('a sound store answers its probe and was never away', async () => {
+    test('a healthy store passes its probe and reports no outage', async () => {
       await store.probe();
       expect(store.recoveredAt()).toBe(0);
     });
@@ -192,11 +192,11 @@ export function describeStore(name: string, open: (now: () => number) => Promise
       const revoked = (changes: Partial<typeof aBearer> = {}): boolean =>
         store.revocations.isRevoked({ ...aBearer, ...changes });
 
-      test('nothing is revoked at first', () => {
+      test('are empty at first', () => {
         expect(revoked()).toBe(false);
       });
 
-      test('of a grant, the generations below are dead and the others live', async () => {
+      test('of a grant apply to generations below the given one only', async () => {
         await store.revocations.announce({
           of: 'grant',
           grantId: 'g1',
@@ -208,7 +208,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
         expect(revoked({ grantId: 'g2', generation: 2 })).toBe(false);
       });
 
-      test('a grant can be ended for all generations', async () => {
+      test('of a grant can apply to all generations', async () => {
         await store.revocations.announce({
           of: 'grant',
           grantId: 'g1',
@@ -218,7 +218,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
         expect(revoked({ generation: Number.MAX_SAFE_INTEGER })).toBe(true);
       });
 
-      test('of a client, what was issued before that time is dead', async () => {
+      test('of a client apply to tokens issued before the given time', async () => {
         await store.revocations.announce({
           of: 'client',
           clientId: 'reporting-tool',
@@ -230,7 +230,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
         expect(revoked({ issuedAt: NOW - 1, clientId: 'Reporting-Tool' })).toBe(false);
       });
 
-      test('of an identity, what was issued before that time is dead', async () => {
+      test('of an identity apply to tokens issued before the given time', async () => {
         expect(revoked()).toBe(false);
         await store.revocations.announce({
           of: 'identity',
@@ -243,7 +243,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
         expect(revoked({ issuedAt: NOW - 1, identity: 'corp:44556677' })).toBe(false);
       });
 
-      test('a client and an identity of the same name are two', async () => {
+      test('of a client do not apply to an identity of the same name', async () => {
         await store.revocations.announce({
           of: 'client',
           clientId: 'same',
@@ -254,7 +254,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
         expect(revoked({ clientId: 'same' })).toBe(true);
       });
 
-      test('announcements merge to the stricter, in whatever order they come', async () => {
+      test('merge to the strictest, in any order', async () => {
         const announce = (belowGeneration: number, keepUntil: number): Promise<void> =>
           store.revocations.announce({ of: 'grant', grantId: 'g1', belowGeneration, keepUntil });
         await Promise.all([announce(2, LATER + 50), announce(5, LATER), announce(3, LATER - 50)]);
@@ -265,7 +265,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
         expect(revoked({ generation: 4 })).toBe(true);
       });
 
-      test('an entry counts one second before its time, and no longer at it', async () => {
+      test('apply until the second before their expiry and not at it', async () => {
         await store.revocations.announce({
           of: 'grant',
           grantId: 'g1',
@@ -278,7 +278,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
         expect(revoked()).toBe(false);
       });
 
-      test('a hundred announcements at once all count', async () => {
+      test('all apply when a hundred are announced at once', async () => {
         await Promise.all(
           Array.from({ length: 100 }, (_, index) =>
             store.revocations.announce({

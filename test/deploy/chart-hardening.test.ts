@@ -10,7 +10,7 @@ import {
   ofKind,
   only,
   podSpecs,
-} from '../support/manifests.ts';
+} from '../chart/manifests.ts';
 
 /** Objects as the API knows them, by kind; each checks itself. */
 async function modelOf({ apiVersion, kind }: Manifest): Promise<new (data: unknown) => { validate(): void }> {

@@ -1,14 +1,13 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { request as httpRequest } from 'node:http';
-import { request as httpsRequest } from 'node:https';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { stringify } from 'yaml';
 import { loadSettings, writeProblems } from '../../src/config/load.ts';
 import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { type Container, gatehouseOf, golden, MATRIX, ofKind } from '../chart/manifests.ts';
 import { runCommand } from '../support/command-in-process.ts';
-import { type Container, gatehouseOf, golden, MATRIX, ofKind } from '../support/manifests.ts';
+import { exchange } from '../support/https-client.ts';
 import { issueServer, makeCa } from '../support/pki.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { type ServeProcess, startServe, until } from '../support/serve-process.ts';
@@ -65,20 +64,10 @@ describe('A5 the configuration in the ConfigMap is valid', () => {
   });
 });
 
-const statusOf = (url: string, ca?: string): Promise<number> =>
-  new Promise((resolve, reject) => {
-    const send = url.startsWith('https') ? httpsRequest : httpRequest;
-    send(
-      url,
-      { agent: false, timeout: 10_000, ...(ca !== undefined && { ca, servername: 'localhost' }) },
-      (response) => {
-        response.resume();
-        resolve(response.statusCode ?? 0);
-      },
-    )
-      .on('error', reject)
-      .end();
-  });
+async function statusOf(url: string, ca?: string): Promise<number> {
+  const { port, pathname: path, protocol } = new URL(url);
+  return (await exchange({ port: Number(port), path, plain: protocol === 'http:', ca })).status;
+}
 
 /** The real program on a free port for each port of the manifest. */
 async function runPod(

@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { GENERATED } from '../../tools/chart/generate.ts';
 import { valueLines } from '../../tools/chart/readme.ts';
-import { CHART, MATRIX, valuesOf } from '../support/manifests.ts';
+import { CHART, MATRIX, valuesOf } from '../chart/manifests.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 const textOf = (file: string): string => readFileSync(join(CHART, file), 'utf8');

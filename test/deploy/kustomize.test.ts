@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { loadSettings, writeProblems } from '../../src/config/load.ts';
-import { containersOf, gatehouseOf, golden, only, podSpecs, readManifests } from '../support/manifests.ts';
+import { containersOf, gatehouseOf, golden, only, podSpecs, readManifests } from '../chart/manifests.ts';
 
 const KUSTOMIZE = join(import.meta.dirname, '../../deploy/kustomize');
 const read = (file: string): string => readFileSync(join(KUSTOMIZE, file), 'utf8');

@@ -1,5 +1,5 @@
 import { expect, onTestFinished } from 'vitest';
-import { endOnce, terminationFolder } from '../support/termination.ts';
+import { endOnce, terminationFolder } from './termination.ts';
 
 /** Terminates the program under load so many times; no request may be lost. */
 export async function terminate(times: number, preStopSeconds: number): Promise<void> {

@@ -27,7 +27,7 @@ const ask = (path: string, options: Partial<MatchQuestion> = {}): MatchQuestion 
 });
 
 describe('patterns', () => {
-  test('a pattern is refused when it could be read in two ways', () => {
+  test('an ambiguous pattern is rejected', () => {
     for (const text of ['a', '/a//b', '/a?b', '/a%20', '/a/../b', '/**/a', '/a*', '/a;b', ''])
       expect([text, parsePattern(text).ok]).toEqual([text, false]);
   });
@@ -37,7 +37,7 @@ describe('matching', () => {
   const matched = (rules: AccessRule[], question: MatchQuestion): string | undefined =>
     compileRules(rules).match(question)?.name;
 
-  test('the first rule that matches wins, whatever its shape', () => {
+  test('the first matching rule wins, whether it is literal or has wildcards', () => {
     expect(matched([rule('/**'), rule('/a')], ask('/a'))).toBe('/**');
     expect(matched([rule('/a'), rule('/**')], ask('/a'))).toBe('/a');
     expect(matched([rule('/*/b'), rule('/a/b')], ask('/a/b'))).toBe('/*/b');
@@ -45,7 +45,7 @@ describe('matching', () => {
     expect(matched([rule('/a/**'), rule('/*/b')], ask('/x/b'))).toBe('/*/b');
   });
 
-  test('/a/** matches /a and everything below it, and nothing beside it', () => {
+  test('/a/** matches /a and everything below it, but no sibling', () => {
     const rules = [rule('/a/**')];
     for (const path of ['/a', '/a/', '/a/b', '/a/b/c'])
       expect([path, matched(rules, ask(path))]).toEqual([path, '/a/**']);
@@ -53,24 +53,24 @@ describe('matching', () => {
       expect([path, matched(rules, ask(path))]).toEqual([path, undefined]);
   });
 
-  test('a star stands for one segment that is not empty', () => {
+  test('a star matches exactly one non-empty segment', () => {
     const rules = [rule('/a/*')];
     expect(matched(rules, ask('/a/b'))).toBe('/a/*');
     for (const path of ['/a', '/a/', '/a/b/c'])
       expect([path, matched(rules, ask(path))]).toEqual([path, undefined]);
   });
 
-  test('an encoded reserved character is the character a rule names', () => {
+  test('a percent-encoded reserved character matches the literal one in a rule', () => {
     expect(matched([rule('/v1:run'), rule('/**')], ask('/v1%3Arun'))).toBe('/v1:run');
   });
 
-  test('methods are part of the match, and GET does not imply HEAD', () => {
+  test('a rule matches only its methods, and GET does not imply HEAD', () => {
     const rules = [rule('/a', { on: 'GET POST', name: 'read' }), rule('/a', { name: 'rest' })];
     expect(matched(rules, ask('/a'))).toBe('read');
     expect(matched(rules, ask('/a', { method: 'HEAD' }))).toBe('rest');
   });
 
-  test('the host is part of the match; its case, port and trailing dot are not', () => {
+  test('a rule matches only its host, ignoring case, port and trailing dot', () => {
     const rules = [
       rule('/a', { host: 'admin.test', name: 'admin' }),
       rule('/a', { name: 'any' }),
@@ -86,7 +86,7 @@ describe('matching', () => {
     expect(hostName('[::1]:80')).toBe('[::1]');
   });
 
-  test('P04 an encoded slash is for the first rule that matches to take or refuse, never for a later one', () => {
+  test('P04 the first matching rule accepts or rejects an encoded slash; later rules are not tried', () => {
     const rules = [rule('/admin/**'), rule('/files/*', { encodedSlash: true }), rule('/files/**')];
     expect(matched(rules, ask('/files/a%2Fb'))).toBe('/files/*');
     expect(matched(rules, ask('/files/a%2Fb/c'))).toBeUndefined();
@@ -101,7 +101,7 @@ describe('matching', () => {
     ).toEqual(['encoded_slash']);
   });
 
-  test('P04 a path that an earlier rule would match once its %2F is decoded matches no later one', () => {
+  test('P04 a path that an earlier rule would match with %2F decoded matches no later rule', () => {
     const rules = [rule('/admin/**'), rule('/**', { encodedSlash: true })];
     expect(matched(rules, ask('/admin%2Fx'))).toBeUndefined();
     expect(matched(rules, ask('/x/admin%2Fx'))).toBe('/**');
@@ -112,7 +112,7 @@ describe('matching', () => {
     ).toEqual(['path', 'other_reading']);
   });
 
-  test('a trace names each rule before the one that matches, and what it lacked', () => {
+  test('a trace lists each rule up to the matching one and why it did not match', () => {
     const rules = [
       rule('/b'),
       rule('/a', { on: 'POST', name: 'post' }),
@@ -137,7 +137,7 @@ describe('matching', () => {
     ).toEqual(['path', 'path']);
   });
 
-  test('the tree finds what trying one rule after the other finds', () => {
+  test('the rule tree finds the same rule as a linear search', () => {
     const names = fc.constantFrom('a', 'b', '*');
     const path = fc.tuple(fc.array(names, { maxLength: 3 }), fc.boolean());
     const anyRule = fc
@@ -187,7 +187,7 @@ describe('matching', () => {
     );
   });
 
-  test('P13: a path that another rule would match without its ;parameters matches none', () => {
+  test('P13 a path that an earlier rule would match without its ;parameters matches no rule', () => {
     const rules = [rule('/admin/**'), rule('/**')];
     expect(matched(rules, ask('/admin;x'))).toBeUndefined();
     expect(matched(rules, ask('/admin;x/y'))).toBeUndefined();
@@ -201,7 +201,7 @@ describe('matching', () => {
     ).toEqual(['path', 'other_reading']);
   });
 
-  test('the number of rules does not change what one match costs', () => {
+  test('the cost of a match does not depend on the number of rules', () => {
     const many = compileRules(Array.from({ length: 1_000 }, (_, index) => rule(`/service-${index}/**`)));
     const touched = { count: 0 };
     const segments = new Proxy(['service-999', 'x'], {

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { CertificateFilesError, loadCertificateFiles } from '../../src/tls/certificate-files.ts';
-import { nowSeconds } from '../support/judge.ts';
 import { type Certified, issue, issueServer, makeCa, makeCrl, makeKeys, writePki } from '../support/pki.ts';
+import { nowSeconds } from './judge.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'gatehouse-pki-'));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -60,7 +60,7 @@ const problems = (names: Parameters<typeof load>[0]): readonly string[] => {
   }
 };
 
-test('sound files give everything a listener and a judge need, without a warning', () => {
+test('valid files load without a warning', () => {
   const files = load({
     server: ['server.pem', 'server-key.pem'],
     issuers: ['ca.pem', 'ca.der'],
@@ -71,7 +71,7 @@ test('sound files give everything a listener and a judge need, without a warning
   expect(files.warnings).toEqual([]);
 });
 
-test('every problem is told at once and names its file', () => {
+test('all problems are reported together, each with its file', () => {
   expect(
     problems({
       server: ['server.pem', 'soon-key.pem'],
@@ -87,7 +87,7 @@ test('every problem is told at once and names its file', () => {
   ]);
 });
 
-test('what has ended cannot be served; a key file that is none does not show its content', () => {
+test('an expired certificate is rejected, and an invalid key file is reported without its content', () => {
   expect(problems({ server: ['over.pem', 'over-key.pem'] })).toEqual([
     expect.stringMatching(/over\.pem: expired on /),
   ]);
@@ -97,18 +97,18 @@ test('what has ended cannot be served; a key file that is none does not show its
   expect(problems({ issuers: ['ended.pem'] })).toEqual([expect.stringMatching(/ended\.pem: expired on /)]);
 });
 
-test('an issuer that has ended may stand beside its successor in one file', () => {
+test('one file may hold an expired issuer and its successor', () => {
   expect(load({ issuers: ['both.pem'] }).issuers).toHaveLength(2);
 });
 
-test('what ends within 30 days, and a list that has run out, are warnings', () => {
+test('a certificate that expires within 30 days and an expired CRL cause warnings', () => {
   expect(load({ server: ['soon.pem', 'soon-key.pem'], crls: ['stale.crl'] }).warnings).toEqual([
     expect.stringMatching(/soon\.pem: expires on /),
     expect.stringMatching(/stale\.crl: the revocation list of ca\.pem ran out on /),
   ]);
 });
 
-test('an issuer whose names are constrained is refused, also when the extension is not critical', async () => {
+test('an issuer with name constraints is rejected, whether or not the extension is critical', async () => {
   // permittedSubtrees: dNSName example.test
   const value = Buffer.from('3012a010300e820c6578616d706c652e74657374', 'hex');
   for (const critical of [true, false]) {
@@ -121,7 +121,7 @@ test('an issuer whose names are constrained is refused, also when the extension 
   }
 });
 
-test('one key under two entries that look names up in different ways is a problem', () => {
+test('two issuers with the same key but different lookup settings are rejected', () => {
   const entries = (second: object) => ({
     issuers: [issuer('ca.pem', 'one'), { ...issuer('ca.der', 'two'), ...second }],
     crls: [],

@@ -15,18 +15,18 @@ beforeAll(async () => {
 
 const valueOf = (header: string): string => forms.find(([name]) => name === header)?.[1] ?? '';
 
-test('every form gives the certificate, under its name in any case', () => {
+test('every header form yields the certificate; the header name is case-insensitive', () => {
   for (const [name, value] of forms)
     for (const spelling of [name, name.toLowerCase(), name.toUpperCase(), name.replaceAll('-', '_')])
       expect(forwardedCertificate(['Host', 'a', spelling, value])).toEqual(der);
 });
 
-test('no such header, or an empty one, is no certificate', () => {
+test('a missing or empty header yields no certificate', () => {
   expect(forwardedCertificate(['Host', 'a', 'X-Client', 'b'])).toBeUndefined();
   expect(forwardedCertificate(['X-SSL-Client-Cert', ''])).toBeUndefined();
 });
 
-test('two headers are ambiguous, of one kind or of two, even when one is empty or they agree', () => {
+test('two certificate headers are ambiguous, even if one is empty or both agree', () => {
   const [first, second] = [forms[0] ?? [], forms[4] ?? []];
   expect(forwardedCertificate([...first, ...first])).toBe('ambiguous');
   expect(forwardedCertificate([...first, ...second])).toBe('ambiguous');
@@ -34,7 +34,7 @@ test('two headers are ambiguous, of one kind or of two, even when one is empty o
   expect(forwardedCertificate([...first, 'client_cert', first[1] ?? ''])).toBe('ambiguous');
 });
 
-test('Envoy: two elements, two certificates, a hash that does not fit or is missing are ambiguous', () => {
+test('Envoy: two elements, two certificates, or a wrong or missing hash are ambiguous', () => {
   const header = 'X-Forwarded-Client-Cert';
   const good = valueOf(header);
   const other = encodeURIComponent(pemOf('CERTIFICATE', bob));
@@ -48,14 +48,14 @@ test('Envoy: two elements, two certificates, a hash that does not fit or is miss
   expect(read(good.replace(/Cert="[^"]+"/, `Cert="${other}"`))).toBe('ambiguous');
 });
 
-test('Envoy: separators inside quotes separate nothing', () => {
+test('Envoy: separators inside quotes are ignored', () => {
   const header = 'X-Forwarded-Client-Cert';
   const good = valueOf(header).replace(/Subject="[^;]*";/, 'Subject="CN=alice\\";Cert=x,Hash=y";');
   expect(good).toContain('Cert=x');
   expect(forwardedCertificate([header, good])).toEqual(der);
 });
 
-test('RFC 9440: only a byte sequence counts', () => {
+test('RFC 9440: anything but a single byte sequence is ambiguous', () => {
   const text = der.toString('base64');
   for (const value of [
     text,
@@ -69,7 +69,7 @@ test('RFC 9440: only a byte sequence counts', () => {
     expect(forwardedCertificate(['Client-Cert', value])).toBe('ambiguous');
 });
 
-test('PEM with something before, after or beside it is ambiguous', () => {
+test('PEM with leading, trailing or additional data is ambiguous', () => {
   const pem = pemOf('CERTIFICATE', der);
   for (const text of [pem + pem, `x${pem}`, `${pem}x`, pem.replace('CERTIFICATE', 'X509 CRL'), '%zz', '%'])
     expect(
@@ -77,11 +77,11 @@ test('PEM with something before, after or beside it is ambiguous', () => {
     ).toBe('ambiguous');
 });
 
-test('a Traefik chain of several is ambiguous: which of them is the client is not said', () => {
+test('a Traefik header with several certificates is ambiguous', () => {
   const text = der.toString('base64');
   expect(forwardedCertificate(['X-Forwarded-Tls-Client-Cert', `${text},${text}`])).toBe('ambiguous');
 });
 
-test('every header that is read is also removed from strangers', () => {
+test('every header that is read is removed from requests of untrusted peers', () => {
   for (const [name] of forms) expect(CERTIFICATE_HEADERS).toContain(name.toLowerCase());
 });

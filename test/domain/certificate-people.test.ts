@@ -2,7 +2,7 @@ import { argon2Sync } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { isIdentityId } from '../../src/domain/person.ts';
 import { createPasswords, readPasswordHash, writePasswordHash } from '../../src/identity/passwords.ts';
 import { createPeople, type DirectorySettings } from '../../src/identity/people.ts';
@@ -36,8 +36,8 @@ const staff = (...users: DirectorySettings['users']) =>
     workloads: { label: 'wl', users: [], derive: true },
   });
 
-describe('a directory in the configuration', () => {
-  test('C17 finds a person by the name of the asked source and by no other', async () => {
+describe('a directory defined in the configuration', () => {
+  test('C17 finds a person only by the configured name source', async () => {
     const people = staff(user());
     const alice = {
       identity: `local:${ALICE}`,
@@ -62,23 +62,23 @@ describe('a directory in the configuration', () => {
     ['email', 'ALICE@example.test', false],
     ['userPrincipalName', 'ALICE@Corp.example.test', true],
     ['userPrincipalName', 'alice', false],
-  ] as const)('compares %s %j as that kind of name is compared', async (source, name, found) => {
+  ] as const)('compares %s %j by the rules for that kind of name', async (source, name, found) => {
     expect((await staff(user()).byCertificateName('staff', source, name)) !== undefined).toBe(found);
   });
 
-  test('C17 tells that somebody is disabled', async () => {
+  test('C17 reports a disabled person', async () => {
     const person = await staff(user({ disabled: true })).byCertificateName('staff', 'commonName', 'alice');
     expect(person?.disabled).toBe(true);
   });
 
-  test('a name that two people have stands for neither', async () => {
+  test('if two people share a name, neither is found', async () => {
     const people = staff(user(), user({ id: '0badcafe', name: 'bob' }));
     expect(await people.byCertificateName('staff', 'commonName', 'alice')).toBeUndefined();
   });
 });
 
 describe('signing in', () => {
-  test('takes the right password, under the name in any case', async () => {
+  test('accepts the right password; the user name is case-insensitive', async () => {
     const people = staff(user());
     expect((await people.signIn('aLiCe', 'correct horse'))?.identity).toBe(`local:${ALICE}`);
     for (const [name, password] of [
@@ -90,13 +90,13 @@ describe('signing in', () => {
       expect(await people.signIn(name, password)).toBeUndefined();
   });
 
-  test('tells that a person is disabled only to who knows the password', async () => {
+  test('reports a disabled person only if the password is right', async () => {
     const people = staff(user({ disabled: true }));
     expect((await people.signIn('alice', 'correct horse'))?.disabled).toBe(true);
     expect(await people.signIn('alice', 'wrong')).toBeUndefined();
   });
 
-  test('does as much work for a name nobody has, and for a person without a password', async () => {
+  test('does the same work for an unknown name and for a person without a password', async () => {
     const work: string[] = [];
     const passwords = {
       hash: async () => '',
@@ -120,14 +120,15 @@ describe('signing in', () => {
     expect(work).toEqual(Array(3).fill('$argon2id$v=19$m=64,t=1,p=1'));
   });
 
-  test('reads the hash from its file, and says which setting is wrong when it cannot', async () => {
+  test('reads the hash from its file, or names the invalid setting', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'gatehouse-hash-'));
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     const { passwordHash = '', ...rest } = user();
     writeFileSync(join(folder, 'hash'), `${passwordHash}\n`);
     expect(
       await staff({ ...rest, passwordHashFile: join(folder, 'hash') }).signIn('alice', 'correct horse'),
     ).toBeDefined();
-    rmSync(folder, { recursive: true });
+    rmSync(join(folder, 'hash'));
     expect(() => staff({ ...rest, passwordHashFile: join(folder, 'hash') })).toThrow(
       'directories.staff.users[0].passwordHashFile cannot be read: ENOENT',
     );
@@ -138,7 +139,7 @@ describe('signing in', () => {
 });
 
 describe('password hashes', () => {
-  test('are Argon2id of 64 MiB and three passes, and each has its own salt', async () => {
+  test('are Argon2id with 64 MiB, three passes and a random salt', async () => {
     const passwords = createPasswords();
     const [first, second] = [await passwords.hash('correct horse'), await passwords.hash('correct horse')];
     expect(first).toMatch(/^\$argon2id\$v=19\$m=65536,t=3,p=1\$[A-Za-z0-9+/]{22}\$[A-Za-z0-9+/]{43}$/);
@@ -147,14 +148,14 @@ describe('password hashes', () => {
     expect(await passwords.verify('correct horsf', first)).toBe(false);
   });
 
-  test('made elsewhere are understood: the reference implementation’s own example', async () => {
+  test('of the Argon2 reference implementation are accepted', async () => {
     // argon2 -id -t 2 -k 65536 -p 1 over "password" with salt "somesalt" (test.c of the reference implementation).
     const known = '$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc';
     expect(await createPasswords().verify('password', known)).toBe(true);
     expect(await createPasswords().verify('passwore', known)).toBe(false);
   });
 
-  test('count a password typed in two Unicode forms as one', async () => {
+  test('do not depend on the Unicode form of the password', async () => {
     expect(await createPasswords().verify('jose\u0301', cheapHash('jos\u00e9'))).toBe(true);
   });
 
@@ -166,11 +167,11 @@ describe('password hashes', () => {
     '$argon2id$v=19$m=64,t=1,p=1$MDEy$AAAAAAAAAAAAAAAAAAAAAA',
     '$argon2id$v=19$m=64,t=1,p=1$MDEyMzQ1Njc4OWFiY2RlZg$AAAA',
     'plain',
-  ])('of absurd cost or another kind are refused: %s', (text) => {
+  ])('of excessive cost or another kind are rejected: %s', (text) => {
     expect(readPasswordHash(text)).toBeUndefined();
   });
 
-  test('beyond a bounded queue are turned away as our own overload, and the queue goes on', async () => {
+  test('beyond the queue limit are rejected as overload, and later ones succeed', async () => {
     const passwords = createPasswords({ atOnce: 1, waiting: 2 });
     const hash = cheapHash('x');
     const outcomes = await Promise.allSettled(Array.from({ length: 5 }, () => passwords.verify('x', hash)));
@@ -191,7 +192,7 @@ describe('password hashes', () => {
 });
 
 describe('a derived directory', () => {
-  test('knows whoever is named, by a digest that can be computed beforehand', async () => {
+  test('accepts any name and derives its identity as a reproducible digest', async () => {
     const people = staff();
     const worker = await people.byCertificateName('workloads', 'commonName', 'billing-worker');
     // printf 'commonName:billing-worker' | sha256sum
@@ -203,7 +204,7 @@ describe('a derived directory', () => {
     expect(await people.signIn('billing-worker', '')).toBeUndefined();
   });
 
-  test('gives different people to the same text in different sources, and the same to the same address', async () => {
+  test('derives different identities per name source, and one identity per email address', async () => {
     const people = staff();
     const id = async (source: 'commonName' | 'email', name: string) =>
       (await people.byCertificateName('workloads', source, name))?.identity;

@@ -29,29 +29,29 @@ const word = (outcome: Outcome<DeviceRequest>): string =>
 
 describe('seed 3: exchanging a device code', () => {
   test.each([
-    ['nobody has answered yet', pending, 10, 'device_pending'],
-    ['the person said yes', confirmed, 10, 'confirmed'],
-    ['the person said no', denied, 10, 'device_denied'],
-    ['too many wrong passwords', closed, 10, 'device_closed'],
-    ['one second before it expires', confirmed, 599, 'confirmed'],
-    ['at the moment it expires', confirmed, 600, 'device_code_expired'],
-    ['nobody answered, and it expired', pending, 600, 'device_code_expired'],
+    ['the user has not decided yet', pending, 10, 'device_pending'],
+    ['the user approved', confirmed, 10, 'confirmed'],
+    ['the user denied', denied, 10, 'device_denied'],
+    ['it was closed after too many wrong passwords', closed, 10, 'device_closed'],
+    ['it expires in one second', confirmed, 599, 'confirmed'],
+    ['it expires now', confirmed, 600, 'device_code_expired'],
+    ['it expired without a decision', pending, 600, 'device_code_expired'],
   ])('when %s', (_, request, now, answer) => {
     expect(word(exchangeable(request, now))).toBe(answer);
   });
 });
 
-describe('D15: deciding', () => {
+describe('D15 the decision on a request', () => {
   test.each([
-    ['yes to a pending request', confirm(pending, 'local:{42}', 10), 'confirmed'],
-    ['the same person says yes again (double click)', confirm(confirmed, 'local:{42}', 10), 'confirmed'],
-    ['another person says yes afterwards', confirm(confirmed, 'local:{43}', 10), 'device_code_spent'],
-    ['yes after no stays no', confirm(denied, 'local:{42}', 10), 'device_denied'],
-    ['yes after it expired', confirm(pending, 'local:{42}', 600), 'device_code_expired'],
-    ['yes to a closed request', confirm(closed, 'local:{42}', 10), 'device_closed'],
-    ['no to a pending request', deny(pending, 10), 'denied'],
-    ['no again', deny(denied, 10), 'denied'],
-    ['no after yes', deny(confirmed, 10), 'device_code_spent'],
+    ['approving a pending request', confirm(pending, 'local:{42}', 10), 'confirmed'],
+    ['approving again as the same person (double click)', confirm(confirmed, 'local:{42}', 10), 'confirmed'],
+    ['approving again as another person', confirm(confirmed, 'local:{43}', 10), 'device_code_spent'],
+    ['approving after denial', confirm(denied, 'local:{42}', 10), 'device_denied'],
+    ['approving after expiry', confirm(pending, 'local:{42}', 600), 'device_code_expired'],
+    ['approving a closed request', confirm(closed, 'local:{42}', 10), 'device_closed'],
+    ['denying a pending request', deny(pending, 10), 'denied'],
+    ['denying again', deny(denied, 10), 'denied'],
+    ['denying after approval', deny(confirmed, 10), 'device_code_spent'],
   ])('%s', (_, outcome, state) => {
     expect(word(outcome)).toBe(state);
   });
@@ -67,7 +67,7 @@ describe('D15: deciding', () => {
   });
 });
 
-describe('D09: a code as people type it', () => {
+describe('D09 a user code as typed', () => {
   test.each([
     ['BCDF-GHJK', 'BCDFGHJK'],
     ['bcdf-ghjk', 'BCDFGHJK'],
@@ -83,5 +83,5 @@ describe('D09: a code as people type it', () => {
     expect(readUserCode(typed)).toBe(code);
   });
 
-  test('is shown in two groups', () => expect(showUserCode('BCDFGHJK')).toBe('BCDF-GHJK'));
+  test('is displayed in two groups', () => expect(showUserCode('BCDFGHJK')).toBe('BCDF-GHJK'));
 });

@@ -39,48 +39,53 @@ const verdict = (grant: Partial<Grant>, asked: Partial<RefreshAttempt>): string 
   return judged.kind === 'refused' ? judged.refusal.reason : judged.kind;
 };
 
-describe('seed 3: a grant is judged by facts and the time', () => {
+describe('seed 3: the state of a grant', () => {
   test.each([
     ['before refresh_until', { refreshUntil: NOON + 1 }, 'live'],
     ['at refresh_until', { refreshUntil: NOON }, 'expired'],
     ['after refresh_until', { refreshUntil: NOON - 1 }, 'expired'],
-    ['revoked, whatever the time', { revokedAt: NOON - 1 }, 'revoked'],
+    ['revoked, at any time', { revokedAt: NOON - 1 }, 'revoked'],
   ])('%s', (_, over, phase) => {
     expect(phaseOf(grantOf(over), NOON)).toBe(phase);
   });
 });
 
-describe('wire 2: the judgement on a refresh', () => {
+describe('wire 2: the decision on a refresh', () => {
   test.each<[string, Partial<Grant>, Partial<RefreshAttempt>, string]>([
     ['the current token rotates', {}, {}, 'rotated'],
-    ['the direct predecessor within the window gets the same again', {}, { generation: 3 }, 'repeated'],
+    [
+      'the direct predecessor within the window gets the same tokens again',
+      {},
+      { generation: 3 },
+      'repeated',
+    ],
     ['one millisecond before the window ends', {}, { generation: 3, now: NOON + 4.999 }, 'repeated'],
     ['at the end of the window it is reuse', {}, { generation: 3, now: NOON + 5 }, 'reused'],
     ['the predecessor of the predecessor is reuse at once', {}, { generation: 2 }, 'reused'],
     ['window 0: the predecessor is reuse', {}, { generation: 3, retryWindow: 0 }, 'reused'],
     [
-      'window 0: the loser of a race is refused, not punished',
+      'window 0: of concurrent calls the later one is rejected without revoking the grant',
       {},
       { generation: 3, retryWindow: 0, arrivedAt: NOON - 5.01 },
       'refresh_token_spent',
     ],
     [
-      'our own outage does not use up the window',
+      'an outage of gatehouse does not use up the window',
       {},
       { generation: 3, now: NOON + 30, servingSince: NOON + 25 },
       'repeated',
     ],
-    ['a newer token than the record rolls it forward (R16)', {}, { generation: 6 }, 'rotated'],
-    ['client_id is compared with its case', {}, { clientId: 'lab' }, 'client_mismatch'],
+    ['R16 a token newer than the record rolls it forward', {}, { generation: 6 }, 'rotated'],
+    ['client_id is case-sensitive', {}, { clientId: 'lab' }, 'client_mismatch'],
     [
-      'another client changes nothing, even with a spent token',
+      'another client changes nothing, even with a used token',
       {},
       { clientId: 'other', generation: 1 },
       'client_mismatch',
     ],
     ['an expired grant', { refreshUntil: NOON }, {}, 'grant_expired'],
     ['a revoked grant', { revokedAt: NOON - 1 }, {}, 'grant_revoked'],
-    ['a spent token of a revoked grant', { revokedAt: NOON - 1 }, { generation: 1 }, 'grant_revoked'],
+    ['a used token of a revoked grant', { revokedAt: NOON - 1 }, { generation: 1 }, 'grant_revoked'],
     ['a bound grant without its certificate', { boundTo: 'abc' }, {}, 'certificate_binding_unmet'],
     [
       'a bound grant with another certificate',
@@ -90,7 +95,7 @@ describe('wire 2: the judgement on a refresh', () => {
     ],
     ['a bound grant with its certificate', { boundTo: 'abc' }, { certificate: 'abc' }, 'rotated'],
     [
-      'a spent token of a bound grant without its certificate changes nothing',
+      'a used token of a bound grant without its certificate changes nothing',
       { boundTo: 'abc' },
       { generation: 1 },
       'certificate_binding_unmet',
@@ -99,7 +104,7 @@ describe('wire 2: the judgement on a refresh', () => {
     expect(verdict(grant, asked)).toBe(expected);
   });
 
-  test('rotation adds one, never moves refresh_until, and caps the access token by it', () => {
+  test('rotation increments the generation, keeps refresh_until, and caps the access token at it', () => {
     const judged = judgeRefresh(grantOf(), attempt());
     expect(judged).toMatchObject({
       kind: 'rotated',
@@ -108,7 +113,7 @@ describe('wire 2: the judgement on a refresh', () => {
     });
   });
 
-  test('a rolled-forward record goes on from the token', () => {
+  test('R16 a rolled-forward record continues from the generation of the token', () => {
     expect(judgeRefresh(grantOf(), attempt({ generation: 9 }))).toMatchObject({
       kind: 'rotated',
       rolledForward: true,
@@ -116,7 +121,7 @@ describe('wire 2: the judgement on a refresh', () => {
     });
   });
 
-  test('the window never slides: a repeated answer leaves the record as it was', () => {
+  test('R04 a repeated response leaves the record unchanged, so the window never slides', () => {
     const judged = judgeRefresh(grantOf(), attempt({ generation: 3 }));
     expect(judged).toMatchObject({ kind: 'repeated', grant: { rotatedAt: NOON - 5, generation: 4 } });
   });

@@ -44,15 +44,19 @@ const given = (of: Integration, by: GrantType): string | undefined => {
 describe('wire 7: access entries add up', () => {
   const whole = 'files:read;reports:read,write';
   test.each<[string, AccessEntry[], string | undefined]>([
-    ['no entry: nobody', [], undefined],
+    ['without entries there is no access', [], undefined],
     ['by group', [entry({ groups: new Set(['operators']) })], whole],
     ['by identity', [entry({ identities: new Set(['local:{a}']) })], whole],
     ['by directory', [entry({ directory: 'staff' })], whole],
     ['another group', [entry({ groups: new Set(['others']) })], undefined],
     ['another directory', [entry({ directory: 'workloads' })], undefined],
-    ['a part of the scope', [entry({ directory: 'staff', scope: scope('files:read') })], 'files:read'],
     [
-      'two parts are both given',
+      'an entry limited to part of the scope',
+      [entry({ directory: 'staff', scope: scope('files:read') })],
+      'files:read',
+    ],
+    [
+      'scopes of two entries are combined',
       [
         entry({ directory: 'staff', scope: scope('files:read') }),
         entry({ groups: new Set(['operators']), scope: scope('reports:read') }),
@@ -60,7 +64,7 @@ describe('wire 7: access entries add up', () => {
       'files:read;reports:read',
     ],
     [
-      'only by the other flow',
+      'an entry for the other flow only',
       [entry({ directory: 'staff', grants: new Set(['device'] as const) })],
       undefined,
     ],
@@ -69,7 +73,7 @@ describe('wire 7: access entries add up', () => {
   });
 });
 
-describe('what a person may hold', () => {
+describe('the scope a person may be granted', () => {
   const partly = integration(entry({ directory: 'staff', scope: scope('reports:read') }));
   test.each([
     [partly, 'reports:read', 'granted'],

@@ -17,14 +17,18 @@ function outcome(raw: string, options?: Parameters<typeof read>[1]): string {
 
 const REFUSED: Readonly<Record<string, readonly string[]>> = {
   'P01 dot segments': ['/public/../admin/x', '/..', '/.', '/a/./b', '/a/..', '/a/../'],
-  'P02 encoded dots': ['/public/%2e%2e/admin', '/public/%2E./admin', '/public/.%2e/admin', '/%2e'],
-  'P03 dots before a path parameter': ['/public/..;/admin', '/public/..;a=b/admin', '/public/%2e%2e%3b/x'],
+  'P02 encoded dot segments': ['/public/%2e%2e/admin', '/public/%2E./admin', '/public/.%2e/admin', '/%2e'],
+  'P03 dot segments with a path parameter': [
+    '/public/..;/admin',
+    '/public/..;a=b/admin',
+    '/public/%2e%2e%3b/x',
+  ],
   'P04 encoded slashes': ['/public%2f..%2fadmin', '/public%2Fx'],
   'P05 backslashes': ['/public\\..\\admin', '/public%5c..%5cadmin'],
   'P06 empty segments': ['//admin/x', '/public//../admin', '///', '//'],
   'P08 control characters': ['/admin%00.js', '/admin%0a', '/admin%7f', '/a\u0000b', '/a\u001fb', '/a b'],
   'P09 double encodings': ['/%2561dmin', '/%252e%252e/admin', '/%252f', '/%25%32%65'],
-  'P10 overlong, broken and foreign encodings': [
+  'P10 overlong, invalid and non-standard encodings': [
     '/%c0%ae%c0%ae/admin',
     '/%u002e',
     '/%ff',
@@ -32,10 +36,10 @@ const REFUSED: Readonly<Record<string, readonly string[]>> = {
     '/%c3',
     '/%c3a%a9',
   ],
-  'P11 broken encodings': ['/%zz', '/%', '/%2', '/a%'],
+  'P11 malformed percent-encodings': ['/%zz', '/%', '/%2', '/a%'],
   'P12 fragments': ['/public#/../admin', '/public?x#y'],
-  'raw characters beyond ASCII': ['/é', '/a?é', '/a?\u0007'],
-  'targets that are no paths': [
+  'unencoded non-ASCII and control characters': ['/é', '/a?é', '/a?\u0007'],
+  'targets that are not paths': [
     '',
     'admin',
     '?x',
@@ -46,14 +50,14 @@ const REFUSED: Readonly<Record<string, readonly string[]>> = {
   ],
 };
 
-describe('a target is refused rather than repaired', () => {
+describe('targets that are rejected rather than normalized', () => {
   for (const [what, targets] of Object.entries(REFUSED))
     test(what, () => {
       for (const target of targets) expect([target, outcome(target)]).toEqual([target, 'malformed']);
     });
 });
 
-test('P07 percent-encoded unreserved characters are decoded once, other encodings keep their meaning', () => {
+test('P07 percent-encoded unreserved characters are decoded once; other encodings stay encoded', () => {
   expect(outcome('/%61dmin/x')).toBe('/admin/x');
   expect(outcome('/%7euser/%41-%5f')).toBe('/~user/A-_');
   expect(outcome('/admin%20')).toBe('/admin%20');
@@ -62,7 +66,7 @@ test('P07 percent-encoded unreserved characters are decoded once, other encoding
   expect(outcome('/public%23')).toBe('/public%23');
 });
 
-test('P04 where it is asked for, an encoded slash stays inside its segment, but hides no dots', () => {
+test('P04 if allowed, an encoded slash stays within its segment, but cannot hide dot segments', () => {
   const reading = read('/files/a%2fb', { encodedSlash: true });
   expect(reading).toMatchObject({
     kind: 'target',
@@ -73,14 +77,14 @@ test('P04 where it is asked for, an encoded slash stays inside its segment, but 
     expect([target, outcome(target, { encodedSlash: true })]).toEqual([target, 'malformed']);
 });
 
-test('P13 the query goes through to the letter and plays no part in the path', () => {
+test('P13 the query is forwarded unchanged and does not affect the path', () => {
   expect(outcome('/public?x=/../admin')).toBe('/public?x=/../admin');
   expect(outcome('/admin?/public/%2e%zz')).toBe('/admin?/public/%2e%zz');
   expect(read('/a/b?c')).toMatchObject({ target: { segments: ['a', 'b'], query: '?c' } });
   expect(read('/a/')).toMatchObject({ target: { segments: ['a', ''], query: '' } });
 });
 
-test('P14 a URL is taken as its path when the host is ours', () => {
+test('P14 an absolute URL with our host is read as its path', () => {
   expect(outcome('http://evil.test/admin')).toBe('misdirected');
   expect(outcome('http://u:p@gate.test:8443/')).toBe('malformed');
   expect(outcome('https://GATE.test:8443/files/1?x')).toBe('/files/1?x');
@@ -90,7 +94,7 @@ test('P14 a URL is taken as its path when the host is ours', () => {
   expect(outcome('http://api.test\\@evil.test/')).toBe('malformed');
 });
 
-test('P15 the asterisk is for OPTIONS', () => {
+test('P15 the asterisk form is valid for OPTIONS only', () => {
   expect(outcome('*', { method: 'OPTIONS' })).toBe('asterisk');
   expect(outcome('*')).toBe('malformed');
 });
@@ -127,18 +131,18 @@ const targets = fc.oneof(
   fc.string({ maxLength: 20 }).map((text) => `/${text}`),
 );
 
-test('P20 what is canonical stays as it is, however often it is read', () => {
+test('P20 canonicalization is idempotent', () => {
   fc.assert(
     fc.property(targets, fc.boolean(), (raw, encodedSlash) => {
       const first = read(raw, { encodedSlash });
       if (first.kind !== 'target') return;
       expect(read(first.target.path + first.target.query, { encodedSlash })).toEqual(first);
     }),
-    { numRuns: 20_000 },
+    { numRuns: 5_000, seed: 20 },
   );
 });
 
-test('P20 what rules compare is what the path on the wire decodes to, with no dot segment in it', () => {
+test('P20 rules match the decoded path that is sent upstream, without dot segments', () => {
   fc.assert(
     fc.property(targets, fc.boolean(), (raw, encodedSlash) => {
       const reading = read(raw, { encodedSlash });
@@ -148,16 +152,16 @@ test('P20 what rules compare is what the path on the wire decodes to, with no do
       // An independent reader must not find another path in it.
       expect(new URL(`http://x${path}`).pathname).toBe(path);
     }),
-    { numRuns: 20_000 },
+    { numRuns: 5_000, seed: 20 },
   );
 });
 
-describe('the short way for plain paths leads where the long one does', () => {
-  // A query does not change how a path is read, and an encoded letter at its end takes the long way.
+describe('the shortcut for plain paths agrees with the full parser', () => {
+  // A query does not change how a path is read, and an encoded letter at its end rules out the shortcut.
   const letters = fc.constantFrom(...Array.from("ab.~_-!$&'()*+,=:@|[];%/2e#\\é "));
   const paths = fc.array(letters, { maxLength: 12 }).map((list) => `/${list.join('')}`);
 
-  test('for any path', () => {
+  test('on any path', () => {
     fc.assert(
       fc.property(paths, (path) => {
         const short = read(path);
@@ -168,11 +172,11 @@ describe('the short way for plain paths leads where the long one does', () => {
           long.target.segments,
         );
       }),
-      { numRuns: 5_000 },
+      { numRuns: 2_000, seed: 20 },
     );
   });
 
-  test('and takes nothing the long one refuses', () => {
+  test('and accepts nothing the full parser rejects', () => {
     fc.assert(
       fc.property(paths, (path) => {
         const parts = path.slice(1).split('/');
@@ -182,7 +186,7 @@ describe('the short way for plain paths leads where the long one does', () => {
           /[^A-Za-z0-9._~!$&'()*+,;=:@|[\]%/-]/.test(path);
         if (isOdd) expect(read(path).kind).toBe('malformed');
       }),
-      { numRuns: 5_000 },
+      { numRuns: 2_000, seed: 20 },
     );
   });
 });

@@ -11,11 +11,11 @@ const scope = (text: string): Scope => {
 describe('seed 2.2: the scope string', () => {
   test.each([
     ['a resource and its permissions', 'reports:delete,discover,manage', 'reports:delete,discover,manage'],
-    ['a leading capital is the same resource', 'Reports:approve,admin', 'reports:admin,approve'],
+    ['resource names are case-insensitive', 'Reports:approve,admin', 'reports:admin,approve'],
     ['several resources are joined by a semicolon', 'reports:read;files:read', 'files:read;reports:read'],
     ['a trailing semicolon is allowed', 'reports:read;', 'reports:read'],
     ['a bare resource', 'files', 'files'],
-    ['items of one resource add up', 'files:read;Files:write', 'files:read,write'],
+    ['items for one resource are merged', 'files:read;Files:write', 'files:read,write'],
   ])('%s', (_, text, normal) => {
     expect(writeScope(scope(text))).toBe(normal);
   });
@@ -36,18 +36,18 @@ describe('seed 2.2: the scope string', () => {
     ['files[tenant=1]:read', 'scope_malformed'],
     ['fi\u0000les:read', 'scope_malformed'],
     ['x'.repeat(5_000), 'scope_malformed'],
-  ])('%j is refused as %s', (text, reason) => {
+  ])('%j is rejected as %s', (text, reason) => {
     const parsed = parseScope(text);
     expect(parsed.ok ? 'granted' : parsed.refusal.reason).toBe(reason);
   });
 
-  test('the standard face also takes spaces between items', () => {
+  test('the OAuth endpoints also accept spaces between items', () => {
     const parsed = parseScope('reports:read files:read', { spaces: true });
     expect(parsed.ok && writeScope(parsed.value)).toBe('files:read;reports:read');
   });
 });
 
-describe('T16 wire 7: what satisfies what', () => {
+describe('T16 wire 7: which scope satisfies which', () => {
   test.each([
     ['files:read', 'files:read', true],
     ['Files:read', 'files:read', true],
@@ -65,7 +65,7 @@ describe('T16 wire 7: what satisfies what', () => {
     expect(covers(scope(held), scope(asked))).toBe(passes);
   });
 
-  test('the excess names exactly what goes too far', () => {
+  test('the excess contains exactly what exceeds the limit', () => {
     const excess = excessOf(scope('reports:read,delete;admin:manage'), scope('reports:read,write'));
     expect(excess && writeScope(excess)).toBe('admin:manage;reports:delete');
     expect(excessOf(scope('reports'), scope('reports:read'))).toBeUndefined();
@@ -80,11 +80,11 @@ const anyScope = fc
     scope(items.map(([name, list]) => (list.length > 0 ? `${name}:${list.join(',')}` : name)).join(';')),
   );
 
-test('the normal form reads back as the same scope', () => {
+test('the normal form parses to the same scope', () => {
   fc.assert(fc.property(anyScope, (given) => writeScope(scope(writeScope(given))) === writeScope(given)));
 });
 
-test('what two scopes have in common is covered by both, and their union covers each', () => {
+test('both scopes cover their intersection, and their union covers both', () => {
   fc.assert(
     fc.property(anyScope, anyScope, (a, b) => {
       const common = meet(a, b);
@@ -93,6 +93,6 @@ test('what two scopes have in common is covered by both, and their union covers 
   );
 });
 
-test('there is an excess exactly when the limit does not cover what is asked', () => {
+test('an excess exists exactly when the limit does not cover the requested scope', () => {
   fc.assert(fc.property(anyScope, anyScope, (a, b) => (excessOf(a, b) === undefined) === covers(b, a)));
 });

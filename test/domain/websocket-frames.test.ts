@@ -11,7 +11,7 @@ const frames = fc.array(
   { minLength: 1, maxLength: 6 },
 );
 
-test('a frame can be inserted after every frame and nowhere within one, however the bytes arrive', () => {
+test('a frame can be inserted between frames but never within one, however the bytes are split', () => {
   fc.assert(
     fc.property(frames, fc.array(fc.integer({ min: 1, max: 40_000 }), { maxLength: 30 }), (given, cuts) => {
       const encoded = given.map(({ size, masked }) => encode(TEXT, Buffer.alloc(size), masked));
@@ -31,7 +31,7 @@ test('a frame can be inserted after every frame and nowhere within one, however 
   );
 });
 
-test('byte by byte, the header of each length is followed', () => {
+test('frames of every length encoding are tracked byte by byte', () => {
   for (const size of [0, 1, 125, 126, 65_535, 65_536])
     for (const masked of [false, true]) {
       const bytes = encode(TEXT, Buffer.alloc(size), masked);
@@ -49,7 +49,7 @@ test('nothing is inserted after a Close frame', () => {
   expect(track.canInsert()).toBe(false);
 });
 
-test.each([false, true])('a Close frame can be read by others (masked: %s)', (masked) => {
+test.each([false, true])('a Close frame is readable by an independent decoder (masked: %s)', (masked) => {
   const read: Frame[] = [];
   decoder((frame) => read.push(frame))(closeFrame(1008, 'access token revoked', masked));
   expect(read).toHaveLength(1);
@@ -58,6 +58,6 @@ test.each([false, true])('a Close frame can be read by others (masked: %s)', (ma
   expect(read[0]?.payload.subarray(2).toString()).toBe('access token revoked');
 });
 
-test('the answer to a key is that of RFC 6455 §1.3', () => {
+test('Sec-WebSocket-Accept matches the example in RFC 6455 §1.3', () => {
   expect(acceptFor('dGhlIHNhbXBsZSBub25jZQ==')).toBe('s3pPLMBiTxaQ9kYGzzhZRbK+xOo=');
 });

@@ -1,18 +1,10 @@
-import { execFileSync, spawnSync } from 'node:child_process';
-import { hash } from 'node:crypto';
-import {
-  closeSync,
-  existsSync,
-  fstatSync,
-  mkdirSync,
-  openSync,
-  readSync,
-  renameSync,
-  writeFileSync,
-} from 'node:fs';
+import { execFile, spawnSync } from 'node:child_process';
+import { closeSync, fstatSync, mkdtempSync, openSync, readSync, rmSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { freePort, nginxArguments, startGateway } from '../support/gateway-process.ts';
 
 /**
@@ -26,9 +18,9 @@ export interface ForeignParser {
   close(): Promise<void>;
 }
 
-const PATIENCE_MS = 20_000;
+const PATIENCE_MS = 60_000;
 /** For a line in the log of a request that was answered. */
-const LATE_MS = 5_000;
+const LATE_MS = 60_000;
 
 /** Sends bytes, takes what comes back, and waits until the other side has closed. */
 const replay = (port: number, bytes: string, halfClose: boolean): Promise<void> =>
@@ -87,8 +79,10 @@ async function parserWith(name: string, start: (port: number) => Promise<Started
     const lines: string[] = [];
     const isTold = (): boolean =>
       lines.includes(lastLine(after)) && (lines.includes(lastLine(own)) || lines.length > expected);
-    for (const end = Date.now() + LATE_MS; !isTold() && Date.now() < end; lines.push(...tail()))
-      await new Promise(setImmediate);
+    for (const end = performance.now() + LATE_MS; !isTold(); lines.push(...tail())) {
+      if (performance.now() > end) throw new Error(`${name} has not logged its last request`);
+      await pause(1);
+    }
     return lines.filter((line) => line !== lastLine(own) && line !== lastLine(after));
   };
   return {
@@ -175,7 +169,7 @@ export const python = (): Promise<ForeignParser> =>
     return { file, close: () => server.close() };
   });
 
-/** All of it is read by Go's own server, bodies too. */
+/** Go's own server reads all of it, bodies too. */
 const GO = `package main
 
 import (
@@ -220,9 +214,9 @@ global
   tune.http.maxhdr 1024
 defaults
   mode http
-  timeout client 20s
-  timeout server 20s
-  timeout connect 5s
+  timeout client 60s
+  timeout server 60s
+  timeout connect 60s
 frontend parser
   bind 127.0.0.1:${port}
   # Whoever only looks whether the port is open asked for nothing.
@@ -250,44 +244,49 @@ export const haproxy = (): Promise<ForeignParser> =>
     return { file, close: () => server.close(), needsLast: true };
   });
 
-const BUILD_MS = 120_000;
+/** With an empty build cache, Go compiles its standard library first. */
+const BUILD_MS = 900_000;
 
-/** Built once for each text of the program, below the folder for temporary files; undefined where Go is not there. */
-function goProgram(): string | undefined {
+/** Undefined where Go is not installed. */
+export async function goNetHttp(): Promise<ForeignParser | undefined> {
   const go = ['go', '/usr/local/go/bin/go'].find((name) => spawnSync(name, ['version']).status === 0);
   if (go === undefined) return undefined;
-  const folder = join(tmpdir(), `gatehouse-go-parser-${hash('sha256', GO).slice(0, 16)}`);
-  const built = join(folder, 'parser');
-  if (existsSync(built)) return built;
-  mkdirSync(folder, { recursive: true });
-  writeFileSync(join(folder, 'go.mod'), 'module parser\n\ngo 1.21\n');
-  writeFileSync(join(folder, 'main.go'), GO);
-  const fresh = `parser-${process.pid}`;
-  execFileSync(go, ['build', '-o', fresh, '.'], { cwd: folder, stdio: 'ignore', timeout: BUILD_MS });
-  // Moved into place when it is whole: a build that was broken off is not taken for one.
-  renameSync(join(folder, fresh), built);
-  return built;
-}
-
-export async function goNetHttp(): Promise<ForeignParser | undefined> {
-  const program = goProgram();
-  if (program === undefined) return undefined;
-  return parserWith('go', async (port) => {
-    let file = '';
-    const server = await startGateway({
-      program,
-      port,
-      arguments: (_folder, write) => {
-        file = write('requests.log', '');
-        return [String(port), file];
-      },
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-go-parser-'));
+  const remove = (): void => rmSync(folder, { recursive: true, force: true });
+  try {
+    writeFileSync(join(folder, 'go.mod'), 'module parser\n\ngo 1.21\n');
+    writeFileSync(join(folder, 'main.go'), GO);
+    await promisify(execFile)(go, ['build', '-o', 'parser', '.'], { cwd: folder, timeout: BUILD_MS });
+    return await parserWith('go', async (port) => {
+      let file = '';
+      const server = await startGateway({
+        program: join(folder, 'parser'),
+        port,
+        arguments: (_folder, write) => {
+          file = write('requests.log', '');
+          return [String(port), file];
+        },
+      });
+      return { file, close: () => server.close().finally(remove) };
     });
-    return { file, close: () => server.close() };
-  });
+  } catch (error) {
+    remove();
+    throw error;
+  }
 }
 
-/** All that can be had here. */
-export async function foreignParsers(): Promise<readonly ForeignParser[]> {
-  const all = await Promise.all([nginx(), haproxy(), python(), goNetHttp()]);
-  return all.filter((parser) => parser !== undefined);
+export interface ParserOptions {
+  /** Go's too, where it is installed: it has to be built first. */
+  readonly go?: boolean | undefined;
+}
+
+export async function foreignParsers({ go = false }: ParserOptions = {}): Promise<readonly ForeignParser[]> {
+  const starting = [nginx(), haproxy(), python(), ...(go ? [goNetHttp()] : [])];
+  try {
+    return (await Promise.all(starting)).filter((parser) => parser !== undefined);
+  } catch (error) {
+    for (const one of await Promise.allSettled(starting))
+      if (one.status === 'fulfilled') await one.value?.close();
+    throw error;
+  }
 }

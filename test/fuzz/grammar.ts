@@ -7,9 +7,9 @@ import {
   type Message,
   REFUSED_HEADS,
   writeMessage,
-} from '../support/framing-cases.ts';
-import { mutations, randomBelow } from '../support/mutations.ts';
-import { PATH_ROWS } from '../support/path-cases.ts';
+} from '../attack/framing-cases.ts';
+import { PATH_ROWS } from '../attack/path-cases.ts';
+import { mutations, randomBelow } from './mutations.ts';
 
 /**
  * Requests nobody would send: rows H01–H28 and good requests, changed by what an attacker knows of the grammar and by

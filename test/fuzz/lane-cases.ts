@@ -1,5 +1,5 @@
-import { randomBelow } from '../support/mutations.ts';
 import { makeBatch } from './grammar.ts';
+import { randomBelow } from './mutations.ts';
 
 /**
  * What is sent through both lanes: ordinary requests with something a little less ordinary in them, the same with a byte

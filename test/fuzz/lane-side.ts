@@ -1,6 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import { type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
 import { type Recorded, type RecordingUpstream, recordingUpstream } from '../support/recording-upstream.ts';
+import { turns } from '../support/turns.ts';
 import type { LaneCase } from './lane-cases.ts';
 
 /** One of two gateways that differ in the lane alone, with an upstream of its own and a client that keeps its connection. */
@@ -11,7 +12,7 @@ export interface LaneSide {
   readonly history: LaneCase[];
   /** How often each last request was sent. */
   readonly asked: Map<string, number>;
-  ask(one: LaneCase, quietMs: number): Promise<Outcome>;
+  ask(one: LaneCase, polls: number): Promise<Outcome>;
   /** The next case gets a connection of its own. */
   drop(): void;
   close(): Promise<void>;
@@ -36,7 +37,6 @@ export async function openSide(firstLane: 'fast' | 'full'): Promise<LaneSide> {
     upstream: upstream.url,
     firstLane,
     publicUrl: 'https://localhost:8443',
-    listener: true,
     // A machine that is busy with other things for a second is no fault of the upstream.
     upstreamSettings: { timeouts: { connect: 60, headers: 60, idle: 60 } },
   });
@@ -54,14 +54,14 @@ export async function openSide(firstLane: 'fast' | 'full'): Promise<LaneSide> {
     history,
     asked,
     drop,
-    async ask(one, quietMs) {
+    async ask(one, polls) {
       if (history.length >= MOST_ON_ONE || client?.socket.destroyed === true) drop();
       client ??= openClient(gate.port);
       history.push(one);
       if (one.last !== '') asked.set(one.last, (asked.get(one.last) ?? 0) + 1);
       const before = upstream.requests.length;
       const handedOver = handOvers(gate);
-      const { text, ending } = await client.ask(one, quietMs);
+      const { text, ending } = await client.ask(one, () => upstream.bytes().length, polls);
       // What was on its way when the connection ended still arrives.
       if (ending !== 'answered') await turns(4);
       const seen = upstream.requests.slice(before).map(plain);
@@ -83,16 +83,16 @@ export const handOvers = ({ lane }: ProxyHarness): number => {
   return sum;
 };
 
-/** The event loop looks at every socket this often. */
-export async function turns(count: number): Promise<void> {
-  for (let turn = 0; turn < count; turn += 1) await new Promise(setImmediate);
-}
-
 const READ_INTO = Buffer.alloc(65_536);
 
 interface Client {
   readonly socket: Socket;
-  ask(one: LaneCase, quietMs: number): Promise<{ text: string; ending: Outcome['ending'] }>;
+  /** Silent: neither client nor upstream has received a byte for this many polls of the event loop. */
+  ask(
+    one: LaneCase,
+    upstreamBytes: () => number,
+    polls: number,
+  ): Promise<{ text: string; ending: Outcome['ending'] }>;
 }
 
 function openClient(port: number): Client {
@@ -108,30 +108,34 @@ function openClient(port: number): Client {
   const onread = { buffer: READ_INTO, callback: onRead };
   const socket = connect({ port, host: '127.0.0.1', noDelay: true, onread });
   socket.on('error', () => {}).on('close', () => finish('closed'));
-  socket.on('timeout', () => void fallSilent());
-  /** On a busy machine time passes while bytes wait to be read, here, in the gateway or at its upstream. */
-  const fallSilent = async (): Promise<void> => {
-    const { bytesRead } = socket;
-    await turns(24);
-    if (socket.bytesRead === bytesRead) finish('silent');
-  };
   return {
     socket,
-    ask: (one, quietMs) =>
+    ask: (one, upstreamBytes, polls) =>
       new Promise((resolve) => {
         text = '';
         isDone = one.methods === undefined ? endsWithLast(one) : hasAnswers(one.methods);
+        let isOver = false;
         finish = (ending) => {
+          isOver = true;
           finish = () => {};
           isDone = () => false;
-          socket.setTimeout(0);
           resolve({ text, ending });
         };
-        socket.setTimeout(quietMs);
+        const waitForSilence = async (): Promise<void> => {
+          for (let still = 0, last = -1; still < polls; still += 1) {
+            const moved = socket.bytesRead + upstreamBytes();
+            if (moved !== last) still = 0;
+            last = moved;
+            await turns(1);
+            if (isOver) return;
+          }
+          finish('silent');
+        };
         const ends = [...one.cuts, one.bytes.length];
         const write = (piece: number): void => {
           const end = ends[piece];
-          if (socket.destroyed || end === undefined) return;
+          if (socket.destroyed) return;
+          if (end === undefined) return void waitForSilence();
           const from = piece === 0 ? 0 : (ends[piece - 1] ?? 0);
           socket.write(one.bytes.subarray(from, end), () => setImmediate(write, piece + 1));
         };

@@ -1,8 +1,9 @@
 import { parseArgs } from 'node:util';
 import type { Recorded, RecordingUpstream } from '../support/recording-upstream.ts';
-import { type ForeignParser, foreignParsers } from './foreign-parsers.ts';
+import { turns } from '../support/turns.ts';
+import { type ForeignParser, foreignParsers, type ParserOptions } from './foreign-parsers.ts';
 import { type LaneCase, makeLaneCase } from './lane-cases.ts';
-import { handOvers, type LaneSide, type Outcome, openSide, turns } from './lane-side.ts';
+import { handOvers, type LaneSide, type Outcome, openSide } from './lane-side.ts';
 
 /**
  * The same bytes through both lanes: whatever one sends on, the other sends on in the same form, and servers of others read
@@ -26,7 +27,7 @@ export interface LanesResult {
   foreign: number;
 }
 
-export interface LanesOptions {
+export interface LanesOptions extends ParserOptions {
   readonly count: number;
   readonly seed: number;
   readonly tell?: (line: string) => void;
@@ -42,9 +43,9 @@ const ROUND = 8_000;
 /** The slowest of the servers of others reads one round of so many. */
 const SLOW_ONE = 'python';
 const SLOW_ROUNDS = 8;
-/** For how long a connection may be silent before it is given up; and when a difference is looked at for itself. */
-const QUIET_MS = 120;
-const PATIENCE_MS = [600, 2_000, 4_000];
+/** Polls of the event loop without a byte before a connection counts as silent; and when a difference is examined alone. */
+const QUIET_POLLS = 100;
+const PATIENT_POLLS = [400, 2_000, 8_000];
 
 async function openPair(): Promise<Pair> {
   const [fast, full] = await Promise.all([openSide('fast'), openSide('full')]);
@@ -55,12 +56,12 @@ async function openPair(): Promise<Pair> {
 async function compare(
   pair: Pair,
   one: LaneCase,
-  quietMs: number,
+  polls: number,
   result?: LanesResult,
 ): Promise<string | undefined> {
-  const [fast, full] = await Promise.all([pair.fast.ask(one, quietMs), pair.full.ask(one, quietMs)]);
+  const [fast, full] = await Promise.all([pair.fast.ask(one, polls), pair.full.ask(one, polls)]);
   if (result !== undefined) result[fast.ending] += 1;
-  if (!(await differs(pair, one, fast, full, quietMs))) return undefined;
+  if (!(await differs(pair, one, fast, full, polls))) return undefined;
   const shown = ({ seen, statuses, ending }: Outcome, other: Outcome): string => {
     const requests = seen.map((request) => (other.seen.includes(request) ? brief(request) : request));
     return `${requests.join(' + ') || 'nothing'} (${statuses || 'no answer'}, ${ending})`;
@@ -76,7 +77,7 @@ async function differs(
   one: LaneCase,
   fast: Outcome,
   full: Outcome,
-  quietMs: number,
+  polls: number,
 ): Promise<boolean> {
   const isSame = fast.seen.toSorted().join() === full.seen.toSorted().join();
   if (fast.ending === 'answered' && full.ending === 'answered')
@@ -90,7 +91,7 @@ async function differs(
     if (place >= 0) left.splice(place, 1);
     return place < 0;
   });
-  if (more.length > 0 && !(await readAlone(pair.full, one, fast.seen, quietMs))) return true;
+  if (more.length > 0 && !(await readAlone(pair.full, one, fast.seen, polls))) return true;
   return left.length > 0 && !(fast.ending === 'closed' && fast.saidClose);
 }
 
@@ -99,7 +100,7 @@ async function readAlone(
   full: LaneSide,
   one: LaneCase,
   wanted: readonly string[],
-  quietMs: number,
+  polls: number,
 ): Promise<boolean> {
   const { bytes } = one;
   let found = 0;
@@ -110,7 +111,7 @@ async function readAlone(
     const end = headEnd + Number(length);
     full.drop();
     const part = { ...one, bytes: bytes.subarray(from, end), cuts: [] };
-    const [seen, ...others] = (await full.ask(part, quietMs)).seen;
+    const [seen, ...others] = (await full.ask(part, polls)).seen;
     if (seen !== undefined && (others.length > 0 || seen !== wanted[found])) return false;
     if (seen !== undefined) found += 1;
     from = end;
@@ -129,22 +130,22 @@ async function lookAgain(
   one: LaneCase,
   before: readonly LaneCase[][],
 ): Promise<string | undefined> {
-  for (const quietMs of PATIENCE_MS) {
+  for (const polls of PATIENT_POLLS) {
     pair.fast.drop();
     pair.full.drop();
-    const wrong = await compare(pair, one, quietMs);
+    const wrong = await compare(pair, one, polls);
     if (wrong === undefined) break;
-    if (quietMs === PATIENCE_MS.at(-1)) return `alone ${wrong}`;
+    if (polls === PATIENT_POLLS.at(-1)) return `alone ${wrong}`;
   }
   const [fastBefore = [], fullBefore = []] = before;
-  for (const quietMs of PATIENCE_MS) {
+  for (const polls of PATIENT_POLLS) {
     pair.fast.drop();
     pair.full.drop();
-    for (const earlier of fastBefore) await pair.fast.ask(earlier, quietMs);
-    for (const earlier of fullBefore) await pair.full.ask(earlier, quietMs);
-    const wrong = await compare(pair, one, quietMs);
+    for (const earlier of fastBefore) await pair.fast.ask(earlier, polls);
+    for (const earlier of fullBefore) await pair.full.ask(earlier, polls);
+    const wrong = await compare(pair, one, polls);
     if (wrong === undefined) return undefined;
-    if (quietMs === PATIENCE_MS.at(-1))
+    if (polls === PATIENT_POLLS.at(-1))
       return `behind ${fastBefore.map(({ seed }) => seed).join()} and ${fullBefore.map(({ seed }) => seed).join()} ${wrong}`;
   }
   return undefined;
@@ -156,8 +157,8 @@ const told = (one: LaneCase, wrong: string): string =>
     (run, [letter]) => `${letter}…${run.length}`,
   );
 
-export async function fuzzLanes({ count, seed, tell = () => {} }: LanesOptions): Promise<LanesResult> {
-  const parsers = await foreignParsers();
+export async function fuzzLanes({ count, seed, tell = () => {}, go }: LanesOptions): Promise<LanesResult> {
+  const parsers = await foreignParsers({ go });
   const pairs = await Promise.all(Array.from({ length: PAIRS }, openPair));
   const result: LanesResult = {
     sent: 0,
@@ -182,7 +183,7 @@ export async function fuzzLanes({ count, seed, tell = () => {} }: LanesOptions):
           result.sent += 1;
           result.requests += one.requests;
           const before = [[...pair.fast.history], [...pair.full.history]];
-          const first = await compare(pair, one, QUIET_MS, result);
+          const first = await compare(pair, one, QUIET_POLLS, result);
           if (first === undefined) continue;
           const wrong = await lookAgain(pair, one, before);
           if (wrong !== undefined) wrongs.push(told(one, wrong));
@@ -290,7 +291,7 @@ const linesOf = ({ requests }: RecordingUpstream): string[] =>
 async function only(seed: number): Promise<void> {
   const pair = await openPair();
   const one = makeLaneCase(seed);
-  const wrong = await compare(pair, one, PATIENCE_MS[1] ?? 0);
+  const wrong = await compare(pair, one, PATIENT_POLLS[1] ?? 0);
   process.stdout.write(`${told(one, wrong ?? 'no difference')}\n`);
   await pair.fast.close();
   await pair.full.close();
@@ -310,6 +311,6 @@ if (import.meta.main) {
   if (values.only !== undefined) await only(Number(values.only));
   else {
     tell(`seed ${values.seed}`);
-    await fuzzLanes({ count: Number(values.count), seed: Number(values.seed), tell });
+    await fuzzLanes({ count: Number(values.count), seed: Number(values.seed), tell, go: true });
   }
 }

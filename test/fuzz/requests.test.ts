@@ -3,29 +3,29 @@ import { foreignParsers } from './foreign-parsers.ts';
 import { fuzz } from './requests.ts';
 
 /**
- * Nothing breaks, nothing passes that was not let pass, and nginx, HAProxy, Python and, where it is there, Go read the
- * same requests in what went upstream. Seeds are fixed; `npm run fuzz` takes others.
+ * Nothing breaks, nothing passes that was not admitted, and nginx, HAProxy and Python read the same requests in what went
+ * upstream. Seeds are fixed; `npm run test:full` sends more, and `npm run fuzz` others.
  */
-test('H29 50,000 broken requests change nothing', async () => {
-  const { sent, read, forwarded } = await fuzz({ count: 50_000, seed: 1, tls: false });
-  expect(sent).toBeGreaterThanOrEqual(50_000);
+test('H29 1,000 malformed requests change nothing', async () => {
+  const { sent, read, forwarded } = await fuzz({ count: 1_000, seed: 1, tls: false });
+  expect(sent).toBeGreaterThanOrEqual(1_000);
   // Enough of them are good enough to be judged, and to pass.
-  expect(read).toBeGreaterThan(15_000);
-  expect(forwarded).toBeGreaterThan(6_000);
-}, 300_000);
-
-test('H29 2,000 of them over TLS neither', async () => {
-  const { read, forwarded } = await fuzz({ count: 2_000, seed: 2, tls: true });
-  expect(read).toBeGreaterThan(600);
-  expect(forwarded).toBeGreaterThan(200);
+  expect(read).toBeGreaterThan(250);
+  expect(forwarded).toBeGreaterThan(100);
 }, 120_000);
 
-test('H29 the parsers that judge do see a request that hides behind another', async () => {
+test('H29 100 malformed requests over TLS change nothing', async () => {
+  const { read, forwarded } = await fuzz({ count: 100, seed: 2, tls: true });
+  expect(read).toBeGreaterThan(20);
+  expect(forwarded).toBeGreaterThan(5);
+}, 120_000);
+
+test('H29 the other parsers do see a request that hides behind another', async () => {
   const hidden = 'GET /admin/x HTTP/1.1\r\nHost: a\r\nX-Request-Id: 2\r\n\r\n';
   const bytes = `DELETE /files/1 HTTP/1.1\r\nHost: a\r\nX-Request-Id: 1\r\nContent-Length: 0\r\n\r\n${hidden}`;
   const parsers = await foreignParsers();
   try {
-    expect(parsers.map(({ name }) => name)).toEqual(expect.arrayContaining(['nginx', 'haproxy', 'python']));
+    expect(parsers.map(({ name }) => name)).toEqual(['nginx', 'haproxy', 'python']);
     for (const parser of parsers)
       expect([parser.name, await parser.read(bytes)]).toEqual([
         parser.name,
@@ -34,4 +34,4 @@ test('H29 the parsers that judge do see a request that hides behind another', as
   } finally {
     for (const parser of parsers) await parser.close();
   }
-}, 180_000);
+}, 120_000);

@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { foreignParsers } from './foreign-parsers.ts';
+import { foreignParsers, type ParserOptions } from './foreign-parsers.ts';
 import { type Batch, makeBatch, seedIn } from './grammar.ts';
 import { openTarget, type Target } from './rounds.ts';
 
@@ -10,7 +10,7 @@ import { openTarget, type Target } from './rounds.ts';
  * Row H29: a seeded storm of broken requests. `npm run fuzz` sends a million; `npm run fuzz -- --count 5000 --seed 7`
  * sends others. What fails is written to a file, made smaller, and named with its seed.
  */
-export interface FuzzOptions {
+export interface FuzzOptions extends ParserOptions {
   readonly count: number;
   readonly seed: number;
   readonly tls: boolean;
@@ -28,8 +28,8 @@ const ROUND = 2_000;
 const SHRINK_MS = 60_000;
 
 /** Throws at the first round in which something went wrong. */
-export async function fuzz({ count, seed, tls, tell = () => {} }: FuzzOptions): Promise<FuzzResult> {
-  const parsers = await foreignParsers();
+export async function fuzz({ count, seed, tls, tell = () => {}, go }: FuzzOptions): Promise<FuzzResult> {
+  const parsers = await foreignParsers({ go });
   const target = await openTarget({ tls, parsers });
   const total = { sent: 0, read: 0, forwarded: 0 };
   const begun = performance.now();
@@ -117,5 +117,5 @@ if (import.meta.main) {
   const seed = Number(values.seed);
   const tell = (line: string): void => void process.stdout.write(`${line}\n`);
   tell(`seed ${seed}`);
-  await fuzz({ count: Number(values.count), seed, tls: values.tls, tell });
+  await fuzz({ count: Number(values.count), seed, tls: values.tls, tell, go: true });
 }

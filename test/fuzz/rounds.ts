@@ -1,9 +1,9 @@
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { readTarget } from '../../src/domain/request-target.ts';
-import { writeMessage } from '../support/framing-cases.ts';
+import { writeMessage } from '../attack/framing-cases.ts';
+import { matrixSettings } from '../attack/matrix-settings.ts';
 import { ALICE, type House, type LogLine, openHouse } from '../support/house.ts';
-import { matrixSettings } from '../support/matrix-settings.ts';
 import { rawRequest } from '../support/raw-client.ts';
 import { type Recorded, type RecordingUpstream, recordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
@@ -35,7 +35,7 @@ export interface TargetOptions {
 const PLAIN = { connections: 48, quietMs: 150 } as const;
 /** Handshakes take their time. */
 const OVER_TLS = { connections: 12, quietMs: 500 } as const;
-const SETTLE_SECONDS = 5;
+const SETTLE_SECONDS = 30;
 
 export async function openTarget({ tls, parsers }: TargetOptions): Promise<Target> {
   const { connections, quietMs } = tls ? OVER_TLS : PLAIN;
@@ -257,7 +257,7 @@ async function stillServes(open: () => Socket, token: string): Promise<string[]>
   const answer = await new Promise<string>((resolve) => {
     const socket = open();
     let text = '';
-    socket.setTimeout(5_000, () => socket.destroy());
+    socket.setTimeout(30_000, () => socket.destroy());
     socket.on('data', (part: Buffer) => (text += part.toString('latin1')));
     socket.on('error', () => {}).on('close', () => resolve(text));
     socket.write(writeMessage({ line: 'GET /files/next HTTP/1.1', headers: ['Connection: close'], token }));

@@ -1,6 +1,7 @@
 import { describe } from 'vitest';
-import { tellForwardAuthStory } from '../support/forward-auth-story.ts';
-import { documented, filledIn, startGateway } from '../support/gateway-process.ts';
+import { startGateway } from '../support/gateway-process.ts';
+import { documented, filledIn } from './documented.ts';
+import { tellForwardAuthStory } from './forward-auth.ts';
 
 describe('Caddy', () => {
   tellForwardAuthStory({

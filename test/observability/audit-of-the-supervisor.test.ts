@@ -1,7 +1,6 @@
 import { createHmac } from 'node:crypto';
 import { existsSync, readFileSync, renameSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { httpReceiver } from '../support/audit-receivers.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import type { Finished } from '../support/command-line.ts';
 import { scrape } from '../support/scrape.ts';
@@ -13,6 +12,7 @@ import {
   startServe,
   until,
 } from '../support/serve-process.ts';
+import { httpReceiver } from './audit-receivers.ts';
 
 const SECRET = 'a secret of twenty-four.';
 

@@ -10,9 +10,9 @@ import { openAuditSyslog } from '../../src/observability/audit-syslog.ts';
 import { openAuditWebhook } from '../../src/observability/audit-webhook.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
-import { datagramReceiver, httpReceiver, streamReceiver } from '../support/audit-receivers.ts';
 import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
 import { until } from '../support/serve-process.ts';
+import { datagramReceiver, httpReceiver, streamReceiver } from './audit-receivers.ts';
 
 let folder: string;
 beforeAll(() => {

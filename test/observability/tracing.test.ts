@@ -2,9 +2,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createLogger } from '../../src/observability/logger.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
 import { openTracer } from '../../src/observability/tracing.ts';
-import { type HttpReceiver, httpReceiver } from '../support/audit-receivers.ts';
 import { type House, openHouse } from '../support/house.ts';
 import { until } from '../support/serve-process.ts';
+import { type HttpReceiver, httpReceiver } from './audit-receivers.ts';
 
 interface Span {
   readonly traceId: string;

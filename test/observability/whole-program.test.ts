@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import type { SettingsInput } from '../../src/config/schema.ts';
-import { streamReceiver } from '../support/audit-receivers.ts';
 import { baseSettings, type House, openHouse, settingsIn } from '../support/house.ts';
 import { type Scrape, scrape } from '../support/scrape.ts';
 import {
@@ -18,6 +17,7 @@ import {
   startServe,
   until,
 } from '../support/serve-process.ts';
+import { streamReceiver } from './audit-receivers.ts';
 
 describe('two workers', () => {
   let folder: ServeFolder;

@@ -12,7 +12,7 @@ import {
 export const openChromium = (): Promise<Browser> =>
   chromium.launch({
     executablePath: '/usr/bin/chromium',
-    // As root there is no sandbox; nothing of a stranger is opened here.
+    // As root there is no sandbox; only pages of the tests are opened.
     args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
   });
 
@@ -33,7 +33,13 @@ export interface Window {
 }
 
 export async function openWindow(browser: Browser, options: BrowserContextOptions = {}): Promise<Window> {
-  const context = await browser.newContext({ locale: 'en-GB', ignoreHTTPSErrors: true, ...options });
+  const context = await browser.newContext({
+    locale: 'en-GB',
+    ignoreHTTPSErrors: true,
+    // A colour in the middle of a transition has no contrast anyone would read.
+    reducedMotion: 'reduce',
+    ...options,
+  });
   context.setDefaultTimeout(30_000);
   const page = await context.newPage();
   const complaints: string[] = [];
@@ -58,13 +64,20 @@ interface Finding {
   readonly nodes: readonly { readonly html: string; readonly failureSummary?: string }[];
 }
 
-/** Everything axe has to say about the page as it stands, worst first; `best-practice` rules included. */
-export async function axeFindings(page: Page): Promise<readonly string[]> {
-  await page.evaluate(AXE);
-  const violations = await page.evaluate(async () => {
-    const { axe } = globalThis as unknown as { axe: { run(): Promise<{ violations: readonly Finding[] }> } };
-    return (await axe.run()).violations;
-  });
+/** Everything axe reports about the page, `best-practice` rules included, or only what these rules report. */
+export async function axeFindings(page: Page, rules?: readonly string[]): Promise<readonly string[]> {
+  if (!(await page.evaluate(() => 'axe' in globalThis))) await page.evaluate(AXE);
+  const violations = await page.evaluate(
+    async (options) => {
+      const { axe, document } = globalThis as unknown as {
+        axe: { run(options: object): Promise<{ violations: readonly Finding[] }> };
+        document: { getAnimations(): readonly { readonly finished: Promise<unknown> }[] };
+      };
+      await Promise.all(document.getAnimations().map(({ finished }) => finished));
+      return (await axe.run(options)).violations;
+    },
+    { resultTypes: ['violations'], ...(rules && { runOnly: [...rules] }) },
+  );
   return violations.flatMap(({ id, impact, nodes }) =>
     nodes.map((node) => `${impact ?? ''} ${id}: ${node.html.slice(0, 160)} ${node.failureSummary ?? ''}`),
   );

@@ -1,7 +1,8 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { Agent, fetch as fetchBy } from 'undici';
+import { type Agent, fetch as fetchBy } from 'undici';
 import { type Codes, type DeviceSteps, deviceSteps } from './device-steps.ts';
+import { connectionsOf } from './form-browser.ts';
 import { type Change, type House, openHouse } from './house.ts';
 import type { Certified } from './pki.ts';
 
@@ -46,10 +47,7 @@ export async function openClientHouse(change: Change = (settings) => settings): 
     device,
     files,
     fetch(as) {
-      const dispatcher = new Agent({
-        connect: { ca: house.ca.pem, ...(as && { cert: as.pem, key: as.keyPem }) },
-        allowH2: false,
-      });
+      const dispatcher = connectionsOf({ ca: house.ca.pem, certificate: as });
       agents.push(dispatcher);
       return async (target, options) => fetchBy(target, { ...options, dispatcher });
     },

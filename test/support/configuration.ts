@@ -11,7 +11,10 @@ import {
 } from '../../src/config/load.ts';
 
 /** The sample of the configuration contract, with its ellipses filled in. */
-export const SAMPLE = readFileSync(new URL('./sample-configuration.yaml', import.meta.url), 'utf8');
+export const SAMPLE = readFileSync(
+  new URL('../behaviour/sample-configuration.yaml', import.meta.url),
+  'utf8',
+);
 
 /** A folder that is gone after the test. */
 export function folder(): string {

@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { connectionsOf, FormBrowser, type Page } from './form-browser.ts';
 import { ALICE, type House, PASSWORD, type Reply } from './house.ts';
 import type { Certified } from './pki.ts';
 
@@ -19,19 +20,23 @@ export interface Codes {
 export interface DeviceSteps {
   ask(clientId?: string, scope?: string): Promise<Codes>;
   exchange(deviceCode: string, clientId?: string): Promise<Reply>;
-  /** Says yes where the page writes it, for tests that are about something else. */
+  /** Confirms in the store, as the page does; for tests that are about something else. */
   confirm(codes: Codes, identity?: string): Promise<void>;
-  /** The whole walk through the real pages: code, sign-in, review, the decision. Gives the last page. */
-  walk(codes: Codes, how?: Walk): Promise<Reply>;
+  /** Code, sign-in, review and decision on the real pages. Returns the last page. */
+  walk(codes: Codes, how?: Walk): Promise<Page>;
 }
 
 export interface Walk {
   readonly decision?: 'approve' | 'deny';
   readonly userName?: string;
   readonly password?: string;
-  /** The certificate the browser presents; it then signs in by it. */
+  /** The certificate the browser presents and signs in with. */
   readonly as?: Certified;
 }
+
+/** The id under which the store keeps the request of these codes. */
+export const requestIdOf = (codes: Pick<Codes, 'device_code'>): string =>
+  hash('sha256', codes.device_code, 'base64url').slice(0, 22);
 
 export function deviceSteps(house: House): DeviceSteps {
   return {
@@ -48,52 +53,25 @@ export function deviceSteps(house: House): DeviceSteps {
       }),
     async confirm(codes, identity = ALICE) {
       const { devices } = house.gateway.store;
-      const id = hash('sha256', codes.device_code, 'base64url').slice(0, 22);
+      const id = requestIdOf(codes);
       const found = await devices.read(id);
       if (found === undefined) throw new Error('there is no such device request');
       const { record, version } = found;
       await devices.replace(id, version, { ...record, state: 'confirmed', identity }, record.expires + 600);
     },
-    walk: (codes, how) => walk(house, codes, how),
+    async walk(codes, { decision = 'approve', userName = 'alice', password = PASSWORD, as } = {}) {
+      const connections = connectionsOf({ ca: house.ca.pem, certificate: as, port: house.port });
+      const browser = new FormBrowser({ connections });
+      try {
+        await browser.open(codes.verification_uri_complete);
+        await browser.submit('/device', { user_code: codes.user_code });
+        await (as === undefined
+          ? browser.submit('/sign-in', { user_name: userName, password })
+          : browser.submit('/certificate'));
+        return await browser.submit(`/${decision}`);
+      } finally {
+        await connections.destroy();
+      }
+    },
   };
-}
-
-/** A browser without script: keeps its cookie, sends the page's forms, follows where it is sent. */
-async function walk(
-  house: House,
-  codes: Codes,
-  { decision = 'approve', userName = 'alice', password = PASSWORD, as }: Walk = {},
-): Promise<Reply> {
-  let cookie = '';
-  const visit = async (path: string, fields?: Readonly<Record<string, string>>): Promise<Reply> => {
-    const reply = await house.ask({
-      path,
-      ...(as !== undefined && { as }),
-      headers: { ...(cookie !== '' && { cookie }), ...(fields && { 'content-type': FORM }) },
-      ...(fields && { method: 'POST', body: new URLSearchParams(fields).toString() }),
-    });
-    const [set] = reply.headers['set-cookie'] ?? [];
-    if (set !== undefined) cookie = set.split(';', 1)[0] ?? '';
-    const { location } = reply.headers;
-    return location === undefined ? reply : visit(location);
-  };
-  const send = (page: Reply, action: string, fields: Readonly<Record<string, string>> = {}): Promise<Reply> =>
-    visit(`/authsvc/device${action}`, { ...fields, form_token: formToken(page, action) });
-
-  const { pathname, search } = new URL(codes.verification_uri_complete);
-  const codePage = await visit(pathname + search);
-  const signInPage = await send(codePage, '', { user_code: codes.user_code });
-  const reviewPage =
-    as === undefined
-      ? await send(signInPage, '/sign-in', { user_name: userName, password })
-      : await send(signInPage, '/certificate');
-  return send(reviewPage, `/${decision}`);
-}
-
-function formToken(page: Reply, action: string): string {
-  const form = new RegExp(`action="/authsvc/device${action}"><input[^>]* value="([^"]+)"`);
-  const token = form.exec(page.text)?.[1];
-  if (token === undefined)
-    throw new Error(`no form for "${action}" on the page: ${page.status} ${page.text}`);
-  return token;
 }

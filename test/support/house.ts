@@ -1,16 +1,20 @@
 import { argon2Sync, randomBytes } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
-import { Agent, request as httpsRequest } from 'node:https';
-import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
+import { createServer, type IncomingHttpHeaders, type RequestListener } from 'node:http';
+import type { Agent } from 'node:https';
 import { join } from 'node:path';
 import { stringify } from 'yaml';
 import { loadSettings, writeProblems } from '../../src/config/load.ts';
 import type { Settings, SettingsInput } from '../../src/config/schema.ts';
 import { type Gateway, openGateway } from '../../src/gateway/gateway.ts';
 import { createLogger } from '../../src/observability/logger.ts';
+import type { Reply, TokenGrant } from './https-client.ts';
+import * as https from './https-client.ts';
 import { type Certified, issue, issueServer, makeCa } from './pki.ts';
+import { tcpServer } from './tcp-server.ts';
+import { tempFolder } from './temp-folder.ts';
+
+export type { Reply, TokenGrant } from './https-client.ts';
 
 /**
  * A whole gatehouse for tests: real TLS, real certificates, the embedded store, a real upstream, in this process,
@@ -56,22 +60,7 @@ export type LogLine = Readonly<Record<string, unknown>> & {
   readonly audit?: boolean;
 };
 
-export interface TokenGrant {
-  readonly access_token: string;
-  readonly refresh_token: string;
-  readonly expires_in: number;
-  readonly expires: number;
-  readonly token_type: string;
-  readonly scope: string;
-  readonly refresh_until: number;
-  readonly identity?: string;
-}
-
-export interface Ask {
-  readonly path: string;
-  readonly method?: string;
-  readonly headers?: Readonly<Record<string, string | string[]>>;
-  readonly body?: string | Buffer;
+export interface Ask extends https.Ask {
   /** The client certificate to present. */
   readonly as?: Certified;
   readonly agent?: Agent;
@@ -79,17 +68,10 @@ export interface Ask {
   readonly port?: number;
 }
 
-export interface Reply {
-  readonly status: number;
-  readonly reason: string;
-  readonly headers: IncomingHttpHeaders;
-  readonly text: string;
-  readonly json: Record<string, unknown>;
-}
-
 export interface Upstream {
   readonly port: number;
   readonly calls: { readonly method: string; readonly url: string; readonly headers: IncomingHttpHeaders }[];
+  close(): Promise<void>;
 }
 
 export const ALICE = 'local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}';
@@ -177,11 +159,10 @@ export function baseSettings(upstreamPort: number): SettingsInput {
   };
 }
 
-/** `GATEHOUSE_TEST_LANE=off`: everything that a test does not send by one lane in particular takes the full one. */
-const withLane = (settings: SettingsInput): SettingsInput =>
-  process.env['GATEHOUSE_TEST_LANE'] === 'off'
-    ? { ...settings, listen: { fastLane: false, ...settings.listen } }
-    : settings;
+/** `GATEHOUSE_TEST_PATH=full`: requests take the full path unless a test chooses one. */
+export const FULL_PATH = process.env['GATEHOUSE_TEST_PATH'] === 'full';
+const onTestPath = (settings: SettingsInput): SettingsInput =>
+  FULL_PATH ? { ...settings, listen: { fastLane: false, ...settings.listen } } : settings;
 
 export type Change = (settings: SettingsInput) => SettingsInput;
 
@@ -190,7 +171,8 @@ export async function openHouse(
   /** Puts further files into its folder, before it opens. */
   prepare: (folder: string) => void = () => {},
 ): Promise<House> {
-  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-house-'));
+  const place = tempFolder('house');
+  const folder = place.path;
   // Certificates outlast every grant: tests move the clock past `refresh_until`.
   const notAfter = new Date(Date.now() + 10 * 365 * 86_400_000);
   const ca = await makeCa({ notAfter });
@@ -204,13 +186,12 @@ export async function openHouse(
     }),
     issue(ca, { notAfter, commonName: 'bob', emails: ['bob@example.test'] }),
   ]);
-  writeFileSync(join(folder, 'ca.pem'), ca.pem);
-  writeFileSync(join(folder, 'server.pem'), server.pem);
-  writeFileSync(join(folder, 'server-key.pem'), server.keyPem, { mode: 0o600 });
-
+  place.write('ca.pem', ca.pem);
+  place.write('server.pem', server.pem);
+  place.write('server-key.pem', server.keyPem);
   prepare(folder);
   const upstream = await openUpstream();
-  let given = withLane(change(baseSettings(upstream.port)));
+  let given = onTestPath(change(baseSettings(upstream.port)));
   let offset = 0;
   const now = (): number => Date.now() / 1_000 + offset;
   const log: LogLine[] = [];
@@ -225,62 +206,22 @@ export async function openHouse(
   });
   const open = (): Promise<Gateway> => openGateway({ settings: settingsIn(folder, given), log: logger, now });
   let gateway = await open();
-  const agents = new Map<Certified | undefined, Agent>();
+  const clients = new Map<Certified | undefined, https.HttpsClient>();
   const agentOf = (as: Certified | undefined): Agent => {
-    const agent =
-      agents.get(as) ??
-      new Agent({ keepAlive: true, ca: ca.pem, ...(as !== undefined && { cert: as.pem, key: as.keyPem }) });
-    agents.set(as, agent);
-    return agent;
+    const client = clients.get(as) ?? https.httpsClient({ port: 0, ca: ca.pem, as, connections: Infinity });
+    clients.set(as, client);
+    return client.agent;
   };
-
-  const ask = ({
-    path,
-    method = 'GET',
-    headers = {},
-    body,
-    as,
-    agent = agentOf(as),
-    port = gateway.port,
-  }: Ask): Promise<Reply> =>
-    new Promise((resolve, reject) => {
-      const sent = httpsRequest(
-        {
-          host: '127.0.0.1',
-          servername: 'localhost',
-          port,
-          path,
-          method,
-          agent,
-          headers: { host: `localhost:${port}`, ...headers },
-        },
-        (response) => {
-          const parts: Buffer[] = [];
-          response.on('data', (part: Buffer) => parts.push(part));
-          response.on('error', reject);
-          response.on('end', () => {
-            const text = Buffer.concat(parts).toString();
-            resolve({
-              status: response.statusCode ?? 0,
-              reason: response.statusMessage ?? '',
-              headers: response.headers,
-              text,
-              json: readJson(text),
-            });
-          });
-        },
-      );
-      sent.on('error', reject);
-      sent.end(body);
-    });
-  const post: House['post'] = (path, body, more = {}) =>
-    ask({
-      path: `/authsvc${path}`,
-      method: 'POST',
-      body: JSON.stringify(body),
-      ...more,
-      headers: { 'content-type': 'application/json', ...more.headers },
-    });
+  const disconnect = (): void => {
+    for (const client of clients.values()) client.close();
+    clients.clear();
+  };
+  const ask = ({ as, agent = agentOf(as), port = gateway.port, ...asked }: Ask): Promise<Reply> =>
+    https.exchange({ port, agent, ...asked });
+  const post: House['post'] = (path, body, more = {}) => {
+    const asked = https.jsonPost(path, body);
+    return ask({ ...asked, ...more, headers: { ...asked.headers, ...more.headers } });
+  };
 
   return {
     folder,
@@ -301,17 +242,9 @@ export async function openHouse(
     clock: { advance: (seconds) => void (offset += seconds), now },
     ask,
     post,
-    async grant({ who = 'alice', clientId = 'report-runner', scope = 'files:read' } = {}) {
-      const reply = await post(
-        '/Authorize/Certificate',
-        { client_id: clientId, scope },
-        { as: who === 'alice' ? alice : bob },
-      );
-      if (reply.status !== 200) throw new Error(`no grant: ${reply.status} ${reply.text}`);
-      return reply.json as unknown as TokenGrant;
-    },
-    refresh: (token, more = {}) =>
-      post('/Authorize/Token', { client_id: 'report-runner', refresh_token: token, ...more }),
+    grant: ({ who = 'alice', ...more } = {}) =>
+      https.grantedBy((path, body) => post(path, body, { as: who === 'alice' ? alice : bob }), more),
+    refresh: (token, more) => https.refreshBy(post, token, more),
     api: (path, token, more = {}) =>
       ask({
         path,
@@ -329,17 +262,16 @@ export async function openHouse(
     },
     audits: (event) => log.filter((line) => line.audit === true && line.event === event),
     async restart(meanwhile) {
-      for (const agent of agents.values()) agent.destroy();
-      agents.clear();
+      disconnect();
       await gateway.close();
       await meanwhile?.();
       gateway = await open();
     },
     async close() {
-      for (const agent of agents.values()) agent.destroy();
+      disconnect();
       await gateway.close();
       await upstream.close();
-      rmSync(folder, { recursive: true, force: true });
+      place.remove();
     },
   };
 }
@@ -353,33 +285,17 @@ export function settingsIn(folder: string, given: SettingsInput): Settings {
   return loaded.settings;
 }
 
-const readJson = (text: string): Record<string, unknown> => {
-  try {
-    return JSON.parse(text) as Record<string, unknown>;
-  } catch {
-    return {};
-  }
-};
-
-/** An API that tells what it was asked. */
-async function openUpstream(): Promise<Upstream & { close(): Promise<void> }> {
+/** An API that returns what it was asked. */
+export async function openUpstream(listener?: RequestListener): Promise<Upstream> {
   const calls: Upstream['calls'] = [];
-  const server: Server = createServer((request, response) => {
+  const describe: RequestListener = (request, response) => {
     const { method = '', url = '', headers } = request;
     calls.push({ method, url, headers });
     request.resume().on('end', () => {
       response.setHeader('content-type', 'application/json');
       response.end(JSON.stringify({ method, url, headers }));
     });
-  });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  return {
-    port: (server.address() as AddressInfo).port,
-    calls,
-    close: () =>
-      new Promise((resolve) => {
-        server.close(() => resolve());
-        server.closeAllConnections();
-      }),
   };
+  const { port, close } = await tcpServer(createServer(listener ?? describe));
+  return { port, calls, close };
 }

@@ -1,12 +1,8 @@
-import { spawn, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { connect } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { setTimeout as pause } from 'node:timers/promises';
-import { freePort } from './gateway-process.ts';
+import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
+import { type Child, runChild, startChild } from './child-process.ts';
 import { type Certified, issueServer, makeCa } from './pki.ts';
+import { accepting, freePort } from './ports.ts';
+import { tempFolder } from './temp-folder.ts';
 
 export const BASE_DN = 'dc=example,dc=test';
 export const SERVICE = { bindDn: `cn=gatehouse,${BASE_DN}`, password: 'service password' } as const;
@@ -97,14 +93,11 @@ const ENTRIES = [
 
 /** `more`: further entries, as LDIF. */
 export async function ldapServer(more: readonly string[] = []): Promise<LdapServer> {
-  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-ldap-'));
-  const file = (name: string, text: string): string => {
-    writeFileSync(join(folder, name), text, { mode: 0o600 });
-    return join(folder, name);
-  };
+  const folder = tempFolder('ldap');
+  const { write: file } = folder;
   const ca = await makeCa();
   const server = await issueServer(ca);
-  mkdirSync(join(folder, 'data'));
+  mkdirSync(folder.file('data'));
   const caFile = file('ca.pem', ca.pem);
   const configuration = file(
     'slapd.conf',
@@ -113,7 +106,7 @@ export async function ldapServer(more: readonly string[] = []): Promise<LdapServ
       'moduleload back_mdb',
       ...['core', 'cosine', 'inetorgperson'].map((name) => `include /etc/ldap/schema/${name}.schema`),
       `include ${file('ad.schema', SCHEMA)}`,
-      `pidfile ${join(folder, 'pid')}`,
+      `pidfile ${folder.file('pid')}`,
       `TLSCACertificateFile ${caFile}`,
       `TLSCertificateFile ${file('server.pem', server.pem)}`,
       `TLSCertificateKeyFile ${file('server.key', server.keyPem)}`,
@@ -121,7 +114,7 @@ export async function ldapServer(more: readonly string[] = []): Promise<LdapServ
       'allow bind_anon_cred bind_anon_dn',
       'sizelimit unlimited',
       'database mdb',
-      `directory ${join(folder, 'data')}`,
+      `directory ${folder.file('data')}`,
       `suffix "${BASE_DN}"`,
       'access to attrs=userPassword by anonymous auth by * none',
       // Nobody but the service account reads: without its bind there are no people at all.
@@ -129,26 +122,19 @@ export async function ldapServer(more: readonly string[] = []): Promise<LdapServ
       '',
     ].join('\n'),
   );
-  const loaded = spawnSync(
-    'slapadd',
-    ['-q', '-f', configuration, '-l', file('people.ldif', [ENTRIES, ...more].join('\n'))],
-    {
-      encoding: 'utf8',
-    },
-  );
-  if (loaded.status !== 0) throw new Error(`slapadd failed:\n${loaded.stderr}`);
+  const people = file('people.ldif', [ENTRIES, ...more].join('\n'));
+  const loaded = await runChild(['slapadd', '-q', '-f', configuration, '-l', people]);
+  if (loaded.code !== 0) throw new Error(`slapadd failed:\n${loaded.stderr}`);
 
   const [port, tlsPort] = [await freePort(), await freePort()];
   const urls = `ldap://127.0.0.1:${port} ldaps://127.0.0.1:${tlsPort}`;
-  const run = () => spawn('slapd', ['-d', '0', '-f', configuration, '-h', urls], { stdio: 'ignore' });
-  let child = run();
-  const stop = async (): Promise<void> => {
-    if (child.exitCode !== null || child.signalCode !== null) return;
-    const ended = once(child, 'exit');
-    child.kill('SIGKILL');
-    await ended;
+  const run = async (): Promise<Child> => {
+    const started = await startChild(['slapd', '-d', '0', '-f', configuration, '-h', urls]);
+    await accepting(port, started.isRunning);
+    return started;
   };
-  await answers(port);
+  let child = await run();
+  const stop = async (): Promise<void> => void (await child.stop('SIGKILL'));
   return {
     plain: `ldap://127.0.0.1:${port}`,
     secure: `ldaps://localhost:${tlsPort}`,
@@ -156,20 +142,19 @@ export async function ldapServer(more: readonly string[] = []): Promise<LdapServ
     ca,
     caFile,
     pause() {
-      child.kill('SIGSTOP');
+      child.signal('SIGSTOP');
       // On a busy machine its threads go on for a moment.
       const end = performance.now() + 5_000;
-      while (!isStopped(child.pid ?? 0) && performance.now() < end);
+      while (!isStopped(child.pid) && performance.now() < end);
     },
-    resume: () => void child.kill('SIGCONT'),
+    resume: () => child.signal('SIGCONT'),
     stop,
     async start() {
-      child = run();
-      await answers(port);
+      child = await run();
     },
     async remove() {
       await stop();
-      rmSync(folder, { recursive: true, force: true });
+      folder.remove();
     },
   };
 }
@@ -177,20 +162,5 @@ export async function ldapServer(more: readonly string[] = []): Promise<LdapServ
 /** All of its threads: state `T`, behind the name in parentheses (proc_pid_stat(5)). */
 function isStopped(pid: number): boolean {
   const tasks = `/proc/${pid}/task`;
-  return readdirSync(tasks).every((task) => / T /.test(readFileSync(join(tasks, task, 'stat'), 'utf8')));
-}
-
-async function answers(port: number): Promise<void> {
-  for (let tries = 0; tries < 400; tries += 1) {
-    const open = await new Promise<boolean>((resolve) => {
-      const socket = connect(port, '127.0.0.1', () => {
-        socket.destroy();
-        resolve(true);
-      });
-      socket.once('error', () => resolve(false));
-    });
-    if (open) return;
-    await pause(50);
-  }
-  throw new Error('slapd does not answer');
+  return readdirSync(tasks).every((task) => / T /.test(readFileSync(`${tasks}/${task}/stat`, 'utf8')));
 }

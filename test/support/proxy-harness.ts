@@ -1,17 +1,15 @@
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import { type AddressInfo, createServer as createNetServer, type Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
 import { type AccessRule, type Demand, parsePattern } from '../../src/domain/access-rule.ts';
 import type { Bearer } from '../../src/domain/bearer.ts';
 import type { Integration } from '../../src/domain/integration.ts';
 import { parseScope, type Scope } from '../../src/domain/scope.ts';
-import type { Call, CallNote } from '../../src/http/call.ts';
+import type { CallNote } from '../../src/http/call.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { createFastLane, type FastLane } from '../../src/proxy/fast/lane.ts';
 import { createProxy, type ProxyDeps } from '../../src/proxy/proxy.ts';
 import type { UpstreamSettings } from '../../src/proxy/upstream-settings.ts';
-import { answerFor, isHandshake } from '../../src/tls/handshake-call.ts';
-import { openPublicListener } from '../../src/tls/listener.ts';
+import { FULL_PATH } from './house.ts';
+import { testListener } from './listener.ts';
+import { type Certified, issueServer, makeCa } from './pki.ts';
 
 export function scope(text: string): Scope {
   const parsed = parseScope(text);
@@ -74,8 +72,10 @@ export interface ProxyHarness {
   /** What the log line of each request would hold. */
   readonly notes: CallNote[];
   readonly log: string[];
-  /** Undefined where everything takes the full lane. */
+  /** Undefined where everything takes the full path. */
   readonly lane: FastLane | undefined;
+  /** Issued the server's certificate, and those of clients that are asked for; unused without `tls`. */
+  readonly ca: Certified;
   close(): Promise<void>;
 }
 
@@ -86,14 +86,11 @@ export interface HarnessOptions extends Partial<Omit<ProxyDeps, 'upstreams'>> {
   readonly more?: Readonly<Record<string, UpstreamSettings>>;
   /** Access tokens and what they say. */
   readonly tokens?: Readonly<Record<string, Bearer>>;
-  readonly certificate?: () => Buffer | undefined;
-  /** What reads connections first; as `GATEHOUSE_TEST_LANE` says when left out. */
+  /** What reads connections first; by default as `GATEHOUSE_TEST_PATH` says. */
   readonly firstLane?: 'fast' | 'full';
-  /** Behind the gateway's own listener, without TLS. */
-  readonly listener?: boolean;
+  /** TLS with a certificate of the harness's `ca`, which asks for client certificates. */
+  readonly tls?: boolean;
 }
-
-const NOBODY = { some: false, includes: () => false };
 
 export const RULES: readonly AccessRule[] = [
   rule('/public/**', 'public'),
@@ -101,44 +98,41 @@ export const RULES: readonly AccessRule[] = [
   rule('/admin/**', 'admin:manage'),
 ];
 
-/** The proxy behind a real server, as the listener would call it; token reading and revocations from a table. */
+/** The proxy behind the gateway's own listener; token reading and revocations from a table. */
 export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarness> {
-  const { upstream, upstreamSettings, more, tokens = { A: bearer() }, certificate, ...rest } = options;
-  const {
-    firstLane = process.env['GATEHOUSE_TEST_LANE'] === 'off' ? 'full' : 'fast',
-    listener = false,
-    ...deps
-  } = rest;
+  const { upstream, upstreamSettings, more, tokens = { A: bearer() }, ...rest } = options;
+  const { firstLane = FULL_PATH ? 'full' : 'fast', tls = false, ...deps } = rest;
+  const { now = () => NOW, trusts = () => false } = deps;
   const notes: CallNote[] = [];
   const log: string[] = [];
-  const server = createServer({
-    keepAliveTimeout: 60_000,
-    requireHostHeader: true,
-    shouldUpgradeCallback: isHandshake,
+  const logger = createLogger({ level: 'debug', format: 'json', write: (line) => log.push(line) });
+  const trustedProxies = { some: true, includes: trusts };
+  const limits = { headers: 16_384, headerTimeout: 60, connections: 10_000 };
+  const ca = await makeCa();
+  const server = await issueServer(ca);
+  const listener = await testListener({
+    limits,
+    ...(tls && {
+      tls: {
+        certificate: server.pem,
+        key: server.keyPem,
+        minVersion: 'TLSv1.2',
+        issuers: [ca.pem],
+        askCertificate: 'always',
+      },
+    }),
+    trustedProxies,
+    onCall(call) {
+      notes.push(call.notes);
+      void proxy.handle(call);
+    },
+    ...(firstLane === 'fast' && { firstReader: { take: (connection) => fastLane.take(connection) } }),
+    log: logger,
+    now,
   });
-  const sockets = new Set<Socket>();
-  const door = createNetServer({ noDelay: true }, (socket) => {
-    sockets.add(socket);
-    socket.on('close', () => sockets.delete(socket)).on('error', () => socket.destroy());
-    const handOver = (): void => void server.emit('connection', socket);
-    if (lane === undefined) return handOver();
-    lane.take({
-      socket,
-      peer: socket.remoteAddress ?? '',
-      encrypted: false,
-      certificate: certificate ?? (() => undefined),
-      misdirects: undefined,
-      handOver,
-    });
-  });
-  await new Promise<void>((resolve) => {
-    door.listen(0, '127.0.0.1', resolve);
-  });
-  const { port } = door.address() as AddressInfo;
   const integrations = new Map([
     ['report-runner', integration('report-runner', 'files:read,write;reports:read')],
   ]);
-  const logger = createLogger({ level: 'debug', format: 'json', write: (line) => log.push(line) });
   const proxy = createProxy({
     rules: RULES,
     upstreams: {
@@ -150,7 +144,7 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
       },
       ...more,
     },
-    publicUrl: `http://127.0.0.1:${port}`,
+    publicUrl: `http://127.0.0.1:${listener.port}`,
     realm: 'gatehouse',
     headers: {
       user: 'X-Forwarded-User',
@@ -159,84 +153,31 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
       cookie: '__Host-gatehouse',
     },
     maxBodyBytes: 1_048_576,
-    trusts: () => false,
-    now: () => NOW,
+    trusts,
+    now,
     log: logger,
     readAccess: (token) => tokens[token],
     revocations: { isRevoked: () => false },
     integrationOf: (clientId) => integrations.get(clientId),
     ...deps,
   });
-
-  const trusts = deps.trusts ?? (() => false);
-  const lane =
-    firstLane === 'full'
-      ? undefined
-      : createFastLane({
-          limits: { headers: 16_384, headerTimeout: 60 },
-          current: () => ({
-            ...proxy.fast,
-            trustedProxies: { some: true, includes: trusts },
-            looksOurs: () => false,
-            enter() {},
-            leave() {},
-          }),
-          onBegin: (call) => void notes.push(call.notes),
-          onDone() {},
-          log: logger,
-          now: deps.now ?? (() => NOW),
-        });
-  const limits = { headers: 16_384, headerTimeout: 60, connections: 10_000 };
-  const opened =
-    listener &&
-    (await openPublicListener({
-      host: '127.0.0.1',
-      port: 0,
-      limits,
-      proxyProtocol: NOBODY,
-      trustedProxies: NOBODY,
-      onCall: (call) => void proxy.handle(call),
-      firstReader: lane,
-      log: logger,
-      now: deps.now ?? (() => NOW),
-    }));
-  let count = 0;
-  const serve = (request: IncomingMessage, response: ServerResponse, upgrade?: Call['upgrade']): void => {
-    count += 1;
-    const id = `request-${count}`;
-    const gathered: { -readonly [K in keyof CallNote]: CallNote[K] } = {};
-    notes.push(gathered);
-    const peer = request.socket.remoteAddress ?? '';
-    void proxy.handle({
-      request,
-      response,
-      ...(upgrade !== undefined && { upgrade }),
-      id,
-      arrivedAt: NOW,
-      peer,
-      clientAddress: peer,
-      certificate: certificate ?? (() => undefined),
-      notes: gathered,
-      note: (fields) => void Object.assign(gathered, fields),
-    });
-  };
-  const plain = (request: IncomingMessage, response: ServerResponse): void => serve(request, response);
-  server.on('request', plain).on('checkContinue', plain).on('checkExpectation', plain);
-  server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
-    socket.on('error', () => socket.destroy());
-    serve(request, answerFor(request, request.socket), { socket, head });
+  const fastLane = createFastLane({
+    limits,
+    current: () => ({ ...proxy.fast, trustedProxies, looksOurs: () => false, enter() {}, leave() {} }),
+    onBegin: (call) => void notes.push(call.notes),
+    onDone() {},
+    log: logger,
+    now,
   });
   return {
-    port: opened ? opened.port : port,
+    port: listener.port,
     notes,
     log,
-    lane,
+    lane: firstLane === 'fast' ? fastLane : undefined,
+    ca,
     async close() {
-      if (opened) await opened.close();
-      for (const socket of sockets) socket.destroy();
-      const closed = new Promise((resolve) => door.close(resolve));
+      await listener.close();
       await proxy.close(1);
-      await closed;
     },
   };
 }

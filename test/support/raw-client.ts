@@ -1,5 +1,6 @@
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
+import { eventWait } from './until.ts';
 
 export interface RawAnswer {
   readonly status: number;
@@ -33,8 +34,7 @@ export const rawTlsClient = (port: number, ca: string, protocols = ['http/1.1'])
 async function clientOn(socket: Socket, ready: 'connect' | 'secureConnect'): Promise<RawClient> {
   let received = '';
   let ending: 'end' | 'reset' | undefined;
-  const watchers = new Set<() => void>();
-  const wake = (): void => watchers.forEach((watch) => watch());
+  const { wake, until } = eventWait(() => `received: ${JSON.stringify(received.slice(0, 400))}`);
   socket.setEncoding('latin1');
   socket.on('data', (part: string) => {
     received += part;
@@ -53,27 +53,16 @@ async function clientOn(socket: Socket, ready: 'connect' | 'secureConnect'): Pro
   await new Promise<void>((resolve, reject) => {
     socket.once(ready, resolve).once('error', reject);
   });
-  const until = (condition: (text: string) => boolean, ms = 5_000): Promise<string> =>
-    new Promise((resolve, reject) => {
-      const timer = setTimeout(() => {
-        watchers.delete(watch);
-        reject(new Error(`waited ${ms} ms in vain; received: ${JSON.stringify(received.slice(0, 400))}`));
-      }, ms);
-      const watch = (): void => {
-        if (!condition(received) && ending === undefined) return;
-        clearTimeout(timer);
-        watchers.delete(watch);
-        resolve(received);
-      };
-      watchers.add(watch);
-      watch();
-    });
+  const untilText: RawClient['until'] = async (condition, ms) => {
+    await until(() => condition(received) || ending !== undefined, ms);
+    return received;
+  };
   return {
     socket,
     send: (text) => void socket.write(text, 'latin1'),
     text: () => received,
-    until,
-    closed: (ms) => until(() => false, ms),
+    until: untilText,
+    closed: (ms) => untilText(() => false, ms),
     ending: () => ending,
     destroy: () => socket.destroy(),
   };

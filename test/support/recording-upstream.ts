@@ -1,4 +1,5 @@
-import { createServer, type Server, type Socket } from 'node:net';
+import { createServer, type Socket } from 'node:net';
+import { tcpServer } from './tcp-server.ts';
 
 /** A request as its bytes say, read by a parser of our own: what the upstream really got. */
 export interface Recorded {
@@ -48,24 +49,19 @@ export const ok: Reply = (socket, { method, target }) => {
 /** Raw TCP: keeps every byte, reads requests strictly, and answers each with well-formed HTTP. */
 export async function recordingUpstream(listenOn: number | string = 0): Promise<RecordingUpstream> {
   const requests: Recorded[] = [];
-  const sockets = new Set<Socket>();
   const streams = new Map<Socket, { bytes: string; unfinished: string; closed: boolean }>();
   let received = '';
   let connections = 0;
   let reply = ok;
-  const server: Server = createServer((socket) => {
+  const server = createServer((socket) => {
     connections += 1;
     const connection = connections;
     const stream = { bytes: '', unfinished: '', closed: false };
-    sockets.add(socket);
     streams.set(socket, stream);
     socket.setEncoding('latin1');
-    socket
-      .on('error', () => {})
-      .on('close', () => {
-        stream.closed = true;
-        sockets.delete(socket);
-      });
+    socket.on('close', () => {
+      stream.closed = true;
+    });
     socket.on('data', (text: string) => {
       received += text;
       stream.bytes += text;
@@ -81,12 +77,7 @@ export async function recordingUpstream(listenOn: number | string = 0): Promise<
       }
     });
   });
-  await new Promise<void>((resolve) => {
-    if (typeof listenOn === 'string') server.listen(listenOn, resolve);
-    else server.listen(listenOn, '127.0.0.1', resolve);
-  });
-  const address = server.address();
-  const port = typeof address === 'object' && address !== null ? address.port : 0;
+  const { port, sockets, close } = await tcpServer(server, listenOn);
   return {
     port,
     url: `http://127.0.0.1:${port}`,
@@ -109,10 +100,7 @@ export async function recordingUpstream(listenOn: number | string = 0): Promise<
       connections = 0;
       reply = ok;
     },
-    async close() {
-      for (const socket of sockets) socket.destroy();
-      await new Promise((resolve) => server.close(resolve));
-    },
+    close,
   };
 }
 

@@ -1,12 +1,8 @@
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { createInterface } from 'node:readline';
-import { setTimeout as pause } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { freePort } from './gateway-process.ts';
+import { startChild } from './child-process.ts';
+import { freePort } from './ports.ts';
+import { tempFolder } from './temp-folder.ts';
+import { until } from './until.ts';
 
 export interface RedisServer {
   readonly port: number;
@@ -19,8 +15,6 @@ export interface RedisServer {
   /** Ends it and removes its files. */
   stop(): Promise<void>;
 }
-
-const LIMIT_MS = 20_000;
 
 export interface ServerOptions {
   /** A port of one's choice; else a free one. */
@@ -36,35 +30,28 @@ export async function redisServer(
   settings: readonly string[] = [],
   options: ServerOptions = {},
 ): Promise<RedisServer> {
-  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-redis-'));
+  const folder = tempFolder('redis');
   const port = options.at ?? (await freePort());
   const ports = options.tls === true ? ['--port', '0', '--tls-port', String(port)] : ['--port', String(port)];
-  const own = ['--bind', '127.0.0.1', ...ports, '--dir', folder, '--daemonize', 'no'];
+  const own = ['--bind', '127.0.0.1', ...ports, '--dir', folder.path, '--daemonize', 'no'];
   const words = [...(options.file ?? []), ...own, ...(options.file ? [] : ['--save', '']), ...settings];
-  const child = spawn('redis-server', words, { stdio: ['ignore', 'pipe', 'inherit'] });
-  try {
-    await saysReady(child);
-  } catch (error) {
-    child.kill('SIGKILL');
-    rmSync(folder, { recursive: true, force: true });
+  const child = await startChild(['redis-server', ...words], {
+    ready: (line) => /Ready to accept connections|Sentinel ID is/.test(line),
+  }).catch((error: unknown) => {
+    folder.remove();
     throw error;
-  }
-  const kill = async (): Promise<void> => {
-    if (child.exitCode !== null || child.signalCode !== null) return;
-    const ended = once(child, 'exit');
-    child.kill('SIGKILL');
-    await ended;
-  };
+  });
+  const kill = async (): Promise<void> => void (await child.stop('SIGKILL'));
   return {
     port,
     url: `redis://127.0.0.1:${port}/0`,
-    pid: child.pid ?? 0,
-    pause: () => void child.kill('SIGSTOP'),
-    resume: () => void child.kill('SIGCONT'),
+    pid: child.pid,
+    pause: () => child.signal('SIGSTOP'),
+    resume: () => child.signal('SIGCONT'),
     kill,
     async stop() {
       await kill();
-      rmSync(folder, { recursive: true, force: true });
+      folder.remove();
     },
   };
 }
@@ -75,26 +62,25 @@ export interface RedisCluster {
   stop(): Promise<void>;
 }
 
-/** A node of a cluster listens ten thousand ports higher as well. */
-async function portForCluster(): Promise<number> {
-  for (let tries = 0; tries < 100; tries += 1) {
-    const port = await freePort();
-    if (port + 10_000 < 65_536) return port;
-  }
-  throw new Error('no free port with room above it');
-}
-
 /** Three primaries that share all slots. */
 export async function redisCluster(): Promise<RedisCluster> {
   const nodes: RedisServer[] = [];
+  const buses: number[] = [];
   const stop = async (): Promise<void> => void (await Promise.all(nodes.map((node) => node.stop())));
   try {
-    for (let node = 0; node < 3; node += 1)
-      nodes.push(
-        await redisServer(['--cluster-enabled', 'yes', '--cluster-node-timeout', '2000'], {
-          at: await portForCluster(),
-        }),
-      );
+    for (let node = 0; node < 3; node += 1) {
+      const bus = await freePort();
+      const words = [
+        '--cluster-enabled',
+        'yes',
+        '--cluster-node-timeout',
+        '2000',
+        '--cluster-port',
+        String(bus),
+      ];
+      nodes.push(await redisServer(words));
+      buses.push(bus);
+    }
   } catch (error) {
     await stop();
     throw error;
@@ -107,37 +93,18 @@ export async function redisCluster(): Promise<RedisCluster> {
         client.cluster('ADDSLOTSRANGE', bounds[index] ?? 0, (bounds[index + 1] ?? 0) - 1),
       ),
     );
-    for (const { port } of nodes.slice(1)) await clients[0]?.cluster('MEET', '127.0.0.1', port);
+    for (const [index, { port }] of nodes.entries())
+      if (index > 0) await clients[0]?.cluster('MEET', '127.0.0.1', port, buses[index] ?? 0);
     const isWhole = async (client: Redis): Promise<boolean> =>
       /cluster_state:ok[^]*cluster_known_nodes:3/.test(await client.cluster('INFO'));
-    for (const until = performance.now() + LIMIT_MS; ; ) {
-      if ((await Promise.all(clients.map(isWhole))).every(Boolean)) break;
-      if (performance.now() > until) throw new Error('the cluster did not come together');
-      await pause(50);
-    }
+    await until('the nodes form a cluster', async () =>
+      (await Promise.all(clients.map(isWhole))).every(Boolean),
+    );
     return { url: `redis+cluster://${nodes.map(({ port }) => `127.0.0.1:${port}`).join(',')}`, nodes, stop };
   } catch (error) {
     await stop();
     throw error;
   } finally {
     for (const client of clients) client.disconnect();
-  }
-}
-
-async function saysReady(child: ChildProcess): Promise<void> {
-  if (child.stdout === null) throw new Error('no output to read');
-  const said: string[] = [];
-  const lines = createInterface({ input: child.stdout });
-  const limit = setTimeout(() => child.kill('SIGKILL'), LIMIT_MS);
-  try {
-    for await (const line of lines) {
-      said.push(line);
-      if (/Ready to accept connections|Sentinel ID is/.test(line)) return;
-    }
-    throw new Error(`redis-server did not start:\n${said.join('\n')}`);
-  } finally {
-    clearTimeout(limit);
-    lines.close();
-    child.stdout.resume();
   }
 }

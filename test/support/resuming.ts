@@ -1,6 +1,6 @@
-import { once } from 'node:events';
-import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
+import type { SecureContextOptions, TLSSocket } from 'node:tls';
 import { children, context, type Element, readOne, TAG } from '../../src/tls/der.ts';
+import { beginRequest } from './https-client.ts';
 import type { Certified } from './pki.ts';
 
 export const VERSIONS = ['TLSv1.2', 'TLSv1.3'] as const;
@@ -23,15 +23,18 @@ export interface VisitOptions {
   readonly path?: string;
   /** Sent as JSON by POST. */
   readonly body?: unknown;
-  readonly more?: ConnectionOptions;
+  readonly more?: SecureContextOptions;
 }
 
 /** One connection of its own with one request on it. */
 export async function visit(port: number, options: VisitOptions): Promise<Visit> {
   const { ca, version, as, session, serverName = 'localhost', path = '/health', body, more } = options;
-  const socket = connect({
-    host: '127.0.0.1',
+  const text = body === undefined ? undefined : JSON.stringify(body);
+  const { sent, reply } = beginRequest({
     port,
+    path,
+    method: text === undefined ? 'GET' : 'POST',
+    headers: { host: serverName, connection: 'close', ...(text && { 'content-type': 'application/json' }) },
     ca: ca.pem,
     servername: serverName,
     // The certificates here are for localhost.
@@ -42,36 +45,18 @@ export async function visit(port: number, options: VisitOptions): Promise<Visit>
     ...(session !== undefined && { session: forHost(session, serverName) }),
     ...more,
   });
+  let isResumed = false;
   const sessions: Buffer[] = [];
-  socket.on('session', (one: Buffer) => sessions.push(one));
-  try {
-    await once(socket, 'secureConnect');
-    const isResumed = socket.isSessionReused();
-    const text = await answerTo(socket, requestOf(serverName, path, body));
-    const json = /\r\n\r\n([\s\S]*)$/.exec(text)?.[1] ?? '';
-    return {
-      isResumed,
-      session: withoutHost(sessions.at(-1)),
-      status: Number(/^HTTP\/1\.1 (\d{3})/.exec(text)?.[1]),
-      json: json.startsWith('{') ? (JSON.parse(json) as Record<string, unknown>) : {},
-    };
-  } finally {
-    socket.destroy();
-  }
-}
-
-function requestOf(host: string, path: string, body: unknown): string {
-  if (body === undefined) return `GET ${path} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`;
-  const text = JSON.stringify(body);
-  return `POST ${path} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
-}
-
-async function answerTo(socket: TLSSocket, request: string): Promise<string> {
-  socket.write(request);
-  // Tickets come in records of their own before the end.
-  let text = '';
-  for await (const part of socket) text += String(part);
-  return text;
+  sent.once('socket', (socket) => {
+    const secure = socket as TLSSocket;
+    secure.on('session', (one) => sessions.push(one));
+    secure.once('secureConnect', () => {
+      isResumed = secure.isSessionReused();
+    });
+  });
+  sent.end(text);
+  const { status, json } = await reply;
+  return { isResumed, session: withoutHost(sessions.at(-1)), status, json };
 }
 
 /**

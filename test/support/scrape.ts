@@ -1,4 +1,4 @@
-import { request } from 'node:http';
+import { exchange, type Reply } from './https-client.ts';
 
 /** What `/metrics` says, by name and labels as they stand there. */
 export interface Scrape {
@@ -32,29 +32,5 @@ export async function scrape(adminPort: number): Promise<Scrape> {
   };
 }
 
-export interface AdminReply {
-  readonly status: number;
-  readonly text: string;
-  readonly headers: Readonly<Record<string, string>>;
-}
-
-export const askAdmin = (port: number, path: string, method = 'GET'): Promise<AdminReply> =>
-  new Promise((resolve, reject) => {
-    const sent = request({ host: '127.0.0.1', port, path, method }, (response) => {
-      let text = '';
-      response.setEncoding('utf8');
-      response.on('data', (part: string) => {
-        text += part;
-      });
-      response.on('end', () =>
-        resolve({
-          status: response.statusCode ?? 0,
-          text,
-          headers: response.headers as Record<string, string>,
-        }),
-      );
-    });
-    sent.setTimeout(20_000, () => sent.destroy(new Error('no answer in 20 s')));
-    sent.on('error', reject);
-    sent.end();
-  });
+export const askAdmin = (port: number, path: string, method = 'GET'): Promise<Reply> =>
+  exchange({ port, path, method, plain: true });

@@ -1,6 +1,6 @@
 import { type ClientHttp2Session, connect as connectHttp2, constants } from 'node:http2';
-import { Agent, request } from 'node:https';
-import { until } from './serve-process.ts';
+import { httpsClient } from './https-client.ts';
+import { until } from './until.ts';
 
 /**
  * Clients that never stop asking, over HTTP/1.1 and HTTP/2, and take note of every request that was not answered well. They
@@ -43,27 +43,13 @@ export function steadyLoad(options: LoadOptions): SteadyLoad {
   };
 
   const http1Client = async (): Promise<void> => {
-    const agent = new Agent({ keepAlive: !fresh, maxSockets: 1, ca });
+    const client = httpsClient({ port, ca, keepAlive: !fresh });
     while (!halt.signal.aborted)
-      await new Promise<void>((resolve) => {
-        const fail = (error: Error): void => {
-          failures.push(`HTTP/1.1: ${error.message}`);
-          resolve();
-        };
-        request({ host: '127.0.0.1', servername: 'localhost', port, path, agent, headers }, (response) => {
-          let body = '';
-          response.setEncoding('utf8').on('data', (part: string) => {
-            body += part;
-          });
-          response.on('error', fail).on('end', () => {
-            note({ status: response.statusCode ?? 0, body });
-            resolve();
-          });
-        })
-          .on('error', fail)
-          .end();
-      });
-    agent.destroy();
+      await client.ask({ path, headers }).then(
+        ({ status, text }) => note({ status, body: text }),
+        (error: Error) => failures.push(`HTTP/1.1: ${error.message}`),
+      );
+    client.close();
   };
 
   const http2Client = async (): Promise<void> => {

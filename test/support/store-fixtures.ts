@@ -1,10 +1,9 @@
-import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Grant } from '../../src/domain/grant.ts';
 import { type EmbeddedStore, openEmbedded } from '../../src/stores/embedded.ts';
+import { spawnChild } from './child-process.ts';
+import { type TempFolder, tempFolder } from './temp-folder.ts';
 
 export const NOW = 1_800_000_000;
 export const LATER = NOW + 3600;
@@ -35,21 +34,13 @@ export function aClock(start = NOW): { now: () => number; at: (time: number) => 
   };
 }
 
-export interface TestFolder {
-  readonly path: string;
-  remove(): void;
-}
-
-export function aFolder(): TestFolder {
-  const path = mkdtempSync(join(tmpdir(), 'gatehouse-store-'));
-  return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
-}
+export type TestFolder = Pick<TempFolder, 'path' | 'remove'>;
+export const aFolder = (): TempFolder => tempFolder('store');
 
 export const openOwner = (path: string, now: () => number = () => NOW): Promise<EmbeddedStore> =>
   openEmbedded({ path, mapSize: 2 ** 30, role: 'owner', now });
 
 export interface Child {
-  readonly process: ChildProcess;
   /** The next line it prints; undefined when it has ended. */
   line(): Promise<string | undefined>;
   /** Everything it still prints. */
@@ -60,27 +51,20 @@ export interface Child {
 
 /** Runs one of the small programs of `store-child.ts` in its own process. */
 export function storeChild(...words: readonly string[]): Child {
-  const child = spawn(process.execPath, [join(import.meta.dirname, 'store-child.ts'), ...words], {
-    stdio: ['pipe', 'pipe', 'inherit'],
-  });
-  const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
-  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const child = spawnChild([process.execPath, join(import.meta.dirname, 'store-child.ts'), ...words]);
+  const lines = createInterface({ input: child.process.stdout })[Symbol.asyncIterator]();
   const line = async (): Promise<string | undefined> => {
     const { done, value } = await lines.next();
     return done === true ? undefined : value;
   };
   return {
-    process: child,
     line,
     async rest() {
       const all: string[] = [];
       for (let next = await line(); next !== undefined; next = await line()) all.push(next);
       return all;
     },
-    async kill() {
-      child.kill('SIGKILL');
-      await ended;
-    },
-    say: (text) => void child.stdin.write(`${text}\n`),
+    kill: async () => void (await child.stop('SIGKILL')),
+    say: (text) => child.write(`${text}\n`),
   };
 }

@@ -1,5 +1,6 @@
-import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
+import { setTimeout as pause } from 'node:timers/promises';
+import { tcpServer } from './tcp-server.ts';
 
 /**
  * `pass`: as if it were not there. `black hole`: connections stand, nothing comes through. `refuse`: connections are
@@ -30,33 +31,25 @@ export async function faultyWay(
   let target = to;
   let connections = 0;
   let lost = 0;
-  const open = new Set<Socket>();
-  const keep = (socket: Socket): void => {
-    open.add(socket);
-    socket.on('error', () => {});
-    socket.once('close', () => open.delete(socket));
-  };
   let delays = { from: 0, to: 0 };
-  const dueAt = new WeakMap<Socket, number>();
-  /** Answers of one connection keep their order. */
+  const written = new WeakMap<Socket, Promise<unknown>>();
+  /** Each response waits for the one before it: timers of different lengths may fire out of order. */
   const answer = (client: Socket, bytes: Buffer): void => {
     if (delays.to === 0) return void client.write(bytes);
-    const now = performance.now();
-    const due = Math.max(
-      dueAt.get(client) ?? 0,
-      now + delays.from + Math.random() * (delays.to - delays.from),
+    const delay = pause(delays.from + Math.random() * (delays.to - delays.from));
+    const both = Promise.all([written.get(client), delay]);
+    written.set(
+      client,
+      both.then(() => client.writable && client.write(bytes)),
     );
-    dueAt.set(client, due);
-    setTimeout(() => void (client.writable && client.write(bytes)), due - now);
   };
-  const server = createServer((client) => {
-    keep(client);
+  const relay = createServer((client) => {
     if (fault === 'refuse') {
       client.destroy();
       return;
     }
     const there = connect(target, '127.0.0.1');
-    keep(there);
+    there.on('error', () => {});
     connections += 1;
     const connection = connections;
     if (tap !== undefined) client.on('data', (bytes: Buffer) => tap(bytes, connection));
@@ -71,34 +64,26 @@ export async function faultyWay(
       client.destroy();
     });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const cutAll = (): void => {
-    for (const socket of open) socket.destroy();
-  };
+  const { port, cut: cutAll, close } = await tcpServer(relay);
   return {
-    port: (server.address() as AddressInfo).port,
+    port,
     set(next) {
       const before = fault;
       fault = next;
       // What a black hole has swallowed is missing: a connection cannot go on as if nothing had been.
       if (next === 'refuse' || before === 'black hole') cutAll();
     },
-    moveTo(port) {
-      target = port;
+    moveTo(next) {
+      target = next;
       cutAll();
     },
-    leadNextTo(port) {
-      target = port;
+    leadNextTo(next) {
+      target = next;
     },
     slowDown(from, to) {
       delays = { from, to };
     },
     lost: () => lost,
-    async close() {
-      cutAll();
-      server.close();
-      await once(server, 'close');
-    },
+    close,
   };
 }

@@ -1,8 +1,9 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
-import { type AddressInfo, connect, type Socket } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
+import { tcpServer } from './tcp-server.ts';
 
 /** WebSockets written out by hand (RFC 6455), independently of what the product knows about them. */
 export interface Frame {
@@ -16,19 +17,10 @@ export const CLOSE = 8;
 
 export function encode(opcode: number, payload: string | Buffer, masked: boolean): Buffer {
   const body = Buffer.from(payload);
-  const length =
-    body.length < 126
-      ? Buffer.from([body.length])
-      : body.length < 65_536
-        ? Buffer.from([126, body.length >> 8, body.length & 255])
-        : Buffer.from([
-            127,
-            0,
-            0,
-            0,
-            0,
-            ...new Uint8Array(new Uint32Array([body.length]).buffer).toReversed(),
-          ]);
+  const [short, size] = body.length < 126 ? [body.length, 0] : body.length < 65_536 ? [126, 2] : [127, 8];
+  const length = Buffer.alloc(1 + size, short);
+  if (size === 2) length.writeUInt16BE(body.length, 1);
+  if (size === 8) length.writeBigUInt64BE(BigInt(body.length), 1);
   length[0] = (length[0] ?? 0) | (masked ? 128 : 0);
   const key = randomBytes(4);
   const sent = masked ? body.map((byte, index) => byte ^ (key[index % 4] ?? 0)) : body;
@@ -102,12 +94,7 @@ export async function webSocketUpstream(options: WebSocketUpstreamOptions = {}):
   const handshakes: WebSocketUpstream['handshakes'] = [];
   const messages: string[] = [];
   const closes: CloseWords[] = [];
-  const sockets = new Set<Socket>();
   const server = tls === undefined ? createServer() : createTlsServer(tls);
-  server.on('connection', (socket: Socket) => {
-    sockets.add(socket);
-    socket.on('close', () => sockets.delete(socket)).on('error', () => {});
-  });
   const channels = new Set<Socket>();
   server.on('upgrade', (request: IncomingMessage, stream, head: Buffer) => {
     const socket = stream as Socket;
@@ -129,21 +116,15 @@ export async function webSocketUpstream(options: WebSocketUpstreamOptions = {}):
     socket.on('data', read);
     if (options.stubborn !== true) socket.on('end', () => socket.end());
   });
-  await new Promise<void>((resolve) => {
-    if (listenOn === undefined) server.listen(0, '127.0.0.1', resolve);
-    else server.listen(listenOn, resolve);
-  });
+  const { port, sockets, close } = await tcpServer(server, listenOn);
   return {
-    port: listenOn === undefined ? (server.address() as AddressInfo).port : 0,
+    port,
     handshakes,
     messages,
     closes,
     open: () => sockets.size,
     write: (bytes) => channels.forEach((socket) => socket.write(bytes)),
-    async close() {
-      for (const socket of sockets) socket.destroy();
-      await new Promise((resolve) => server.close(resolve));
-    },
+    close,
   };
 }
 

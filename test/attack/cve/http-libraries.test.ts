@@ -1,25 +1,25 @@
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { mutations } from '../../fuzz/mutations.ts';
 import { attackHouse } from '../../support/attack-house.ts';
-import { BODIED_METHODS, CHUNKED, chunk, END, SMUGGLED } from '../../support/framing-cases.ts';
 import { FRAME, frame, frameClient, uint32 } from '../../support/h2-frames.ts';
-import { mutations } from '../../support/mutations.ts';
 import { issue } from '../../support/pki.ts';
 import { until } from '../../support/serve-process.ts';
+import { BODIED_METHODS, CHUNKED, chunk, END, SMUGGLED } from '../framing-cases.ts';
 
-/** What the HTTP libraries below gatehouse, and those it could have been built on, were attacked with. */
+/** Attacks on the HTTP libraries that gatehouse uses or could have used. */
 const attack = attackHouse((settings) => ({
   ...settings,
-  // Someone has to look into the ClientHello.
+  // With a list of names, gatehouse reads the ClientHello.
   listen: {
     port: 0,
     tls: { certificate: 'server.pem', key: 'server-key.pem', askCertificate: ['localhost'] },
   },
 }));
 
-describe('node http-proxy and its heirs', () => {
+describe('node http-proxy and its successors', () => {
   test('CVE-2026-29057 (http-proxy #1720, #1721; httpxy #158): a chunked DELETE or OPTIONS smuggles nothing', async () => {
     for (const [, method] of BODIED_METHODS) {
       attack.upstream.reset();
@@ -30,29 +30,29 @@ describe('node http-proxy and its heirs', () => {
     await attack.stands();
   });
 
-  test('http-proxy #527, #898: an upstream that resets the connection, at any moment, ends one request', async () => {
+  test('http-proxy #527, #898: an upstream that resets the connection, at any point, fails one request only', async () => {
     const begun = 'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc';
-    for (const told of ['', 'HTTP/1.1 2', begun]) {
+    for (const sent of ['', 'HTTP/1.1 2', begun]) {
       attack.upstream.reset();
       attack.upstream.reply((socket) => {
-        if (told === '') socket.resetAndDestroy();
-        else socket.write(told, () => socket.resetAndDestroy());
+        if (sent === '') socket.resetAndDestroy();
+        else socket.write(sent, () => socket.resetAndDestroy());
       });
       const client = await attack.client();
+      onTestFinished(() => client.destroy());
       client.send(
         attack.write({ line: 'POST /files/1 HTTP/1.1', headers: ['Content-Length: 2'], body: 'ok' }),
       );
       const text = await client.until((all) => all.includes('502') || all.includes('abc'));
-      expect(text).toMatch(told === begun ? /^HTTP\/1\.1 200 / : /^HTTP\/1\.1 502 /);
-      // What had begun is never ended as if it were whole.
-      if (told === begun) expect((await client.closed()).endsWith('abc')).toBe(true);
-      client.destroy();
+      expect(text).toMatch(sent === begun ? /^HTTP\/1\.1 200 / : /^HTTP\/1\.1 502 /);
+      // A response that has begun is never ended as if it were complete.
+      if (sent === begun) expect((await client.closed()).endsWith('abc')).toBe(true);
       attack.upstream.reset();
       await attack.stands();
     }
   });
 
-  test('http-proxy-3 #5: a client that resets its WebSocket, at any moment, ends nobody else', async () => {
+  test('http-proxy-3 #5: a client that resets its WebSocket, at any point, affects no other client', async () => {
     const handshake = attack.write({
       line: 'GET /socket HTTP/1.1',
       headers: [
@@ -69,18 +69,21 @@ describe('node http-proxy and its heirs', () => {
       attack.upstream.reply((socket) => void (opened && socket.write(accepted)));
       const { port, ca } = attack.house;
       const wire = connect(port, '127.0.0.1');
+      onTestFinished(() => void wire.destroy());
       const client = connectTls({ socket: wire, ca: ca.pem, servername: 'localhost' });
       client.on('error', () => {}).write(handshake);
       await until('the upstream was asked', () => attack.upstream.requests.length === 1);
       if (opened) expect(String(await once(client, 'data'))).toMatch(/^HTTP\/1\.1 101 /);
       wire.resetAndDestroy();
-      await until('the upstream is told', () => attack.upstream.open() <= 1);
+      await until('the upstream connection is closed', () =>
+        attack.upstream.streams().some(({ bytes, closed }) => bytes.includes('/socket') && closed),
+      );
       await attack.stands();
     }
   });
 });
 
-test('CVE-2026-1525 undici: lengths that differ only in the case of their name are two lengths', async () => {
+test('CVE-2026-1525 undici: two Content-Length fields that differ in case are refused', async () => {
   for (const names of [
     ['Content-Length', 'content-length'],
     ['CONTENT-LENGTH', 'Content-Length'],
@@ -110,16 +113,19 @@ async function clientHello(): Promise<Buffer> {
     ALPNProtocols: ['h2', 'http/1.1'],
   });
   client.on('error', () => {});
-  const [accepted] = (await once(server, 'connection')) as [Socket];
-  const [hello] = (await once(accepted, 'data')) as [Buffer];
-  client.destroy();
-  accepted.destroy();
-  server.close();
-  return hello;
+  try {
+    const [accepted] = (await once(server, 'connection')) as [Socket];
+    const [hello] = (await once(accepted, 'data')) as [Buffer];
+    accepted.destroy();
+    return hello;
+  } finally {
+    client.destroy();
+    server.close();
+  }
 }
 
 describe('Node', () => {
-  test('CVE-2026-21637: no ClientHello, whatever names and protocols it holds, ends the process', async () => {
+  test('CVE-2026-21637: no ClientHello, with any names and protocols, ends the process', async () => {
     const hello = await clientHello();
     const name = hello.indexOf('localhost');
     const renamed = ['local\0ost', '\xff\xfe\xfd\xfc\xfb\xfa\xf9\xf8\xf7', '........."', '*.*.*.*.*'].map(
@@ -129,78 +135,70 @@ describe('Node', () => {
         return changed;
       },
     );
-    for (const bytes of [...renamed, ...mutations(hello, 300, 21_637)]) {
-      const socket = connect(attack.house.port, '127.0.0.1');
-      socket.on('error', () => {}).resume();
-      socket.end(bytes);
-      socket.setTimeout(300, () => socket.destroy());
-      await once(socket, 'close');
-    }
+    const inputs = [...renamed, ...mutations(hello, 300, 21_637)];
+    while (inputs.length > 0)
+      await Promise.all(
+        inputs.splice(0, 38).map(async (bytes) => {
+          const socket = connect(attack.house.port, '127.0.0.1');
+          socket.on('error', () => {}).resume();
+          socket.end(bytes);
+          await once(socket, 'close');
+        }),
+      );
     await attack.stands();
   });
 
   const misshapen: readonly (readonly [string, Buffer])[] = [
     ['an index beyond every table', frame(FRAME.headers, 5, 1, Buffer.from([0xff, 0xff, 0xff, 0x0f]))],
     ['a length beyond the block', frame(FRAME.headers, 5, 1, Buffer.from([0x40, 0x7f, 0x80, 0x80, 0x01]))],
-    ['a table size nobody allowed', frame(FRAME.headers, 5, 1, Buffer.from([0x3f, 0xe1, 0xff, 0xff, 0x7f]))],
+    ['a table size beyond SETTINGS', frame(FRAME.headers, 5, 1, Buffer.from([0x3f, 0xe1, 0xff, 0xff, 0x7f]))],
     ['broken Huffman code', frame(FRAME.headers, 5, 1, Buffer.from([0x00, 0x82, 0xff, 0xff, 0x00]))],
   ];
-  test('CVE-2025-59465: header blocks that cannot be read end their connection, and nothing else', async () => {
+  test('CVE-2025-59465: a malformed header block ends its connection, and nothing else', async () => {
     for (const [what, bytes] of misshapen) {
       const client = await frameClient(attack.house.port, { ca: attack.house.ca.pem });
+      onTestFinished(() => client.destroy());
       client.send(bytes);
       await client.until(() => client.isOver());
       expect([what, client.isOver()]).toEqual([what, true]);
-      client.destroy();
       await attack.stands();
     }
   });
 
-  test('CVE-2026-21714: connections whose window was made to overflow are closed, and not kept', async () => {
+  test('CVE-2026-21714: connections whose window overflows are closed', async () => {
     for (let count = 0; count < 20; count += 1) {
       const client = await frameClient(attack.house.port, { ca: attack.house.ca.pem });
       client.send(
         frame(FRAME.windowUpdate, 0, 0, uint32(0x7fff_ffff)),
         frame(FRAME.windowUpdate, 0, 0, uint32(0x7fff_ffff)),
       );
-      await client.until(() => client.closed(), 8_000);
-      expect(client.closed()).toBe(true);
+      onTestFinished(() => client.destroy());
+      await client.until(() => client.closed());
     }
     await attack.stands();
   });
 
-  test('CVE-2026-21717: names made to collide are few, since everything that holds names has a size', async () => {
+  test('CVE-2026-21717: colliding names are few, since JSON bodies and heads are limited in size', async () => {
     const keys = (count: number): string =>
       JSON.stringify(
         Object.fromEntries(
           Array.from({ length: count }, (_, at) => [String(at * 65_536 + 4_294_967_296), 1]),
         ),
       );
-    const began = performance.now();
-    for (let turn = 0; turn < 20; turn += 1) {
-      const body = keys(900);
-      expect(body.length).toBeLessThan(16_384);
-      const reply = await attack.house.ask({
+    const post = (body: string) =>
+      attack.house.ask({
         path: '/authsvc/Authorize/Token',
         method: 'POST',
         body,
         headers: { 'content-type': 'application/json' },
       });
-      expect(reply).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
-    }
-    expect(performance.now() - began).toBeLessThan(5_000);
-    const large = await attack.house.ask({
-      path: '/authsvc/Authorize/Token',
-      method: 'POST',
-      body: keys(2_000),
-      headers: { 'content-type': 'application/json' },
-    });
-    expect(large.status).toBe(413);
+    expect(await post(keys(900))).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
+    expect((await post(keys(2_000))).status).toBe(413);
     const many = Array.from({ length: 101 }, (_, at) => `${at * 65_536}: 1`);
     await attack.refused([431], attack.write({ line: 'GET /files/1 HTTP/1.1', headers: many }));
   });
 
-  test('CVE-2021-44532: a name that writes another name behind a comma is one name, and nobody’s', async () => {
+  test('CVE-2021-44532: a subject alternative name with another name after a comma is one name, of no person', async () => {
     const injected = 'evil.test, email:alice@example.test, othername:UPN:alice@corp.example.test';
     const { house } = attack;
     for (const identityFrom of ['email', 'userPrincipalName', 'commonName'] as const) {

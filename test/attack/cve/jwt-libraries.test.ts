@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { attackHouse } from '../../support/attack-house.ts';
 import { base64url, keysOf, openJwt } from '../../support/forge.ts';
 
-/** What JWT libraries were talked into. */
+/** Attacks that JWT libraries accepted. */
 const attack = attackHouse();
 
 const refused = async (token: string): Promise<void> => {
@@ -17,7 +17,7 @@ const signing = () => {
   if (key === undefined) throw new Error('there is a signing key');
   return { kid: key.kid, publicKey: createPublicKey({ key: key.jwk, format: 'jwk' }) };
 };
-/** Everything somebody could take for "the key" who takes a public key for a secret. */
+/** The public key in every form that could be mistaken for an HMAC secret. */
 const asSecrets = (key: KeyObject): (string | Buffer)[] => {
   const pem = key.export({ type: 'spki', format: 'pem' });
   const jwk = key.export({ format: 'jwk' });
@@ -34,7 +34,7 @@ const asSecrets = (key: KeyObject): (string | Buffer)[] => {
 };
 const payload = (): string => openJwt(attack.token).parts[1];
 
-test('CVE-2023-48223 and its return CVE-2026-34950 fast-jwt: our public key is no HMAC secret, with whatever put before it', async () => {
+test('CVE-2023-48223 and its return CVE-2026-34950 fast-jwt: the public key is not accepted as an HMAC secret in any form', async () => {
   const { kid, publicKey } = signing();
   for (const secret of asSecrets(publicKey))
     for (const [alg, digest] of [
@@ -47,7 +47,7 @@ test('CVE-2023-48223 and its return CVE-2026-34950 fast-jwt: our public key is n
   await attack.stands();
 });
 
-test('CVE-2026-22817 Hono: the algorithm is the key’s, and not what the token says', async () => {
+test('CVE-2026-22817 Hono: the algorithm is that of the key, not that of the token header', async () => {
   const { kid, publicKey } = signing();
   const [secret = ''] = asSecrets(publicKey);
   for (const alg of ['HS256', 'RS256', 'ES256', 'PS256', 'none', 'EdDSA', 'Ed25519', ['EdDSA'], null]) {
@@ -58,7 +58,7 @@ test('CVE-2026-22817 Hono: the algorithm is the key’s, and not what the token 
   await attack.stands();
 });
 
-test('CVE-2026-29000 pac4j: an unsigned token inside an encrypted one is no token', async () => {
+test('CVE-2026-29000 pac4j: an unsigned token inside an encrypted one is refused', async () => {
   const plain = `${base64url({ alg: 'none' })}.${payload()}.`;
   const { publicKey } = generateKeyPairSync('rsa', { modulusLength: 2_048 });
   const { kid } = signing();

@@ -3,7 +3,7 @@ import { attackHouse } from '../../support/attack-house.ts';
 import { ALICE } from '../../support/house.ts';
 import { under } from '../../support/reconfigure.ts';
 
-/** What oauth2-proxy was attacked with, sent to gatehouse. */
+/** Attacks on oauth2-proxy. */
 const attack = attackHouse();
 
 const PUBLIC = 'GET /public/a HTTP/1.1';
@@ -18,7 +18,7 @@ const seenAs = (name: string): string[] =>
     .filter(([given]) => given.replace(/[_.]/g, '-') === name)
     .map(([, value]) => value);
 
-test('CVE-2025-64484 oauth2-proxy: X_Forwarded_User, which WSGI takes for X-Forwarded-User, does not reach the upstream', async () => {
+test('CVE-2025-64484 oauth2-proxy: X_Forwarded_User, which WSGI reads as X-Forwarded-User, is not forwarded', async () => {
   const headers = [
     'X_Forwarded_User: root',
     'X-Forwarded_User: root',
@@ -34,7 +34,7 @@ test('CVE-2025-64484 oauth2-proxy: X_Forwarded_User, which WSGI takes for X-Forw
   await attack.stands();
 });
 
-test('CVE-2026-40575 (GHSA-7x63-xv5r-3p2x) oauth2-proxy: X-Forwarded-Uri of a public path opens no other path', async () => {
+test('CVE-2026-40575 (GHSA-7x63-xv5r-3p2x) oauth2-proxy: X-Forwarded-Uri of a public path does not give access to another path', async () => {
   const headers = ['X-Forwarded-Uri: /public/a', 'X-Original-URI: /public/a', 'X-Forwarded-Method: GET'];
   const refused = async (): Promise<void> => {
     for (const path of ['/files/1', '/admin/x'])
@@ -44,11 +44,11 @@ test('CVE-2026-40575 (GHSA-7x63-xv5r-3p2x) oauth2-proxy: X-Forwarded-Uri of a pu
     await attack.stands();
   };
   await refused();
-  // From a listed proxy neither: what is forwarded is judged by its own path.
+  // Not from a listed proxy either: a forwarded request is judged by its own path.
   await under(attack.house, trusting, refused);
 });
 
-test('oauth2-proxy #3506: an empty list of trusted proxies is nobody, and not everybody', async () => {
+test('oauth2-proxy #3506: an empty list of trusted proxies trusts no proxy', async () => {
   const ask = (): Promise<{ status: number }> =>
     attack.ask({
       line: 'GET /authsvc/check HTTP/1.1',
@@ -61,7 +61,7 @@ test('oauth2-proxy #3506: an empty list of trusted proxies is nobody, and not ev
   await attack.stands();
 });
 
-test('CVE-2025-54576 oauth2-proxy: a query that looks like a public path makes nothing public', async () => {
+test('CVE-2025-54576 oauth2-proxy: a query that looks like a public path makes no path public', async () => {
   for (const target of [
     '/files/1?/public/',
     '/files/1?x=/public/a',

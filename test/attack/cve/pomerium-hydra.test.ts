@@ -2,9 +2,11 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { deviceSteps } from '../../support/device-steps.ts';
 import { failing } from '../../support/fault-injection.ts';
 import { openRefresh } from '../../support/forge.ts';
+import { freezeClock } from '../../support/frozen-clock.ts';
 import { type House, openHouse, type Reply, type TokenGrant } from '../../support/house.ts';
 
-/** What went wrong in Pomerium, and in Ory Hydra and its library fosite. */
+/** Faults of Pomerium, and of Ory Hydra and its library fosite. */
+freezeClock();
 let house: House;
 beforeAll(async () => {
   house = await openHouse();
@@ -19,7 +21,7 @@ const granted = (reply: Reply): TokenGrant => {
   return reply.json as unknown as TokenGrant;
 };
 
-test('CVE-2024-47616 Pomerium: a token of one kind is nothing in the place of another', async () => {
+test('CVE-2024-47616 Pomerium: a token of one kind is refused in place of another', async () => {
   const grant = await house.grant();
   const codes = await deviceSteps(house).ask();
   for (const wrong of [grant.refresh_token, codes.device_code, codes.user_code]) {
@@ -39,7 +41,7 @@ test('CVE-2024-47616 Pomerium: a token of one kind is nothing in the place of an
   expect(await call(grant.access_token)).toBe(200);
 });
 
-test('CVE-2024-39315 Pomerium: no page and no answer about a token shows the token', async () => {
+test('CVE-2024-39315 Pomerium: no page and no response about a token shows the token', async () => {
   const grant = await house.grant();
   const codes = await deviceSteps(house).ask();
   const last = await deviceSteps(house).walk(codes);
@@ -62,7 +64,7 @@ test('CVE-2024-39315 Pomerium: no page and no answer about a token shows the tok
     expect(shown).not.toContain(secret.slice(8, 40));
 });
 
-test('CVE-2021-29651 Pomerium: no parameter sends a person, or a token, to another place', async () => {
+test('CVE-2021-29651 Pomerium: no parameter redirects a person, or a token, to another site', async () => {
   const codes = await deviceSteps(house).ask();
   const places = ['https://evil.test/', '//evil.test', '/\\evil.test', 'javascript:alert(1)'];
   const names = ['redirect_uri', 'pomerium_redirect_uri', 'next', 'return_to', 'rd', 'url'];
@@ -87,7 +89,7 @@ test('CVE-2021-29651 Pomerium: no parameter sends a person, or a token, to anoth
   }
 });
 
-test('CVE-2020-15223 fosite: a revocation that was not stored is 503, and never 200', async () => {
+test('CVE-2020-15223 fosite: a revocation that was not stored is 503, never 200', async () => {
   const { store } = house.gateway;
   const grant = await house.grant();
   const reply = await failing(store.revocations, 'announce', 'does not happen', () =>
@@ -99,15 +101,15 @@ test('CVE-2020-15223 fosite: a revocation that was not stored is 503, and never 
   expect(await call(grant.access_token)).toBe(401);
 });
 
-test('Hydra #3604: a hundred refreshes of one token at once are all answered, and alike', async () => {
+test('Hydra #3604: thirty concurrent refreshes of one token all get the same response', async () => {
   const grant = await house.grant();
-  const replies = await Promise.all(Array.from({ length: 100 }, () => house.refresh(grant.refresh_token)));
+  const replies = await Promise.all(Array.from({ length: 30 }, () => house.refresh(grant.refresh_token)));
   expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200]));
   expect(new Set(replies.map(({ json }) => json['refresh_token'])).size).toBe(1);
   expect(new Set(replies.map(({ json }) => json['access_token'])).size).toBe(1);
 });
 
-test('Hydra #1928: a store that is away is never the client’s fault, and costs it no grant', async () => {
+test('Hydra #1928: an unreachable store is not reported as a client error, and the grant lives on', async () => {
   const grant = await house.grant();
   const { grants } = house.gateway.store;
   for (const operation of ['read', 'replace'] as const) {
@@ -120,7 +122,7 @@ test('Hydra #1928: a store that is away is never the client’s fault, and costs
   granted(await house.refresh(grant.refresh_token));
 });
 
-test('Hydra #1831: a client that lost the answer gets it again, and goes on', async () => {
+test('Hydra #1831: a client that lost the response gets it again, and goes on', async () => {
   const grant = await house.grant();
   const lost = granted(await house.refresh(grant.refresh_token));
   house.clock.advance(5);

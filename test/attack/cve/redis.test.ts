@@ -10,8 +10,8 @@ import { type RedisServer, redisServer } from '../../support/redis-server.ts';
 import { aGrant } from '../../support/store-fixtures.ts';
 
 /**
- * Holes of Redis itself: memory errors that whoever may run commands can use. What we owe: to name a server that has
- * them, a user that can do next to nothing, and never to carry a stranger's words into a script.
+ * Vulnerabilities of Redis itself: memory errors that a user who may run commands can exploit. gatehouse reports a
+ * vulnerable server, uses a user with minimal permissions, and never puts input into a script.
  */
 const PAGE = readFileSync(join(import.meta.dirname, '../../../docs/storage.md'), 'utf8');
 const [, RULES = ''] = /^ACL SETUSER gatehouse (on .*)$/m.exec(PAGE) ?? [];
@@ -19,8 +19,8 @@ const later = Math.floor(Date.now() / 1_000) + 3_600;
 
 let server: RedisServer;
 let admin: Redis;
-/** The documented user itself, as somebody who has stolen its password has it. */
-let thief: Redis;
+/** A client with the stolen password of the documented user. */
+let attacker: Redis;
 const stores: RedisStore[] = [];
 
 const open = async (user = 'gatehouse'): Promise<RedisStore> => {
@@ -45,16 +45,16 @@ beforeAll(async () => {
   await admin.call('ACL', 'SETUSER', 'gatehouse', ...RULES.split(' '));
   await admin.call('ACL', 'SETUSER', 'no-eval', ...RULES.split(' '), '-eval');
   await admin.set('other:secret', 'of another application');
-  thief = new Redis({ port: server.port, username: 'gatehouse', password: 'PASSWORD' });
+  attacker = new Redis({ port: server.port, username: 'gatehouse', password: 'PASSWORD' });
 });
 afterAll(async () => {
   await Promise.allSettled(stores.map((store) => store.close()));
-  thief.disconnect();
+  attacker.disconnect();
   admin.disconnect();
   await server.stop();
 });
 
-/** The rows of the table of docs/storage.md: names, and the releases without the hole. */
+/** The rows of the table of docs/storage.md: names, and the fixed releases. */
 const ROWS = [...PAGE.matchAll(/^\| (CVE-[^|]*?) \([^|]*\| ([^|]*) \| ([^|]*) \|$/gm)].map(
   ([, names = '', redis = '', valkey = '']) => ({
     names: names.split(', '),
@@ -71,15 +71,15 @@ describe.each([
   ['CVE-2025-46817', '8.2.1', '8.2.2'],
   ['CVE-2025-46818', '6.2.6', '6.2.20'],
   ['CVE-2026-23479', '8.0.9', '8.2.6'],
-])('%s Redis: a server that has it', (name, version, mended) => {
-  test('is named, with the release to take', () => {
+])('%s Redis: a vulnerable server', (name, version, mended) => {
+  test('is reported with the next fixed release', () => {
     const line = knownHoles({ server: 'Redis', version }).find((one) => one.includes(name));
     expect(line).toContain(`Redis ${version} has `);
     expect(line).toContain(`the next release without it is ${mended}`);
     expect(line).toContain('unless your distribution has mended it');
   });
 
-  test('is told from one that has it no more, in every branch, as the documentation says', () => {
+  test('is distinguished from a fixed one in every branch, as documented', () => {
     const row = ROWS.find(({ names }) => names.includes(name));
     expect(row?.releases.length).toBeGreaterThan(7);
     for (const release of row?.releases ?? []) {
@@ -93,7 +93,7 @@ describe.each([
   });
 });
 
-test('CVE-2025-49844 Redis: the server that runs is judged by its own number, Valkey by the one of Valkey', async () => {
+test('CVE-2025-49844 Redis: the version of the running server is checked, for Valkey that of Valkey', async () => {
   const [, version = ''] = /redis_version:(\S+)/.exec(await admin.info('server')) ?? [];
   const { notices } = await open();
   expect(notices.filter((notice) => notice.includes('CVE'))).toEqual(
@@ -103,7 +103,7 @@ test('CVE-2025-49844 Redis: the server that runs is judged by its own number, Va
   expect(redisVersion((name) => valkey[name])).toEqual({ server: 'Valkey', version: '9.1.1' });
 });
 
-test('CVE-2025-49844 Redis: without EVAL we work while others have loaded our scripts, and are refused by name when not', async () => {
+test('CVE-2025-49844 Redis: without EVAL the store works while its scripts are loaded, and reports the missing permission when they are not', async () => {
   await everything(await open());
   const store = await open('no-eval');
   await everything(store);
@@ -116,7 +116,7 @@ test('CVE-2025-49844 Redis: without EVAL we work while others have loaded our sc
   expect((refusal as RedisUnfit).problems.join()).toMatch(/may not run EVAL on our keys/);
 });
 
-test("CVE-2025-46817 Redis: no stranger's words become part of a script", async () => {
+test('CVE-2025-46817 Redis: no input becomes part of a script', async () => {
   const store = await open();
   const scripts = async (): Promise<string | undefined> =>
     /number_of_cached_scripts:(\d+)/.exec(await admin.info('memory'))?.[1];
@@ -129,7 +129,7 @@ test("CVE-2025-46817 Redis: no stranger's words become part of a script", async 
     await store.revocations.announce({ of: 'client', clientId: words, notBefore: 1, keepUntil: later });
     await store.revocations.announce({ of: 'identity', identity: words, notBefore: 1, keepUntil: later });
   };
-  await carry('somebody');
+  await carry('a name');
   const before = await scripts();
   expect(Number(before)).toBeGreaterThan(3);
   for (const words of [
@@ -142,7 +142,7 @@ test("CVE-2025-46817 Redis: no stranger's words become part of a script", async 
   expect(await admin.get('other:secret')).toBe('of another application');
 });
 
-test('CVE-2025-46818 Redis: who has our password reaches our keys alone, by scripts too, and cannot leave code behind', async () => {
+test('CVE-2025-46818 Redis: a stolen password gives access to the keys of gatehouse only, by scripts too, and cannot install code', async () => {
   const tries: readonly (readonly [string, ...string[]])[] = [
     ['GET', 'other:secret'],
     ['EVAL', "return redis.call('GET', KEYS[1])", '1', 'other:secret'],
@@ -158,12 +158,12 @@ test('CVE-2025-46818 Redis: who has our password reaches our keys alone, by scri
     ['FLUSHALL'],
   ];
   for (const [command, ...words] of tries)
-    await expect(thief.call(command, ...words), [command, ...words].join(' ')).rejects.toThrow(
+    await expect(attacker.call(command, ...words), [command, ...words].join(' ')).rejects.toThrow(
       /NOPERM|user executing the script can't/,
     );
 });
 
-test('CVE-2026-23479 Redis: who has our password can neither end nor wake nor evict the connections of others', async () => {
+test('CVE-2026-23479 Redis: a stolen password cannot end, unblock or evict the connections of other clients', async () => {
   const store = await open();
   for (const words of [
     ['UNBLOCK', '1'],
@@ -172,9 +172,9 @@ test('CVE-2026-23479 Redis: who has our password can neither end nor wake nor ev
     ['NO-EVICT', 'on'],
     ['LIST'],
   ])
-    await expect(thief.call('CLIENT', ...words)).rejects.toThrow(/NOPERM/);
-  await expect(thief.call('CONFIG', 'SET', 'maxmemory-clients', '1')).rejects.toThrow(/NOPERM/);
-  await expect(thief.call('BLPOP', 'gh:x', '1')).rejects.toThrow(/NOPERM/);
+    await expect(attacker.call('CLIENT', ...words)).rejects.toThrow(/NOPERM/);
+  await expect(attacker.call('CONFIG', 'SET', 'maxmemory-clients', '1')).rejects.toThrow(/NOPERM/);
+  await expect(attacker.call('BLPOP', 'gh:x', '1')).rejects.toThrow(/NOPERM/);
   expect(await admin.call('CLIENT', 'LIST')).toMatch(/name=gatehouse-reader/);
   await everything(store);
 });

@@ -8,7 +8,7 @@ import type { Certified } from '../../support/pki.ts';
 import { readAnswer, wholeAnswer } from '../../support/raw-client.ts';
 import { valuesOf } from '../../support/recording-upstream.ts';
 
-/** What Traefik and Fabio were attacked with. A client certificate is asked for only under the name `localhost`. */
+/** Attacks on Traefik and Fabio. A client certificate is requested only for the name `localhost`. */
 const attack = attackHouse((settings) => ({
   ...settings,
   listen: {
@@ -17,7 +17,7 @@ const attack = attackHouse((settings) => ({
   },
 }));
 
-test('GHSA-5m6w-wvh7-57vm Traefik: identity headers with underscores do not survive beside ours', async () => {
+test('GHSA-5m6w-wvh7-57vm Traefik: identity headers with underscores are not forwarded', async () => {
   attack.upstream.reset();
   const headers = ['X_Forwarded_User: root', 'X_Forwarded_For: 6.6.6.6', 'x_gatehouse_identity: root'];
   expect((await attack.ask({ line: 'GET /files/1 HTTP/1.1', headers })).status).toBe(200);
@@ -25,7 +25,7 @@ test('GHSA-5m6w-wvh7-57vm Traefik: identity headers with underscores do not surv
   await attack.stands();
 });
 
-test('GHSA-6jwx-7vp4-9847 Traefik: there is one path, and no second reading of it to route by', async () => {
+test('GHSA-6jwx-7vp4-9847 Traefik: routing and forwarding use the same reading of the path', async () => {
   attack.upstream.reset();
   for (const target of [
     '/public/%2e%2e/admin/x',
@@ -41,7 +41,7 @@ test('GHSA-6jwx-7vp4-9847 Traefik: there is one path, and no second reading of i
   await attack.stands();
 });
 
-test('GHSA-6384-m2mw-rf54 Traefik: X-Forwarded-Prefix of a client is not passed on', async () => {
+test('GHSA-6384-m2mw-rf54 Traefik: X-Forwarded-Prefix of a client is not forwarded', async () => {
   attack.upstream.reset();
   const headers = [
     'X-Forwarded-Prefix: //evil.test',
@@ -56,11 +56,11 @@ test('GHSA-6384-m2mw-rf54 Traefik: X-Forwarded-Prefix of a client is not passed 
 interface Handshake {
   readonly servername: string;
   readonly as?: Certified;
-  /** The ClientHello comes in records of one byte. */
+  /** The ClientHello is sent in records of one byte. */
   readonly fragmented?: boolean;
 }
 
-/** One call of Authorize/Certificate under this Host, on a connection opened in this way. */
+/** One call of Authorize/Certificate with this Host, on a connection with this handshake. */
 async function authorize(host: string, { servername, as, fragmented = false }: Handshake): Promise<number> {
   const { port, ca } = attack.house;
   const wire = connect(port, '127.0.0.1');
@@ -76,7 +76,7 @@ async function authorize(host: string, { servername, as, fragmented = false }: H
   try {
     return await new Promise((resolve, reject) => {
       let text = '';
-      socket.setTimeout(5_000, () => reject(new Error('no answer')));
+      socket.setTimeout(30_000, () => reject(new Error('no response in 30 s')));
       socket.on('error', reject).on('data', (part: Buffer) => {
         text += part.toString('latin1');
         if (wholeAnswer(text)) resolve(readAnswer(text).status);
@@ -89,7 +89,7 @@ async function authorize(host: string, { servername, as, fragmented = false }: H
   }
 }
 
-test('CVE-2026-32305 Traefik: a ClientHello in fragments meets the same policy as one in one piece', async () => {
+test('CVE-2026-32305 Traefik: a fragmented ClientHello is subject to the same policy as a whole one', async () => {
   const { alice } = attack.house.people;
   for (const fragmented of [false, true]) {
     expect([
@@ -104,7 +104,7 @@ test('CVE-2026-32305 Traefik: a ClientHello in fragments meets the same policy a
   await attack.stands();
 });
 
-test('CVE-2026-48491 Traefik: a connection opened under a lax name is not used for the strict one', async () => {
+test('CVE-2026-48491 Traefik: a connection opened under a lax name is refused for the strict one', async () => {
   const { alice } = attack.house.people;
   for (const fragmented of [false, true])
     for (const host of ['localhost', 'LOCALHOST:8443', 'localhost.'])
@@ -115,7 +115,7 @@ test('CVE-2026-48491 Traefik: a connection opened under a lax name is not used f
   await attack.stands();
 });
 
-test('CVE-2025-48865 Fabio: Connection cannot name our headers away', async () => {
+test('CVE-2025-48865 Fabio: Connection cannot remove the forwarded headers', async () => {
   attack.upstream.reset();
   const named = [
     'X-Forwarded-User',

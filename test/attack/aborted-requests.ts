@@ -1,0 +1,46 @@
+import type { Socket } from 'node:net';
+import { expect } from 'vitest';
+import type { AttackHouse } from '../support/attack-house.ts';
+import { ok } from '../support/recording-upstream.ts';
+import { until } from '../support/serve-process.ts';
+
+const AT_ONCE = 50;
+
+/** X12: this many clients send a part of a request, or all of it, and abort; every second request is never answered. */
+export async function abortRequests(attack: AttackHouse, count: number): Promise<void> {
+  const { upstream, house, token } = attack;
+  const message = attack.write({ line: 'GET /files/1 HTTP/1.1' });
+  const unanswered = new Set<Socket>();
+  upstream.reset();
+  upstream.reply((socket, request) => {
+    if (upstream.requests.length % 2 === 0) ok(socket, request);
+    else unanswered.add(socket);
+  });
+  let seed = 42;
+  const random = (): number => {
+    seed = (seed * 1_103_515_245 + 12_345) % 2_147_483_648;
+    return seed / 2_147_483_648;
+  };
+  let whole = 0;
+  for (let sent = 0; sent < count; sent += AT_ONCE) {
+    const clients = await Promise.all(Array.from({ length: AT_ONCE }, () => attack.client()));
+    try {
+      for (const client of clients) {
+        const bytes = message.slice(0, Math.ceil(random() * 1.5 * message.length));
+        if (bytes.length === message.length) whole += 1;
+        client.send(bytes);
+      }
+      await until('the upstream has all whole requests', () => upstream.requests.length === whole);
+    } finally {
+      for (const client of clients) client.destroy();
+    }
+  }
+  expect(unanswered.size).toBeGreaterThan(0);
+  await until('connections with an unanswered request are closed', () =>
+    [...unanswered].every(({ destroyed }) => destroyed),
+  );
+  upstream.reply(ok);
+  const responses = await Promise.all(Array.from({ length: 20 }, () => house.api('/files/next', token)));
+  expect(responses.map(({ status }) => status)).toEqual(responses.map(() => 200));
+  await attack.stands();
+}

@@ -1,0 +1,14 @@
+import { test } from 'vitest';
+import { attackHouse } from '../support/attack-house.ts';
+import { abortRequests } from './aborted-requests.ts';
+
+const attack = attackHouse();
+const COUNT = Number(process.env['ROW_COUNT'] ?? 10_000);
+
+test(
+  `X12 ${COUNT} requests that their clients abort at a random byte leave no connection to the upstream behind`,
+  {
+    timeout: 60_000 + COUNT * 60,
+  },
+  () => abortRequests(attack, COUNT),
+);

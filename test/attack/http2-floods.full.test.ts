@@ -1,0 +1,26 @@
+import { expect, test } from 'vitest';
+import { attackHouse } from '../support/attack-house.ts';
+import { FRAME, frame, frameClient, uint32 } from '../support/h2-frames.ts';
+import { heapAfterCollection } from '../support/heap.ts';
+
+const attack = attackHouse((settings) => ({ ...settings, log: { level: 'info' } }));
+const MiB = 1_048_576;
+
+test('X07 a window beyond its limit ends each of a thousand connections, and none of them is kept', {
+  timeout: 300_000,
+}, async () => {
+  const { house } = attack;
+  const hundred = async (): Promise<void> => {
+    for (let count = 0; count < 100; count += 1) {
+      const one = await frameClient(house.port, { ca: house.ca.pem });
+      one.send(frame(FRAME.windowUpdate, 0, 0, uint32(0x7fff_ffff)));
+      await one.until(() => one.closed());
+    }
+    house.forgetLog();
+  };
+  await hundred();
+  const before = heapAfterCollection();
+  for (let rounds = 1; rounds < 10; rounds += 1) await hundred();
+  expect(heapAfterCollection() - before).toBeLessThan(20 * MiB);
+  expect((await house.api('/files/next', attack.token)).status).toBe(200);
+});

@@ -1,0 +1,101 @@
+import { connect, createServer, type Socket } from 'node:net';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { type LdapSettings, ldapDirectory } from '../../src/identity/ldap-directory.ts';
+import { openIdProvider } from '../../src/identity/openid.ts';
+import type { Directory } from '../../src/ports/directory.ts';
+import { type LdapServer, ldapServer, PEOPLE_SETTINGS } from '../support/ldap-server.ts';
+import { CLIENT, openIdServer } from '../support/openid-provider.ts';
+import { issueServer, makeCa } from '../support/pki.ts';
+
+describe('LDAP with StartTLS', () => {
+  let server: LdapServer;
+  beforeAll(async () => {
+    server = await ldapServer();
+  });
+  afterAll(() => server.remove());
+
+  /** The directory through a machine in the middle, which sees and changes what is not encrypted. */
+  async function directoryThrough(
+    on: (client: Socket, upstream: Socket) => void,
+    changes: Partial<LdapSettings> = {},
+  ): Promise<Directory> {
+    const middle = createServer((client) => {
+      const upstream = connect(server.port, '127.0.0.1');
+      client.on('error', () => upstream.destroy()).on('close', () => upstream.destroy());
+      upstream.on('error', () => client.destroy()).on('close', () => client.destroy());
+      on(client, upstream);
+    });
+    await new Promise<void>((resolve) => middle.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => new Promise<void>((resolve) => middle.close(() => resolve())));
+    const { port } = middle.address() as { port: number };
+    const directory = ldapDirectory('corp', 'corp', {
+      ...PEOPLE_SETTINGS,
+      urls: [`ldap://localhost:${port}`],
+      startTls: true,
+      ca: server.ca.pem,
+      timeout: 30,
+      ...changes,
+    });
+    // Cleanups run in reverse order: the directory closes its connections before the server waits for them.
+    onTestFinished(() => directory.close());
+    return directory;
+  }
+
+  /** A bind response: success, whose text swallows the 14 bytes of the real response. */
+  const FORGED = Buffer.from('301a02010361150a01000400040e', 'hex');
+
+  test('bytes injected after the StartTLS response end the connection: no bind response can be forged', async () => {
+    let injected = 0;
+    const corp = await directoryThrough((client, upstream) => {
+      client.pipe(upstream);
+      upstream.once('data', (response: Buffer) => {
+        injected += 1;
+        client.write(Buffer.concat([response, FORGED]));
+        upstream.pipe(client);
+      });
+    });
+    await expect(corp.signIn('alice', 'not her password')).rejects.toMatchObject({
+      code: 'directory_unavailable',
+    });
+    expect(injected).toBeGreaterThan(0);
+  });
+
+  test('a server that accepts StartTLS and then sends nothing counts as unreachable after `timeout`', async () => {
+    const corp = await directoryThrough(
+      (client, upstream) => {
+        client.pipe(upstream);
+        upstream.once('data', (response: Buffer) => {
+          upstream.pause();
+          client.write(response);
+        });
+      },
+      { timeout: 1 },
+    );
+    await expect(corp.signIn('alice', 'alice password')).rejects.toMatchObject({
+      code: 'directory_unavailable',
+    });
+  });
+});
+
+test('an OpenID provider can be closed twice, as by a reload under load', async () => {
+  const ca = await makeCa();
+  const callback = 'https://localhost/authsvc/device/openid/there';
+  const running = await openIdServer(await issueServer(ca), [callback]);
+  onTestFinished(() => running.stop());
+  const provider = openIdProvider('there', {
+    title: { en: 'There' },
+    issuer: running.issuer,
+    clientId: CLIENT.id,
+    clientSecret: CLIENT.secret,
+    sendSecret: 'basic',
+    scope: 'openid',
+    ca: ca.pem,
+    directory: 'staff',
+    claim: 'sub',
+    means: 'subject',
+    timeout: 30,
+  });
+  await provider.begin(callback);
+  await provider.close();
+  await expect(provider.close()).resolves.toBeUndefined();
+});

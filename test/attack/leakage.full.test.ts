@@ -1,0 +1,3 @@
+import { testLeakage } from './leakage.ts';
+
+testLeakage(40);

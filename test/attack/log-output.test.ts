@@ -1,0 +1,131 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, openSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { join } from 'node:path';
+import { Writable } from 'node:stream';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { stdoutSink } from '../../src/observability/logger.ts';
+import { createOutbox } from '../../src/observability/outbox.ts';
+import { redactText } from '../../src/observability/redact.ts';
+import { openHouse } from '../support/house.ts';
+import { makeServeFolder, until } from '../support/serve-process.ts';
+
+const MAIN = join(import.meta.dirname, '../../src/main.ts');
+
+/** The TCP ports a process listens on, from its descriptors: for one whose log cannot be read. */
+function listeningPorts(pid: number): number[] {
+  const inodes = new Set(
+    readdirSync(`/proc/${pid}/fd`).map((fd) => {
+      try {
+        return /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/${pid}/fd/${fd}`))?.[1];
+      } catch {
+        return undefined;
+      }
+    }),
+  );
+  // proc_pid_net(5): the local address is the second field, the state the fourth (0A: LISTEN), the inode the tenth.
+  return readFileSync(`/proc/${pid}/net/tcp`, 'latin1')
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/))
+    .filter(([, , , state, , , , , , inode]) => state === '0A' && inodes.has(inode))
+    .map(([, local = '']) => Number.parseInt(local.split(':')[1] ?? '', 16));
+}
+
+const textAt = (port: number, path: string): Promise<string | undefined> =>
+  fetch(`http://127.0.0.1:${port}${path}`).then(
+    (response) => (response.ok ? response.text() : undefined),
+    () => undefined,
+  );
+
+describe('the log on standard output', () => {
+  test.each(['a full disk', 'a closed pipe'])(
+    'on %s loses lines, but the process goes on serving and reloading',
+    async (trouble) => {
+      const folder = await makeServeFolder();
+      onTestFinished(() => folder.remove());
+      const full = openSync('/dev/full', 'w');
+      onTestFinished(() => closeSync(full));
+      const child = spawn(process.execPath, [MAIN, 'serve', '--config', folder.file('gatehouse.yaml')], {
+        stdio: ['ignore', trouble === 'a full disk' ? full : 'pipe', 'ignore'],
+      });
+      const ended = once(child, 'exit');
+      onTestFinished(async () => {
+        child.kill('SIGKILL');
+        await ended;
+      });
+      child.stdout?.destroy();
+      const adminPort = await until('the administration listens', async () => {
+        for (const port of listeningPorts(child.pid ?? 0))
+          if ((await textAt(port, '/livez')) !== undefined) return port;
+        return undefined;
+      });
+      const loadedAt = async (): Promise<number> => {
+        const metrics = await textAt(adminPort, '/metrics');
+        return Number(/^gatehouse_config_reload_success_timestamp_seconds (\S+)$/m.exec(metrics ?? '')?.[1]);
+      };
+      const before = await until('the process is ready', async () =>
+        (await textAt(adminPort, '/readyz')) === undefined ? undefined : loadedAt(),
+      );
+      // A reload writes log lines, which cannot be written.
+      child.kill('SIGHUP');
+      await until('the configuration is reloaded', async () => (await loadedAt()) > before);
+      expect(await textAt(adminPort, '/livez')).toBeDefined();
+      expect([child.exitCode, child.signalCode]).toEqual([null, null]);
+    },
+  );
+
+  test('counts lost lines and reports them with the next line that is written', () => {
+    let broken = true;
+    const seen: string[] = [];
+    const lost: number[] = [];
+    const stream = new Writable({ decodeStrings: false });
+    stream.write = (text: string, done: unknown) => {
+      if (!broken) seen.push(text);
+      if (typeof done === 'function') done(broken ? new Error('ENOSPC') : undefined);
+      return true;
+    };
+    const sink = stdoutSink(stream, (writes) => lost.push(writes));
+    for (const line of ['one', 'two']) {
+      sink.write(line);
+      sink.flush();
+    }
+    broken = false;
+    sink.write('three');
+    sink.flush();
+    expect(lost).toEqual([2]);
+    expect(seen).toEqual(['three']);
+  });
+});
+
+describe('a long client_id', () => {
+  test('of 16 KiB is not logged in full', async () => {
+    const house = await openHouse();
+    onTestFinished(() => house.close());
+    await house.post('/Authorize/Token', { client_id: 'a.'.repeat(8_000), refresh_token: 'x' });
+    await until('the request is logged', () => house.log.some(({ event }) => event === 'request'));
+    for (const line of house.lines) expect(line.length).toBeLessThan(2_048);
+  });
+
+  test('is redacted in linear time', () => {
+    // Searched again from each word, as it once was, a text of this length takes minutes: the test timeout fails it.
+    const text = `://${'a.'.repeat(256 * 1_024)}`;
+    expect(redactText(text)).toBe(text);
+  });
+});
+
+test('refusals that an unauthenticated client causes do not block the audit queue; events that must be recorded do', async () => {
+  const gate = Promise.withResolvers<void>();
+  const outbox = createOutbox<string>({
+    deliver: () => gate.promise,
+    most: 4,
+    batch: 1,
+    isLesser: (item) => item.startsWith('refused'),
+  });
+  for (let at = 0; at < 20; at += 1) outbox.put(`refused ${at}`);
+  expect(outbox.pending()).toBe(4);
+  expect(outbox.isBlocked()).toBe(false);
+  for (let at = 0; at < 4; at += 1) outbox.put(`issued ${at}`);
+  expect(outbox.isBlocked()).toBe(true);
+  gate.resolve();
+  await outbox.close(30_000);
+});

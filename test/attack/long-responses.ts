@@ -1,0 +1,223 @@
+import type { Socket } from 'node:net';
+import { createServer as createTlsServer } from 'node:tls';
+import { expect, onTestFinished, test } from 'vitest';
+import { randomBelow } from '../fuzz/mutations.ts';
+import { issueServer, makeCa } from '../support/pki.ts';
+import { type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
+import { type RawClient, rawClient, rawTlsClient } from '../support/raw-client.ts';
+import { recordingUpstream } from '../support/recording-upstream.ts';
+import { settled, turns } from '../support/turns.ts';
+
+/** Long responses pass through pooled buffers. Whatever happens to a client meanwhile, every byte it gets is its own. */
+export type Transport = 'plain' | 'TLS';
+const CLIENTS = 24;
+const LENGTHS = [3_000, 4_096, 9_000, 65_400, 65_536, 102_400, 300_000];
+/** More than the kernel's socket buffers hold. */
+const STALLING_LENGTH = 9_000_000;
+const DEADLINE_MS = 30_000;
+
+/** Text of which every few letters say whose it is. */
+const bodyOf = (nonce: number, length: number): string =>
+  `<${String(nonce).padStart(7, '0')}>`.repeat(Math.ceil(length / 9)).slice(0, length);
+
+const inChunks = (text: string): string =>
+  (text.match(/[^]{1,20000}/g) ?? []).map((part) => `${part.length.toString(16)}\r\n${part}\r\n`).join('');
+
+const answer = (text: string, chunked: boolean): string =>
+  chunked
+    ? `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${inChunks(text)}0\r\n\r\n`
+    : `HTTP/1.1 200 OK\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
+
+/** The body of the one answer in a text; undefined while it is not whole. */
+function bodyIn(text: string): string | undefined {
+  const start = text.indexOf('\r\n\r\n') + 4;
+  if (start < 4) return undefined;
+  const length = /\r\ncontent-length: *(\d+)\r/i.exec(text.slice(0, start))?.[1];
+  if (length !== undefined) return text.length < start + Number(length) ? undefined : text.slice(start);
+  let body = '';
+  for (let at = start; ; ) {
+    const line = text.indexOf('\r\n', at);
+    if (line < 0) return undefined;
+    const size = Number.parseInt(text.slice(at, line), 16);
+    // What is no chunk ends the reading, and is no body that anybody expects.
+    if (Number.isNaN(size)) return `no chunk: ${text.slice(at, at + 40)}`;
+    if (size === 0) return text.length < line + 4 ? undefined : body + text.slice(line + 4);
+    if (text.length < line + 4 + size) return undefined;
+    body += text.slice(line + 2, line + 2 + size);
+    at = line + 4 + size;
+  }
+}
+
+/** The lane behind a TLS server of its own. */
+async function behindTls(gate: ProxyHarness): Promise<() => Promise<RawClient>> {
+  const ca = await makeCa();
+  const own = await issueServer(ca);
+  const open = new Set<Socket>();
+  const server = createTlsServer({ cert: own.pem, key: own.keyPem, noDelay: true }, (socket) => {
+    open.add(socket);
+    socket.on('error', () => socket.destroy()).on('close', () => open.delete(socket));
+    gate.lane?.take({
+      socket,
+      peer: '127.0.0.1',
+      encrypted: true,
+      certificate: () => undefined,
+      misdirects: undefined,
+      handOver: () => socket.destroy(),
+    });
+  });
+  await new Promise<void>((resolve) => {
+    server.listen(0, '127.0.0.1', resolve);
+  });
+  onTestFinished(async () => {
+    for (const socket of open) socket.destroy();
+    await new Promise((resolve) => server.close(resolve));
+  });
+  const { port } = server.address() as { port: number };
+  return () => rawTlsClient(port, ca.pem);
+}
+
+export function testLongResponses(transport: Transport, requests: number): void {
+  test(`H33 ${requests} long responses to clients that read slowly or disconnect: every byte belongs to the request`, {
+    timeout: 120_000 + requests * 30,
+  }, async () => {
+    const below = randomBelow(transport === 'TLS' ? 7 : 8);
+    const upstream = await recordingUpstream();
+    onTestFinished(() => upstream.close());
+    const gate = await proxyHarness({
+      upstream: upstream.url,
+      firstLane: 'fast',
+      upstreamSettings: { connections: 6, maxPending: 10_000 },
+    });
+    onTestFinished(() => gate.close());
+    upstream.reply((socket: Socket, { target }) => {
+      const [, nonce, length, chunked] = /n(\d+)-(\d+)-(\d)/.exec(target) ?? [];
+      const text = answer(bodyOf(Number(nonce), Number(length)), chunked === '1');
+      // In two parts, so that reads end anywhere.
+      const cut = 1 + below(text.length - 1);
+      socket.write(
+        text.slice(0, cut),
+        'latin1',
+        () => socket.destroyed || socket.write(text.slice(cut), 'latin1'),
+      );
+    });
+    const connect = transport === 'TLS' ? await behindTls(gate) : () => rawClient(gate.port);
+    let next = 0;
+    let whole = 0;
+    let left = 0;
+    const wrong: string[] = [];
+    const work = async (): Promise<void> => {
+      let client = await connect();
+      for (let nonce = next++; nonce < requests; nonce = next++) {
+        const length = LENGTHS[below(LENGTHS.length)] ?? 0;
+        const chunked = below(3) === 0;
+        const expected = bodyOf(nonce, length);
+        const seen = client.text().length;
+        client.send(
+          `GET /files/n${nonce}-${length}-${chunked ? 1 : 0} HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`,
+        );
+        if (nonce % 8 === 0) {
+          // Reads nothing for a while.
+          client.socket.pause();
+          await turns(1 + below(100));
+          client.socket.resume();
+        } else if (nonce % 8 === 1) {
+          // Disconnects when part of it has arrived.
+          const some = await client.until(
+            (text) => text.length - seen >= Math.min(length, 2_000),
+            DEADLINE_MS,
+          );
+          const begun = some.slice(seen);
+          const body = begun.slice(begun.indexOf('\r\n\r\n') + 4);
+          if (/<\d{7}>/.exec(body)?.[0] !== expected.slice(0, 9))
+            wrong.push(`${nonce} began with ${body.slice(0, 40)}`);
+          if (transport === 'plain' && below(2) === 0) client.socket.resetAndDestroy();
+          else client.destroy();
+          left += 1;
+          client = await connect();
+          continue;
+        }
+        const text = await client.until((given) => bodyIn(given.slice(seen)) !== undefined, DEADLINE_MS);
+        if (bodyIn(text.slice(seen)) === expected) whole += 1;
+        else wrong.push(`${nonce} of ${length} got something else`);
+      }
+      client.destroy();
+    };
+    await Promise.all(Array.from({ length: CLIENTS }, work));
+    expect(wrong.slice(0, 5)).toEqual([]);
+    expect(left).toBe(Math.floor((requests + 6) / 8));
+    expect(whole).toBe(requests - left);
+    expect(gate.lane?.counts.fast).toBeGreaterThan(requests * 0.9);
+    expect(gate.log.filter((line) => line.includes('"level":"error"'))).toEqual([]);
+  });
+}
+
+/** Reads the one answer on a connection; says whether every byte of its body is as it should be, and none is missing. */
+function isAnswered(socket: Socket, expected: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    let head = '';
+    let at = -1;
+    socket.on('data', (part: string) => {
+      let rest = part;
+      if (at < 0) {
+        head += part;
+        const end = head.indexOf('\r\n\r\n');
+        if (end < 0) return;
+        rest = head.slice(end + 4);
+        at = 0;
+      }
+      const right = expected.startsWith(rest, at);
+      at += rest.length;
+      if (!right || at === expected.length) resolve(right);
+    });
+    socket.on('close', () => resolve(false));
+  });
+}
+
+/** Writes in parts, each when the one before has left; counts the bytes that have. */
+function pour(socket: Socket, text: string, count: (bytes: number) => void): void {
+  const part = text.slice(0, 65_536);
+  if (part === '' || socket.destroyed) return;
+  socket.write(part, 'latin1', (error) => {
+    count(part.length);
+    if (!error) pour(socket, text.slice(part.length), count);
+  });
+}
+
+export function testStalledReaders(transport: Transport, clients: number): void {
+  test(`H33 responses that fill every buffer, to ${clients} clients that stop reading and continue: every byte belongs to the request`, {
+    timeout: 120_000,
+  }, async () => {
+    const upstream = await recordingUpstream();
+    onTestFinished(() => upstream.close());
+    const gate = await proxyHarness({
+      upstream: upstream.url,
+      firstLane: 'fast',
+      upstreamSettings: { connections: clients, maxPending: 100 },
+    });
+    onTestFinished(() => gate.close());
+    const poured = Array.from({ length: clients }, () => 0);
+    upstream.reply((socket: Socket, { target }) => {
+      const nonce = Number(/n(\d+)/.exec(target)?.[1]);
+      pour(socket, answer(bodyOf(nonce, STALLING_LENGTH), false), (bytes) => {
+        poured[nonce] = (poured[nonce] ?? 0) + bytes;
+      });
+    });
+    const connect = transport === 'TLS' ? await behindTls(gate) : () => rawClient(gate.port);
+    const results = Array.from({ length: clients }, async (_, nonce) => {
+      const { socket } = await connect();
+      onTestFinished(() => void socket.destroy());
+      socket.removeAllListeners('data');
+      const answered = isAnswered(socket, bodyOf(nonce, STALLING_LENGTH));
+      socket.write(`GET /files/n${nonce} HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`);
+      for (let pauses = 0; pauses < 3; pauses += 1) {
+        socket.pause();
+        await settled(() => poured[nonce] ?? 0);
+        socket.resume();
+        await turns(1);
+      }
+      return answered;
+    });
+    expect(await Promise.all(results)).toEqual(Array.from({ length: clients }, () => true));
+    expect(gate.lane?.counts.fast).toBe(clients);
+  });
+}

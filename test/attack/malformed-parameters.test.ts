@@ -1,0 +1,129 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { ALICE, type House, openHouse, type TokenGrant } from '../support/house.ts';
+import { oauthSteps } from '../support/oauth-steps.ts';
+
+let house: House;
+let grant: TokenGrant;
+let unusual: readonly string[];
+beforeAll(async () => {
+  house = await openHouse((settings) => ({
+    ...settings,
+    introspection: { access: [{ identities: [ALICE] }] },
+    limits: { rates: { ...settings.limits?.rates, introspect: 'off' } },
+  }));
+  grant = await house.grant();
+  const { access_token: access, refresh_token: refresh } = grant;
+  unusual = [
+    '\0',
+    '__proto__',
+    'constructor',
+    '\u202e\u0000\ufeff',
+    '😀'.repeat(400),
+    'x'.repeat(15_000),
+    `${access}\0`,
+    `${access}=`,
+    `${refresh}.`,
+    `ghr_${'A'.repeat(64)}`,
+    `${'A'.repeat(61)}A==`,
+    '='.repeat(64),
+    'files:read;;',
+    'files:'.repeat(500),
+    'a '.repeat(3_000),
+    '{"a":1}',
+  ];
+});
+afterAll(() => house.close());
+
+/** Requests that are valid but for the parameter under test. */
+const OPERATIONS: Readonly<Record<string, Record<string, string>>> = {
+  token: { grant_type: 'client_credentials', client_id: 'report-runner' },
+  device_authorization: { client_id: 'report-runner', scope: 'files:read' },
+  revoke: { token: 'nothing' },
+  introspect: { token: 'nothing' },
+};
+const PARAMETERS = [
+  'grant_type',
+  'client_id',
+  'refresh_token',
+  'device_code',
+  'scope',
+  'token',
+  'token_type_hint',
+];
+const GRANT_TYPES: Readonly<Record<string, string>> = {
+  refresh_token: 'refresh_token',
+  device_code: 'urn:ietf:params:oauth:grant-type:device_code',
+};
+
+/** Nothing that was sent counts as an internal error, and none of it touched the grant. */
+async function expectUntouched(): Promise<void> {
+  expect(
+    house.log.filter(({ event }) => /unexpected_error|page_failed|failed_to|dependency_failed/.test(event)),
+  ).toEqual([]);
+  expect((await house.api('/files/a', grant.access_token)).status).toBe(200);
+}
+
+test.each(Object.entries(OPERATIONS))(
+  'oauth2/%s with an unusual parameter value is never an internal error and never yields a token',
+  async (operation, fields) => {
+    const steps = oauthSteps(house);
+    const faults: string[] = [];
+    for (const name of PARAMETERS) {
+      const grantType = GRANT_TYPES[name];
+      for (const value of unusual) {
+        const { status, text } = await steps.post(
+          operation,
+          { ...fields, ...(grantType !== undefined && { grant_type: grantType }), [name]: value },
+          { as: house.people.alice },
+        );
+        if (status >= 500) faults.push(`${name} ${value.slice(0, 40)}: ${status}`);
+        if (grantType !== undefined && operation === 'token') expect(text).not.toContain('access_token');
+      }
+    }
+    expect(faults).toEqual([]);
+    await expectUntouched();
+  },
+);
+
+test('pages with an unusual query are never an internal error', async () => {
+  const faults: string[] = [];
+  for (const value of unusual)
+    for (const path of [
+      '/authsvc/device?user_code=',
+      '/authsvc/device/grants?after=',
+      '/authsvc/device/openid/x?state=',
+      '/authsvc/device?language=',
+    ]) {
+      const { status } = await house.ask({
+        path: `${path}${encodeURIComponent(value).slice(0, 4_000).replace(/%.?$/, '')}`,
+      });
+      if (status >= 500) faults.push(`${path} ${value.slice(0, 40)}: ${status}`);
+    }
+  expect(faults).toEqual([]);
+  await expectUntouched();
+});
+
+test.each([
+  'text/plain',
+  'application/json',
+  'multipart/form-data; boundary=x',
+  'constructor',
+  '__proto__',
+  '',
+])('the OAuth endpoints refuse the content type "%s"', async (type) => {
+  const steps = oauthSteps(house);
+  for (const operation of Object.keys(OPERATIONS)) {
+    const { status } = await steps.post(operation, 'token=a&token=b', { headers: { 'content-type': type } });
+    expect([operation, status]).toEqual([operation, 400]);
+  }
+  await expectUntouched();
+});
+
+test('a charset is recognised with spaces around its equals sign', async () => {
+  const reply = await house.post(
+    '/Authorize/Device',
+    { client_id: 'report-runner', scope: 'files:read' },
+    { headers: { 'content-type': 'application/json; charset = latin1' } },
+  );
+  expect(reply).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
+});

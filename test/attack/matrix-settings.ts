@@ -1,0 +1,24 @@
+import type { SettingsInput } from '../../src/config/schema.ts';
+import type { Change } from '../support/house.ts';
+
+/** The authority of `publicUrl` in a house. */
+export const OWN = 'localhost:8443';
+
+const routes = [
+  { path: '/public/**', public: true },
+  { path: '/files/**', requires: 'files:read' },
+  { path: '/admin/**', requires: 'admin:manage' },
+  { path: '/packages/*', requires: 'any-token', encodedSlash: true },
+  { path: '/socket', requires: 'files:read', websocket: true },
+  { path: '/keeps/**', requires: 'any-token', forwardAuthorization: true },
+] as const satisfies SettingsInput['routes'];
+
+/** The routes of the matrix, before one upstream. */
+export const matrixSettings =
+  (upstreamUrl: string, change: Change = (settings) => settings): Change =>
+  (settings) =>
+    change({
+      ...settings,
+      upstreams: { default: { url: upstreamUrl, timeouts: { headers: '5s', idle: '5s' } } },
+      routes: routes.map((route) => ({ ...route })),
+    });

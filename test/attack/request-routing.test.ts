@@ -1,0 +1,73 @@
+import { expect, test } from 'vitest';
+import { attackHouse } from '../support/attack-house.ts';
+import { readAnswer } from '../support/raw-client.ts';
+
+const attack = attackHouse((settings) => ({
+  ...settings,
+  routes: [
+    { path: '/admin/**', requires: 'reports:write' },
+    { path: '/**', host: 'api.test', public: true },
+    { path: '/**', public: true, encodedSlash: true },
+  ],
+}));
+
+/** Everything that is received on a connection of its own, until the gateway closes it. */
+async function untilClosed(bytes: string): Promise<string> {
+  const client = await attack.client();
+  try {
+    client.send(bytes);
+    return await client.closed();
+  } finally {
+    client.destroy();
+  }
+}
+
+test('a request to the token service is never forwarded, not even in absolute form under another served host', async () => {
+  const response = await untilClosed(
+    'GET http://api.test/authsvc/Authorize/Verify HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n',
+  );
+  expect(readAnswer(response).status).toBe(401);
+  expect(attack.upstream.bytes()).toBe('');
+  await attack.stands();
+});
+
+test('P04 a request with %2F does not bypass the rule of its path by matching a laxer rule after it', async () => {
+  for (const path of ['/admin/x%2Fy', '/admin%2Fx', '/admin/%2F'])
+    expect([path, (await attack.house.api(path)).status]).toEqual([path, 400]);
+  expect(attack.upstream.bytes()).toBe('');
+  expect((await attack.house.api('/other/x%2Fy')).status).toBe(200);
+  await attack.stands();
+});
+
+test('H19 a request pipelined after one that ends the connection is not processed', async () => {
+  const second = 'GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n';
+  for (const first of [
+    'GET /a/../b HTTP/1.1\r\nHost: localhost\r\n\r\n',
+    'POST /a/../b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nok',
+    'GET /health HTTP/1.1\r\nHost: localhost\r\nExpect: the-unexpected\r\n\r\n',
+  ]) {
+    const response = await untilClosed(first + second);
+    expect(response).toMatch(/^HTTP\/1\.1 4(?:00|17) /);
+    expect(response.match(/HTTP\/1\.1/g)).toHaveLength(1);
+  }
+  expect(attack.upstream.bytes()).toBe('');
+  await attack.stands();
+});
+
+test('an upstream cannot set the session cookie of gatehouse in any spelling', async () => {
+  attack.upstream.reply((socket) => {
+    const cookies = [
+      '__Host-gatehouse=a',
+      ' __Host-gatehouse =a; Path=/',
+      '=__Host-gatehouse=a',
+      '__Host-gatehouse',
+      'other=__Host-gatehouse',
+    ];
+    socket.write(
+      `HTTP/1.1 200 OK\r\n${cookies.map((one) => `Set-Cookie: ${one}\r\n`).join('')}Content-Length: 0\r\n\r\n`,
+    );
+  });
+  const { head } = await attack.ask({ line: 'GET /public/a HTTP/1.1', token: null });
+  expect(head.match(/set-cookie:[^\r]*/gi)).toEqual(['Set-Cookie: other=__Host-gatehouse']);
+  await attack.stands();
+});

@@ -1,0 +1,116 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import { stringify } from 'yaml';
+import { loadSettings, type Problem } from '../../src/config/load.ts';
+import type { SettingsInput } from '../../src/config/schema.ts';
+import { type Change, type House, openHouse } from '../support/house.ts';
+import { under } from '../support/reconfigure.ts';
+
+describe('a reload', () => {
+  let house: House;
+  beforeAll(async () => {
+    house = await openHouse();
+  });
+  afterAll(() => house.close());
+  beforeEach(() => house.forgetLog());
+
+  const limits =
+    (changed: NonNullable<SettingsInput['limits']>): Change =>
+    (settings) => ({ ...settings, limits: { ...settings.limits, ...changed } });
+  const awaitingRestart = (): unknown[] =>
+    house.log.filter(({ event }) => event === 'restart_needed').map((line) => line['setting']);
+
+  test('logs which settings of the listener need a restart', () =>
+    under(
+      house,
+      (settings) => ({
+        ...limits({ connections: 5, headerTimeout: '3s', headers: '8KiB' })(settings),
+        listen: { ...settings.listen, proxyProtocol: ['10.0.0.0/8'] },
+      }),
+      async () =>
+        expect(awaitingRestart()).toEqual([
+          'listen.proxyProtocol',
+          'limits.headers',
+          'limits.headerTimeout',
+          'limits.connections',
+        ]),
+    ));
+
+  test('logs that changed credentials of the admin API need a restart', () =>
+    under(
+      house,
+      (settings) => ({
+        ...settings,
+        admin: {
+          port: 0,
+          tokenFile: 'another-token',
+          tls: { certificate: 'server.pem', key: 'server-key.pem', clientCa: 'ca.pem' },
+        },
+      }),
+      async () => expect(awaitingRestart()).toEqual(['admin.tokenFile', 'admin.tls']),
+    ));
+
+  test('that restores the value in use asks for no restart', async () => {
+    await house.reload(limits({ connections: 5 }));
+    expect(awaitingRestart()).toEqual(['limits.connections']);
+    await house.reload(limits({ connections: 10_000 }));
+    expect(awaitingRestart()).toEqual(['limits.connections']);
+  });
+
+  test('that changes publicUrl logs it, since it ends every access token', () =>
+    under(
+      house,
+      (settings) => ({ ...settings, publicUrl: 'https://other.example.test' }),
+      async () => expect(house.log.filter(({ event }) => event === 'public_url_changed')).toHaveLength(1),
+    ));
+});
+
+/** The problems a configuration is refused for. */
+function problemsOf(given: SettingsInput): readonly Problem[] {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-settings-'));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  const file = join(folder, 'gatehouse.yaml');
+  writeFileSync(file, stringify({ listen: { behindTls: true }, ...given }));
+  const loaded = loadSettings({ file, env: {} });
+  return loaded.ok ? [] : loaded.problems;
+}
+const pathsOf = (given: SettingsInput): string[] => problemsOf(given).map(({ path }) => path);
+
+describe('the configuration is refused', () => {
+  test('when an identity header could be written by a client', () => {
+    expect(pathsOf({ headers: { user: 'Cookie' } })).toEqual(['headers.user']);
+    expect(pathsOf({ headers: { scope: 'X-Forwarded-For' } })).toEqual(['headers.scope']);
+  });
+
+  test('when a part of an upstream URL would be ignored', () => {
+    for (const url of ['http://127.0.0.1:9000/base', 'http://u:p@127.0.0.1:9000', 'http://127.0.0.1:9000/?a'])
+      expect(pathsOf({ upstreams: { default: { url } } })).toEqual(['upstreams.default.url']);
+    expect(pathsOf({ upstreams: { default: { url: 'http://127.0.0.1:9000/' } } })).toEqual([]);
+  });
+
+  test('when an OpenID issuer speaks for the tenants of others', () => {
+    const problems = (path: string): string =>
+      JSON.stringify(
+        problemsOf({
+          directories: { staff: { label: 'local', users: [] } },
+          signIn: {
+            openid: {
+              works: {
+                title: 'Works',
+                issuer: `https://login.microsoftonline.com${path}`,
+                clientId: 'x',
+                directory: 'staff',
+                claim: 'oid',
+                means: 'id',
+              },
+            },
+          },
+        }),
+      );
+    for (const path of ['/common/v2.0', '/organizations/v2.0', '//COMMON/v2.0', ':443/consumers'])
+      expect(problems(path), path).toContain('must name your tenant');
+    expect(problems('/5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11/v2.0')).toBe('[]');
+  });
+});

@@ -1,0 +1,114 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { describe, expect, test } from 'vitest';
+import { attackHouse } from '../support/attack-house.ts';
+import { FLAG, FRAME, frame, frameClient, headerBlock, requestFields } from '../support/h2-frames.ts';
+import { testListener } from '../support/listener.ts';
+import { until } from '../support/until.ts';
+import { OWN } from './matrix-settings.ts';
+import { sendHeadsSlowly, stallHandshakes } from './stalled-connections.ts';
+
+/** Rows X01, X02 and C20: every state of a connection has a deadline. They are waited for at the same time. */
+const attack = attackHouse((settings) => ({
+  ...settings,
+  limits: { ...settings.limits, headerTimeout: '2s' },
+  upstreams: { default: { ...settings.upstreams?.['default'], timeouts: { idle: '2s' } } },
+}));
+
+const frames = () => frameClient(attack.house.port, { ca: attack.house.ca.pem });
+const head = (line: string, ...more: string[]): string =>
+  [`${line} HTTP/1.1`, `Host: ${OWN}`, ...more, '', ''].join('\r\n');
+
+describe.concurrent('deadlines', () => {
+  test('X01 clients that send their head byte by byte are disconnected, and others are served meanwhile', () =>
+    sendHeadsSlowly(attack, 20));
+
+  test('X01 a client that sends no request is disconnected', async ({ onTestFinished }) => {
+    const silent = await attack.client();
+    onTestFinished(() => silent.destroy());
+    await silent.closed();
+  });
+
+  test('X01 an HTTP/2 client that sends no request, or half a head, is disconnected', async ({
+    onTestFinished,
+  }) => {
+    const [silent, half] = [await frames(), await frames()];
+    onTestFinished(() => [silent, half].forEach((one) => one.destroy()));
+    half.send(
+      frame(FRAME.headers, FLAG.endStream, 1, headerBlock(requestFields('/public/1')).subarray(0, 20)),
+    );
+    await Promise.all([silent, half].map((one) => one.until(() => one.closed())));
+  });
+
+  test('C20 connections that never finish their handshake are closed, and others are served meanwhile', () =>
+    stallHandshakes(attack, 40));
+
+  test('X02 a request body for the token service that does not end: 408, and the connection is closed', async ({
+    onTestFinished,
+  }) => {
+    const one = await attack.client();
+    onTestFinished(() => one.destroy());
+    one.send(head('POST /authsvc/Authorize/Token', 'Content-Type: application/json', 'Content-Length: 100'));
+    const drip = setInterval(() => one.send('{'), 300);
+    onTestFinished(() => clearInterval(drip));
+    expect(await one.closed()).toMatch(/^HTTP\/1\.1 408 /);
+  });
+
+  test('X02 a request body for an upstream that does not end: 408, and both connections are closed', async ({
+    onTestFinished,
+  }) => {
+    const one = await attack.client();
+    onTestFinished(() => one.destroy());
+    one.send(head('POST /files/half', `Authorization: Bearer ${attack.token}`, 'Content-Length: 100'));
+    one.send('half');
+    expect(await one.closed()).toMatch(/^HTTP\/1\.1 408 /);
+    await until('the upstream connection is closed', () =>
+      attack.upstream.streams().some(({ bytes, closed }) => bytes.includes('/files/half') && closed),
+    );
+    expect(attack.upstream.requests.map(({ target }) => target)).not.toContain('/files/half');
+  });
+
+  test('a client that never closes its side after a CONNECT, or sends no body, is disconnected', async ({
+    onTestFinished,
+  }) => {
+    const listener = await testListener({
+      limits: { headers: 16_384, headerTimeout: 30, connections: 100 },
+      onCall: ({ response }) => void response.end('answered'),
+    });
+    onTestFinished(() => listener.close());
+    await Promise.all(
+      [
+        'CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n',
+        'GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n',
+        'GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nx',
+        'POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n',
+      ].map(async (bytes) => {
+        const socket = connect({ port: listener.port, host: '127.0.0.1', allowHalfOpen: true });
+        onTestFinished(() => void socket.destroy());
+        socket.on('error', () => {}).write(bytes);
+        await once(socket, 'data');
+        expect(listener.connections()).toBeGreaterThan(0);
+      }),
+    );
+    await until('the connections are closed', () => listener.connections() === 0);
+  });
+
+  test('X02 a request body over HTTP/2 that does not end: 408, and the connection goes on', async ({
+    onTestFinished,
+  }) => {
+    const one = await frames();
+    onTestFinished(() => one.destroy());
+    const stream = one.request(
+      [...requestFields('/authsvc/Authorize/Token', 'POST'), ['content-type', 'application/json']],
+      { end: false },
+    );
+    one.send(frame(FRAME.data, 0, stream, Buffer.from('{')));
+    await one.until(() => one.endedCleanly(stream));
+    expect(one.outcome(stream)).toEqual({ status: 408 });
+    const next = one.request(requestFields('/public/1'));
+    await one.until(() => one.endedCleanly(next));
+    expect(one.outcome(next)).toEqual({ status: 200 });
+  });
+});
+
+test('the gateway still serves, and has logged no error', () => attack.stands());

@@ -1,0 +1,32 @@
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { Fault } from '../../src/ports/fault.ts';
+import { writeLine } from '../../src/stores/embedded-writes.ts';
+
+describe('a disk that stalls', () => {
+  beforeEach(() => void vi.useFakeTimers());
+  afterEach(() => void vi.useRealTimers());
+
+  test('blocks new grants only until it recovers, also when only refreshes met the stall', async () => {
+    const line = writeLine(() => 0, { fits: async () => true });
+    const flushed = Promise.withResolvers<boolean>();
+    const stalled = line.write({ purpose: 'upkeep', bytes: 1, change: () => flushed.promise });
+    const refused = expect(stalled).rejects.toThrow(Fault);
+    await vi.advanceTimersByTimeAsync(10_001);
+    await refused;
+    flushed.resolve(true);
+    await vi.advanceTimersByTimeAsync(1_000);
+    const write = line.write({ purpose: 'new', bytes: 1, change: async () => true });
+    const written = expect(write).resolves.toBe(true);
+    await vi.advanceTimersByTimeAsync(1_000);
+    await written;
+  });
+
+  test('fails a write within 10 s when it hangs while the file is being extended', async () => {
+    const line = writeLine(() => 0, { fits: () => new Promise<boolean>(() => {}) });
+    const refused = expect(
+      line.write({ purpose: 'upkeep', bytes: 1, change: async () => true }),
+    ).rejects.toThrow(Fault);
+    await vi.advanceTimersByTimeAsync(10_001);
+    await refused;
+  });
+});

@@ -1,0 +1,87 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
+import { expect, onTestFinished, test } from 'vitest';
+import type { UpstreamSettings } from '../../src/proxy/upstream-settings.ts';
+import { type HarnessOptions, type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
+import { type RawClient, rawClient } from '../support/raw-client.ts';
+import { until } from '../support/serve-process.ts';
+
+const REQUEST = 'GET /public/large HTTP/1.1\r\nHost: a\r\n\r\n';
+
+/** A proxy whose upstream connections are all taken by clients that read nothing of a response without end. */
+async function exhaustedProxy(
+  upstreamSettings: Pick<UpstreamSettings, 'connections' | 'timeouts'>,
+  more: Partial<HarnessOptions> = {},
+): Promise<ProxyHarness> {
+  let requests = 0;
+  const upstream = createServer((_request, response) => {
+    requests += 1;
+    const part = Buffer.alloc(1_048_576);
+    const write = (): void => {
+      while (!response.destroyed && response.write(part));
+    };
+    response.on('drain', write);
+    write();
+  }).listen(0, '127.0.0.1');
+  onTestFinished(() => {
+    upstream.closeAllConnections();
+    upstream.close();
+  });
+  await once(upstream, 'listening');
+  const url = `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`;
+  const proxy = await proxyHarness({ upstream: url, upstreamSettings, ...more });
+  onTestFinished(() => proxy.close());
+  for (let count = 0; count < upstreamSettings.connections; count += 1) {
+    const socket = connect(proxy.port, '127.0.0.1');
+    onTestFinished(() => void socket.destroy());
+    socket.on('error', () => {}).pause();
+    socket.write(REQUEST);
+  }
+  await until('all upstream connections are taken', () => requests === upstreamSettings.connections);
+  return proxy;
+}
+
+async function client(proxy: ProxyHarness): Promise<RawClient> {
+  const made = await rawClient(proxy.port);
+  onTestFinished(() => made.destroy());
+  return made;
+}
+
+test('X03 clients that read nothing lose their upstream connections to other clients', async () => {
+  const proxy = await exhaustedProxy({ connections: 2, timeouts: { connect: 1, headers: 30, idle: 1 } });
+  const reader = await client(proxy);
+  reader.send(REQUEST);
+  expect(await reader.until((text) => text.length > 0)).toMatch(/^HTTP\/1\.1 200 /);
+});
+
+test('a request that gets no upstream connection in time is answered 503', async () => {
+  const proxy = await exhaustedProxy({ connections: 1, timeouts: { connect: 1, headers: 1, idle: 60 } });
+  const late = await client(proxy);
+  late.send(REQUEST);
+  expect(await late.until((text) => text.length > 0)).toMatch(/^HTTP\/1\.1 503 /);
+});
+
+test('a client that leaves the connection queue frees its place, and the queue holds at most 512 requests', async () => {
+  const proxy = await exhaustedProxy(
+    { connections: 1, timeouts: { connect: 1, headers: 60, idle: 60 } },
+    // The fast path starts no request before the previous one on the connection has been answered.
+    { firstLane: 'full' },
+  );
+  let sent = 1;
+  const sendHundred = async (): Promise<RawClient> => {
+    const made = await client(proxy);
+    made.send(REQUEST.repeat(100));
+    sent += 100;
+    await until('the requests have arrived', () => proxy.notes.length >= sent);
+    return made;
+  };
+  const overloaded = (): number => proxy.notes.filter(({ reason }) => reason === 'overloaded').length;
+  // More requests than may wait leave before they are served.
+  for (let round = 0; round < 6; round += 1) (await sendHundred()).destroy();
+  await until('they have left', () => proxy.notes.slice(1).every(({ reason }) => reason === 'client_left'));
+  for (let round = 0; round < 5; round += 1) await sendHundred();
+  expect(overloaded()).toBe(0);
+  await sendHundred();
+  expect(overloaded()).toBe(88);
+});

@@ -1,0 +1,137 @@
+import type { Socket } from 'node:net';
+import { expect, test } from 'vitest';
+import type { ProxyHarness } from '../support/proxy-harness.ts';
+import { rawClient, rawRequest, wholeAnswer } from '../support/raw-client.ts';
+import type { RecordingUpstream, Reply } from '../support/recording-upstream.ts';
+
+/** Rows of the attack matrix that count repetitions. */
+export interface Harness {
+  readonly upstream: () => RecordingUpstream;
+  readonly gate: () => ProxyHarness;
+}
+
+const CLIENTS = 8;
+const DEADLINE_MS = 30_000;
+/** Rows U01–U04: a client sees the truncation within a second. */
+const TRUNCATION_MS = 1_000;
+const limit = (requests: number) => ({ timeout: 60_000 + requests * 30 });
+
+const get = (path: string): string =>
+  `GET ${path} HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`;
+
+const HALF = 'x'.repeat(500);
+const TRUNCATIONS: readonly Reply[] = [
+  (socket) =>
+    void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n${HALF}`, () =>
+      socket.resetAndDestroy(),
+    ),
+  (socket) => void socket.end(`HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n${HALF}`),
+  (socket) => void socket.end(`HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1f4\r\n${HALF}\r\n`),
+  (socket) =>
+    void socket.write(
+      `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1f4\r\n${HALF}\r\nzz\r\nmore\r\n`,
+    ),
+];
+
+export function testTruncated({ upstream, gate }: Harness, requests: number): void {
+  test(
+    `U01-U04 ${requests} truncated responses: every client sees the truncation within a second`,
+    limit(requests),
+    async () => {
+      upstream().reply((socket, request) => {
+        TRUNCATIONS[Number(request.target.split('/').at(-1)) % TRUNCATIONS.length]?.(socket, request);
+      });
+      const one = async (number: number): Promise<'truncated' | 'rejected' | 'complete'> => {
+        const client = await rawClient(gate().port);
+        client.send(get(`/files/${number}`));
+        const text = await client.until((all) => wholeAnswer(all), TRUNCATION_MS);
+        client.destroy();
+        if (!wholeAnswer(text)) return 'truncated';
+        // A reset may overtake the head: then there is no response to truncate.
+        return text.startsWith('HTTP/1.1 502') && number % TRUNCATIONS.length === 0 ? 'rejected' : 'complete';
+      };
+      const ends = { truncated: 0, rejected: 0, complete: 0 };
+      for (let from = 0; from < requests; from += CLIENTS)
+        for (const end of await Promise.all(Array.from({ length: CLIENTS }, (_, at) => one(from + at))))
+          ends[end] += 1;
+      expect(ends.complete).toBe(0);
+      expect(ends.truncated).toBeGreaterThanOrEqual((requests * 3) / 4);
+    },
+  );
+}
+
+const POISON = 'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\npoisoned';
+const EXTRAS: readonly ((socket: Socket, body: string) => void)[] = [
+  (socket, body) =>
+    void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}${POISON}`),
+  (socket, body) =>
+    void socket.write(
+      `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n${POISON}`,
+    ),
+  (socket, body) =>
+    void socket.write(
+      `HTTP/1.1 304 Not Modified\r\nETag: "${body}"\r\nContent-Length: ${POISON.length}\r\n\r\n${POISON}`,
+    ),
+  (socket, body) => void socket.write(`HTTP/1.1 204 No Content\r\nETag: "${body}"\r\n\r\n${POISON}`),
+  (socket, body) => void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`),
+  (socket, body) =>
+    void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}\r\n\r\n`),
+];
+
+/** So many requests by several clients, one after another each. */
+const byClients = (requests: number, one: (client: number) => Promise<(count: number) => Promise<void>>) =>
+  Promise.all(
+    Array.from({ length: CLIENTS }, async (_, client) => {
+      const ask = await one(client);
+      for (let count = 0; count < requests / CLIENTS; count += 1) await ask(count);
+    }),
+  );
+
+export function testExtraResponses({ upstream, gate }: Harness, requests: number): void {
+  test(
+    `U10 ${requests} requests by eight clients: each gets its own nonce and never the extra response`,
+    limit(requests),
+    async () => {
+      upstream().reply((socket, { target }) => {
+        const nonce = target.split('/').at(-1) ?? '';
+        EXTRAS[Number(nonce.split('-')[1]) % EXTRAS.length]?.(socket, nonce);
+      });
+      await byClients(requests, async (client) => async (count) => {
+        const nonce = `${client}-${count}-nonce`;
+        const { head, body } = await rawRequest(gate().port, get(`/files/${nonce}`));
+        expect(head + body).not.toContain('poisoned');
+        expect(head + body).toContain(nonce);
+      });
+    },
+  );
+}
+
+export function testPooledEchoes({ upstream, gate }: Harness, requests: number): void {
+  test(
+    `H33 ${requests} requests, chunked and without a body, over pooled connections: no response goes to another client`,
+    limit(requests),
+    async () => {
+      upstream().reply((socket, { body, target }) => {
+        const echo = `${target}|${body}`;
+        socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${echo.length}\r\n\r\n${echo}`);
+      });
+      await byClients(requests, async (client) => {
+        const connection = await rawClient(gate().port);
+        return async (count) => {
+          const nonce = `${client}-${count}`;
+          const before = connection.text().length;
+          const chunked = count % 2 === 0;
+          if (chunked)
+            connection.send(
+              `POST /files/${nonce} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nTransfer-Encoding: chunked\r\n\r\n` +
+                `${nonce.length.toString(16)}\r\n${nonce}\r\n0\r\n\r\n`,
+            );
+          else connection.send(get(`/files/${nonce}`));
+          const text = await connection.until((all) => wholeAnswer(all.slice(before)), DEADLINE_MS);
+          expect(text.slice(before)).toContain(`\r\n\r\n/files/${nonce}|${chunked ? nonce : ''}`);
+        };
+      });
+      expect(upstream().connections()).toBeLessThanOrEqual(2 * CLIENTS);
+    },
+  );
+}

@@ -1,0 +1,3 @@
+import { walkThrough } from './demo-walkthrough.ts';
+
+walkThrough('bash', true);

@@ -1,0 +1,40 @@
+import { expect, onTestFinished, test } from 'vitest';
+import { guardLoop, linuxRunQueueWait } from '../../src/gateway/loop-guard.ts';
+
+const LIMIT_MS = 200;
+
+/** Blocks the event loop and asks the guard before its timer has run. */
+async function blocked(ms: number, waitedMs: number): Promise<boolean> {
+  let waited = 0;
+  const guard = guardLoop({ limitMs: LIMIT_MS, restMs: 60_000, runQueueWait: () => waited });
+  onTestFinished(() => guard.stop());
+  await new Promise(setImmediate);
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+  waited = waitedMs;
+  return guard.isPressed();
+}
+
+test('X14 an event loop held up by this process counts as overload', async () => {
+  expect(await blocked(500, 0)).toBe(true);
+});
+
+test('X14 a process that was given no CPU is not overloaded: what waited for it is served', async () => {
+  expect(await blocked(500, 60_000)).toBe(false);
+});
+
+test.runIf(process.platform === 'linux')(
+  'X14 Linux reports the time a thread waits for a CPU, without its own work and its sleep',
+  () => {
+    const wait = linuxRunQueueWait();
+    const began = performance.now();
+    const cpu = process.threadCpuUsage();
+    const from = wait();
+    while (performance.now() - began < 100);
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300);
+    const waited = wait() - from;
+    const used = process.threadCpuUsage(cpu);
+    const elapsed = performance.now() - began;
+    expect(waited).toBeGreaterThanOrEqual(0);
+    expect(waited).toBeLessThanOrEqual(elapsed - 300 - (used.user + used.system) / 1_000 + 20);
+  },
+);

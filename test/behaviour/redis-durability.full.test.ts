@@ -1,0 +1,9 @@
+import { test } from 'vitest';
+import { partitionAndPromote } from './replicated-redis.ts';
+
+const ROUNDS = Number(process.env['ROUNDS'] ?? 20);
+
+test.for(Array.from({ length: ROUNDS }, (_, round) => round + 1))(
+  'S08 partition and promotion lose nothing that was acknowledged, round %i',
+  partitionAndPromote,
+);

@@ -1,0 +1,23 @@
+import { readFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import { count, SEED } from './form.ts';
+import type { History } from './histories.ts';
+import { judge, testHistories } from './histories-under-faults.ts';
+
+/**
+ * `SEED=… HISTORIES=…` repeats the course of clients and faults, `FAULT=failover` injects only that one, `REPLAY=<file>`
+ * judges a written history again.
+ */
+const { FAULT: only, REPLAY: replay } = process.env;
+
+testHistories({
+  histories: count('HISTORIES', 30, 500),
+  operations: 200,
+  seed: SEED,
+  ...(only !== undefined && { faults: [only] }),
+});
+
+test.runIf(replay !== undefined)('a recorded history is judged again', () => {
+  const history = JSON.parse(readFileSync(replay ?? '', 'utf8')) as History;
+  expect(judge(history)).toEqual({ violations: [], undecided: 0 });
+});

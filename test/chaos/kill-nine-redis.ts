@@ -1,0 +1,155 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { type RedisServer, redisServer } from '../support/redis-server.ts';
+import { until } from '../support/serve-process.ts';
+import { type Fleet, isTemporary, openFleet, persistently, type Replica } from './fleet.ts';
+import { closer, pick, randomFrom, report } from './form.ts';
+
+/** Seconds in which a lost response can be asked for again. */
+const WINDOW = 10;
+
+export interface RedisKills {
+  readonly kills: number;
+  readonly clients: number;
+  readonly seed: number;
+  readonly size: number;
+}
+
+/** One client: it presents the newest token it was given. */
+interface Client {
+  readonly home: Replica;
+  /** After a lost response it waits for its replica to restart; the others use another replica at once. */
+  readonly waits: boolean;
+  token: string;
+  refreshes: number;
+  lost: number;
+  /** Token presented → every token returned for it. */
+  readonly answers: Map<string, Set<string>>;
+}
+
+export function testKillNineRedis({ kills, clients: clientCount, seed, size }: RedisKills): void {
+  let server: RedisServer;
+  let fleet: Fleet;
+  const random = randomFrom(seed);
+  /** Sees what a replica sends to Redis. */
+  const onBytes = new Map<number, (bytes: Buffer) => void>();
+  const opened = closer();
+  beforeAll(async () => {
+    server = await redisServer();
+    opened.add(() => server.stop());
+    fleet = await openFleet({
+      redis: server.port,
+      size,
+      tap: (replica) => (bytes) => onBytes.get(replica)?.(bytes),
+      change: (settings) => ({ ...settings, tokens: { refresh: { retryWindow: `${WINDOW}s` } } }),
+    });
+    opened.add(() => fleet.close());
+  }, 180_000);
+  afterAll(() => opened.closeAll());
+
+  test(`R13 kill -9 of one of ${size} replicas in mid-refresh, ${kills} times: no grant is lost, no token has two successors, and no client is punished for its retry`, async () => {
+    const refusals: string[] = [];
+    const halt = new AbortController();
+    const clients: Client[] = [];
+    for (let index = 0; index < clientCount; index += 1) {
+      const home = fleet.replicas[index % size] as Replica;
+      const { refresh_token: token } = await home.caller.grant();
+      clients.push({ home, waits: index % 2 === 0, token, refreshes: 0, lost: 0, answers: new Map() });
+    }
+    const others = ({ home, waits }: Client): Replica => {
+      if (waits || home.isUp) return home;
+      return pick(
+        random,
+        fleet.replicas.filter((replica) => replica.isUp),
+      );
+    };
+    const run = async (client: Client): Promise<void> => {
+      while (!halt.signal.aborted) {
+        const at = others(client);
+        const shown = client.token;
+        if (!at.isUp) {
+          await pause(5);
+          continue;
+        }
+        const answer = await at.caller.refresh(shown).catch(() => undefined);
+        if (answer === undefined) {
+          client.lost += 1;
+          continue;
+        }
+        if (isTemporary(answer)) continue;
+        if (answer.status !== 200) {
+          refusals.push(
+            `${answer.status} ${JSON.stringify(answer.json)} by ${at.name}.${at.life}, ${client.waits ? 'after waiting' : 'at once'}`,
+          );
+          return;
+        }
+        const next = String(answer.json['refresh_token']);
+        client.answers.set(shown, (client.answers.get(shown) ?? new Set()).add(next));
+        client.token = next;
+        client.refreshes += 1;
+        await pause(random() * 12);
+      }
+    };
+    const running = clients.map(run);
+    const lost = (): number => clients.reduce((sum, client) => sum + client.lost, 0);
+    /** Kills it when it has sent a refreshed grant to Redis, which stores it; the reply finds no process. */
+    const killInMidRefresh = (victim: Replica): Promise<void> =>
+      new Promise((resolve, reject) => {
+        onBytes.set(victim.name, (bytes) => {
+          if (!bytes.includes('"generation":')) return;
+          onBytes.delete(victim.name);
+          victim.kill9().then(resolve, reject);
+        });
+      });
+    try {
+      // Redis knows the scripts then: the next write is one command.
+      await until('every client has refreshed', () => clients.every(({ refreshes }) => refreshes > 0), 60);
+      for (let kill = 0; kill < kills; kill += 1) {
+        const victim = pick(random, fleet.replicas);
+        await killInMidRefresh(victim);
+        // Now and then it stays down for longer than the window: a client that waited for it is not late all the same.
+        if (kill % 40 === 9) await pause(WINDOW * 1_000 + 200);
+        await victim.start();
+        const seen = new Map(clients.map((client) => [client, client.refreshes]));
+        await until(
+          `every client goes on after kill ${kill + 1}`,
+          () => refusals.length > 0 || clients.every((client) => client.refreshes > (seen.get(client) ?? 0)),
+          60,
+        );
+        expect(refusals).toEqual([]);
+        if (kill % 25 === 24) console.info(`${kill + 1} kills, no client refused`);
+      }
+    } finally {
+      halt.abort();
+      await Promise.all(running);
+    }
+    expect(refusals).toEqual([]);
+    const forked = clients.flatMap(({ answers }) => [...answers.values()]).filter((next) => next.size > 1);
+    expect(forked).toEqual([]);
+    // At each kill at least one refresh was stored and its response lost: it was repeated, and that is in the audit log.
+    expect(lost()).toBeGreaterThanOrEqual(kills);
+    const repeated = await until('lost responses were repeated', () => {
+      const found = fleet.audits('refresh_repeated');
+      return found >= kills && found;
+    });
+    // Every grant lives, and its newest token has one successor on all replicas.
+    for (const { token } of clients) {
+      const answers = await Promise.all(
+        fleet.replicas.map((replica) => persistently(() => replica.caller.refresh(token))),
+      );
+      expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
+      expect(new Set(answers.map(({ json }) => json['refresh_token'])).size).toBe(1);
+    }
+    expect(fleet.audits('refresh_reuse')).toBe(0);
+    report('kill-nine-redis', {
+      seed,
+      kills: kills,
+      'refreshes acknowledged': clients.reduce((sum, client) => sum + client.refreshes, 0),
+      'answers lost': lost(),
+      'of them already stored': repeated,
+      'grants lost': 0,
+      'tokens with two successors': forked.length,
+      'clients punished': fleet.audits('refresh_reuse'),
+    });
+  }, 1_800_000);
+}

@@ -1,0 +1,8 @@
+import { count } from './form.ts';
+import { testKillNine } from './kill-nine.ts';
+
+testKillNine({
+  kills: count('KILLS', 6, 50),
+  clients: 24,
+  seed: Number(process.env['SEED'] ?? 20_260_131),
+});

@@ -1,0 +1,92 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type House, openHouse } from '../support/house.ts';
+import { pythonTools, runPython } from './python.ts';
+
+const CHECKS = [
+  'not_a_server_error',
+  'status_code_conformance',
+  'content_type_conformance',
+  'response_headers_conformance',
+  'response_schema_conformance',
+  'unsupported_method',
+  'allow_header_conformance',
+];
+
+/**
+ * Schemathesis makes valid and invalid requests from our own OpenAPI document and checks every response against it:
+ * no server error, no undocumented status, media type, header or body.
+ */
+export const fuzzApi = (examples: number): object =>
+  describe('0 server errors and 0 undocumented responses, from our own OpenAPI document', () => {
+    const limit = 120_000 + examples * 10_000;
+    // Schemathesis keeps a database of what it has tried in its working directory.
+    const folder = mkdtempSync(join(tmpdir(), 'gatehouse-fuzz-'));
+    let house: House;
+    let python: string;
+    beforeAll(async () => {
+      python = join(await pythonTools(), 'python');
+      house = await openHouse((settings) => ({
+        ...settings,
+        trustedProxies: ['127.0.0.1'],
+        introspection: { requires: 'files:read', access: [{ groups: ['operators'] }] },
+      }));
+      await house.reload((settings) => ({ ...settings, publicUrl: `https://localhost:${house.port}` }));
+      writeFileSync(join(folder, 'alice.pem'), house.people.alice.pem);
+      writeFileSync(join(folder, 'alice-key.pem'), house.people.alice.keyPem, { mode: 0o600 });
+    }, 300_000);
+    afterAll(async () => {
+      await house?.close();
+      rmSync(folder, { recursive: true, force: true });
+    });
+
+    async function fuzz(checks: readonly string[], ...more: readonly string[]): Promise<void> {
+      house.forgetLog();
+      const { code, output } = await runPython(
+        'env',
+        [
+          '-C',
+          folder,
+          python,
+          '-m',
+          'schemathesis.cli',
+          'run',
+          `https://localhost:${house.port}/authsvc/openapi.json`,
+          `--tls-verify=${join(house.folder, 'ca.pem')}`,
+          `--checks=${checks.join(',')}`,
+          `--max-examples=${examples}`,
+          '--phases=examples,coverage,fuzzing',
+          '--seed=1',
+          '--workers=1',
+          '--request-timeout=20',
+          '--continue-on-failure',
+          '--no-color',
+          '--warnings=off',
+          ...more,
+        ],
+        { limit },
+      );
+      expect(code, output).toBe(0);
+      expect(house.log.filter(({ level }) => level === 'error')).toEqual([]);
+      expect(house.log.length, 'requests were made').toBeGreaterThan(500);
+    }
+
+    test('without credentials, nothing is granted', () => fuzz([...CHECKS, 'ignored_auth']), limit);
+
+    test(
+      'with a client certificate and an access token',
+      async () => {
+        const { access_token } = await house.grant();
+        await fuzz(
+          CHECKS,
+          '--request-cert=alice.pem',
+          '--request-cert-key=alice-key.pem',
+          `--header=Authorization:Bearer ${access_token}`,
+          '--exclude-operation-id=revoke',
+        );
+      },
+      limit,
+    );
+  });

@@ -1,0 +1,3 @@
+import { fuzzApi } from './api-fuzz.ts';
+
+fuzzApi(Number(process.env['FUZZ_EXAMPLES'] ?? 20));

@@ -1,0 +1,3 @@
+import { testBrokenCopies } from './certificate-mutations.ts';
+
+testBrokenCopies(20_000);

@@ -1,0 +1,36 @@
+import { defineConfig } from 'vitest/config';
+import { skippedFiles } from './set-up/programs.ts';
+
+/** The attack matrix on requests and responses, which must hold on either path: run once more without the fast path. */
+const BOTH_PATHS = [
+  'framing',
+  'paths',
+  'identity',
+  'access-tokens',
+  'upstream-answers',
+  'upstream-streams',
+].map((name) => `test/attack/${name}.test.ts`);
+
+/** `npm run test:full`: the long matrices. */
+export default defineConfig({
+  test: {
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: 'long',
+          include: ['test/**/*.full.test.ts'],
+          exclude: [...skippedFiles().files],
+        },
+      },
+      {
+        extends: true,
+        test: { name: 'full path', include: BOTH_PATHS, env: { GATEHOUSE_TEST_PATH: 'full' } },
+      },
+    ],
+    globalSetup: ['test/set-up/global-setup.ts'],
+    testTimeout: 600_000,
+    hookTimeout: 120_000,
+    maxWorkers: 2,
+  },
+});

@@ -1,0 +1,291 @@
+import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { forwardedForms } from '../support/forwarded.ts';
+import type { GatewayProcess } from '../support/gateway-process.ts';
+import { freePort } from '../support/gateway-process.ts';
+import { ALICE, type House, openHouse } from '../support/house.ts';
+import { type RawAnswer, rawRequest } from '../support/raw-client.ts';
+import { under, withBoundApp, withForwardedCertificates } from '../support/reconfigure.ts';
+import { type Recorded, type RecordingUpstream, recordingUpstream } from '../support/recording-upstream.ts';
+
+/** Where the parts of a test stand, for the configuration of the gateway. */
+export interface Places {
+  readonly port: number;
+  readonly gatehousePort: number;
+  readonly apiPort: number;
+  readonly ca: string;
+}
+
+export interface Story {
+  readonly start: (places: Places) => Promise<GatewayProcess>;
+  /** The gateway hands on the challenge of a 403 too. */
+  readonly challengeOn403: boolean;
+  /** What the gateway answers while gatehouse is away. */
+  readonly whenAway: number;
+}
+
+const IDENTITY = ['x-forwarded-user', 'x-forwarded-client-id', 'x-forwarded-scope'] as const;
+const NOT_FOR_THE_API = [
+  'x-forwarded-uri',
+  'x-forwarded-method',
+  'x-original-uri',
+  'x-original-url',
+  'x-original-method',
+  'x-rewrite-url',
+  'x-http-method',
+  'x-http-method-override',
+  'x-method-override',
+] as const;
+/** As CGI, WSGI and the like read names. */
+const folded = (name: string): string => name.replace(/[_.]/g, '-');
+/** All values an API might take for this header, less empty ones. */
+const valuesOf = (request: Recorded | undefined, name: string): string[] =>
+  (request?.headers ?? [])
+    .filter(([given, value]) => folded(given) === name && value !== '')
+    .map(([, value]) => value);
+
+/** A real gateway with the configuration of docs/forward-auth.md, a real gatehouse, and an API that records every byte. */
+export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story): void {
+  let house: House;
+  let api: RecordingUpstream;
+  let gateway: GatewayProcess;
+  let token: string;
+
+  beforeAll(async () => {
+    house = await openHouse((settings) => withBoundApp({ ...settings, trustedProxies: ['127.0.0.1'] }));
+    api = await recordingUpstream();
+    gateway = await start({
+      port: await freePort(),
+      gatehousePort: house.port,
+      apiPort: api.port,
+      ca: `${house.folder}/ca.pem`,
+    });
+    token = (await house.grant({ scope: 'files:read' })).access_token;
+  });
+  afterAll(async () => {
+    await gateway?.close();
+    await api?.close();
+    await house?.close();
+  });
+  beforeEach(() => api.reset());
+
+  const ask = (
+    line: string,
+    { as = token, lines = [], body }: { as?: string; lines?: readonly string[]; body?: string } = {},
+  ): Promise<RawAnswer> => {
+    const head = [
+      `${line} HTTP/1.1`,
+      'Host: api.example.test',
+      ...(as === '' ? [] : [`Authorization: Bearer ${as}`]),
+      ...(body === undefined ? [] : [`Content-Length: ${body.length}`]),
+      ...lines,
+    ];
+    return rawRequest(gateway.port, `${head.join('\r\n')}\r\n\r\n${body ?? ''}`);
+  };
+  const only = (): Recorded | undefined => {
+    expect(api.requests.length).toBe(1);
+    return api.requests[0];
+  };
+
+  test('an allowed request reaches the API as it was sent, with who is calling and without the token', async () => {
+    const { status, body } = await ask('GET /files/a%20b/c?x=1&y=%2F');
+    expect(status, gateway.output()).toBe(200);
+    expect(body).toBe('GET /files/a%20b/c?x=1&y=%2F');
+    const request = only();
+    expect(IDENTITY.map((name) => valuesOf(request, name))).toEqual([
+      [ALICE],
+      ['report-runner'],
+      ['files:read'],
+    ]);
+    expect(valuesOf(request, 'authorization')).toEqual([]);
+    expect(valuesOf(request, 'x-request-id')).toHaveLength(1);
+    expect(api.bytes()).not.toContain(token);
+  });
+
+  test('a public route needs no token and names nobody', async () => {
+    expect((await ask('GET /health', { as: '' })).status).toBe(200);
+    const request = only();
+    for (const name of IDENTITY) expect(valuesOf(request, name)).toEqual([]);
+  });
+
+  test('no token and a bad token are 401 with the challenge of gatehouse', async () => {
+    const none = await ask('GET /files/a', { as: '' });
+    expect(none.status).toBe(401);
+    expect(none.head).toMatch(/^www-authenticate: Bearer realm="gatehouse"\r?$/im);
+    const bad = await ask('GET /files/a', { as: 'nonsense' });
+    expect(bad.status).toBe(401);
+    expect(bad.head).toMatch(/^www-authenticate: Bearer .*error="invalid_token"/im);
+    expect(api.requests).toEqual([]);
+  });
+
+  test('too little scope and no route are 403', async () => {
+    const scope = await ask('GET /reports/a');
+    expect(scope.status).toBe(403);
+    expect(/^www-authenticate: .*insufficient_scope/im.test(scope.head)).toBe(challengeOn403);
+    expect((await ask('GET /nowhere')).status).toBe(403);
+    expect(api.requests).toEqual([]);
+  });
+
+  test('the method of the client counts, and bodies arrive whole', async () => {
+    expect((await ask('POST /files/a', { body: 'x=1' })).status).toBe(403);
+    expect((await ask('DELETE /files/a')).status).toBe(403);
+    expect(
+      (
+        await ask('POST /files/a', {
+          body: 'x=1',
+          lines: ['X-Forwarded-Method: GET', 'X-Original-Method: GET'],
+        })
+      ).status,
+    ).toBe(403);
+    expect(api.requests).toEqual([]);
+    const { access_token: writer } = await house.grant({ scope: 'reports:write' });
+    const body = 'a report '.repeat(5_000);
+    expect((await ask('POST /reports/a', { as: writer, body })).status).toBe(200);
+    expect(only()).toMatchObject({ method: 'POST', target: '/reports/a', body });
+  });
+
+  const SPOOFED = [
+    'X-Forwarded-User: root',
+    'x_forwarded_user: root',
+    'X.Forwarded.User: root',
+    'X-Forwarded_User: root',
+    'X_Forwarded-Client_Id: root',
+    'X-Forwarded-Scope: root',
+    'x_forwarded_scope: root',
+    'X-Forwarded-Uri: /health',
+    'X_Forwarded_Uri: /health',
+    'X-Forwarded-Method: OPTIONS',
+    'X-Forwarded-Host: other.example.test',
+    'X-Original-URI: /health',
+    'X-Original-URL: https://localhost:8443/health',
+    'X-Original-Method: OPTIONS',
+    'X-Rewrite-URL: /health',
+    'X-HTTP-Method-Override: DELETE',
+    'X-Http-Method: DELETE',
+    'X-Method-Override: DELETE',
+    'X-Forwarded-For: 203.0.113.9',
+    'X-Forwarded-Proto: gopher',
+    'X-Request-Id: spoofed-by-client',
+  ] as const;
+
+  test('CVE-2026-40575 class: what a client says about itself and its request changes nothing', async () => {
+    // One by one, so that a contradiction between two of them cannot hide that one alone is believed.
+    for (const line of SPOOFED) {
+      const context = `${line}\n${gateway.output()}`;
+      api.reset();
+      expect((await ask('GET /reports/a', { lines: [line] })).status, context).toBe(403);
+      expect((await ask('GET /files/a', { as: '', lines: [line] })).status, context).toBe(401);
+      expect(api.requests, context).toEqual([]);
+      expect((await ask('GET /files/a', { lines: [line] })).status, context).toBe(200);
+      const request = only();
+      expect(request?.target).toBe('/files/a');
+      expect(
+        IDENTITY.map((name) => valuesOf(request, name)),
+        context,
+      ).toEqual([[ALICE], ['report-runner'], ['files:read']]);
+      for (const name of NOT_FOR_THE_API) expect(valuesOf(request, name), context).toEqual([]);
+      expect(valuesOf(request, 'x-forwarded-host'), context).toEqual(['api.example.test']);
+      expect(valuesOf(request, 'x-forwarded-for'), context).toEqual(['127.0.0.1']);
+      expect(valuesOf(request, 'x-forwarded-proto'), context).toEqual(['http']);
+      expect(api.bytes(), context).not.toContain('spoofed');
+    }
+  });
+
+  test('on a public route a client cannot name itself', async () => {
+    for (const line of SPOOFED) {
+      api.reset();
+      expect((await ask('GET /health', { as: '', lines: [line] })).status, line).toBe(200);
+      const request = only();
+      for (const name of IDENTITY) expect(valuesOf(request, name), line).toEqual([]);
+    }
+  });
+
+  test('all of it at once, several times over, changes nothing either', async () => {
+    const lines = [...SPOOFED, ...SPOOFED];
+    expect((await ask('GET /files/a', { as: '', lines })).status).toBe(401);
+    expect((await ask('GET /reports/a', { lines })).status).toBe(403);
+    expect(api.requests).toEqual([]);
+    expect((await ask('GET /files/a', { lines })).status).toBe(200);
+    expect(valuesOf(only(), 'x-forwarded-user')).toEqual([ALICE]);
+    expect(api.bytes()).not.toContain('root');
+  });
+
+  test.each([
+    '/files/../reports/a',
+    '/files/%2e%2e/reports/a',
+    '/files/.%2e/reports/a',
+    '/health/../reports/a',
+    '//files/a',
+    '/files//a',
+    '/files/%2fa',
+    '/files/a%5c..%5cb',
+    '/files/..;/reports/a',
+    '/%66iles/a',
+    '/files/a%00',
+    '/files/a#/../b',
+    'http://api.example.test/files/../reports/a',
+    '/files/a?access_token=x',
+    '/AuthSvc/Authorize/Verify',
+    '/authsvc/check/health',
+    '/_gatehouse',
+  ])('a path that could be read in two ways, or is ours, does not reach the API: %s', async (path) => {
+    const { status } = await ask(`GET ${path}`);
+    expect([400, 403, 404]).toContain(status);
+    expect(api.requests).toEqual([]);
+  });
+
+  test('two Authorization fields do not reach the API', async () => {
+    const { status } = await ask('GET /files/a', { lines: [`Authorization: Bearer ${token}`] });
+    expect([400, 403]).toContain(status);
+    expect(api.requests).toEqual([]);
+  });
+
+  test('a revoked token is refused at once', async () => {
+    const { access_token: mine } = await house.grant({ scope: 'files:read' });
+    expect((await ask('GET /files/a', { as: mine })).status).toBe(200);
+    const headers = { authorization: `Bearer ${mine}` };
+    expect((await house.ask({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
+    expect((await ask('GET /files/a', { as: mine })).status).toBe(401);
+  });
+
+  test('a client cannot tell its certificate in a header, from a gateway whose header would be believed', async () => {
+    const { access_token: bound } = await house.grant({ clientId: 'bound-app' });
+    await under(house, withForwardedCertificates, async () => {
+      for (const [name, value] of forwardedForms(house.people.alice.der)) {
+        const { status } = await ask('GET /files/a', { as: bound, lines: [`${name}: ${value}`] });
+        expect(status, name).toBe(401);
+      }
+      expect(api.requests).toEqual([]);
+    });
+  });
+
+  test('a gateway that gatehouse does not know passes nothing', async () => {
+    await under(
+      house,
+      (settings) => ({ ...settings, trustedProxies: [] }),
+      async () => {
+        expect((await ask('GET /health', { as: '' })).status).toBe(403);
+        expect((await ask('GET /files/a')).status).toBe(403);
+        expect(api.requests).toEqual([]);
+      },
+    );
+  });
+
+  test('while gatehouse fails nothing passes', async () => {
+    const failing = vi.spyOn(house.gateway.store.revocations, 'isRevoked').mockImplementation(() => {
+      throw new Error('the map is gone');
+    });
+    try {
+      expect((await ask('GET /files/a')).status).toBeGreaterThanOrEqual(500);
+      expect(api.requests).toEqual([]);
+    } finally {
+      failing.mockRestore();
+    }
+  });
+
+  test('while gatehouse is away nothing passes, public routes included', async () => {
+    await house.gateway.close();
+    expect((await ask('GET /files/a')).status, gateway.output()).toBe(whenAway);
+    expect((await ask('GET /health', { as: '' })).status).toBe(whenAway);
+    expect(api.requests).toEqual([]);
+  });
+}

@@ -1,0 +1,85 @@
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
+import { installCommand, skippedFiles } from './programs.ts';
+
+const ROOT = resolve(import.meta.dirname, '../..');
+const RUN = 'GATEHOUSE_TEST_RUN';
+
+/**
+ * Around all tests: gives the run a temporary folder of its own and, at its end, fails the run if a test left a
+ * process, a temporary file or a file in the checkout behind.
+ */
+export default function setUp(): () => Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-test-'));
+  process.env['TMPDIR'] = folder;
+  process.env[RUN] = folder;
+  // The tests start hundreds of processes from the same sources; compiling them is half of each start.
+  process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/compiled');
+  const before = untracked();
+  return async () => {
+    const left = [
+      ...(await remaining(folder)).map(({ pid, command }) => {
+        process.kill(pid, 'SIGKILL');
+        return `process ${pid}: ${command}`;
+      }),
+      ...readdirSync(folder).map((name) => `temporary file ${join(folder, name)}`),
+      ...untracked()
+        .filter((line) => !before.includes(line))
+        .map((line) => `file in the checkout: ${line}`),
+    ];
+    rmSync(folder, { recursive: true, force: true });
+    const { files, programs } = skippedFiles();
+    if (files.length > 0)
+      console.log(
+        `\n${files.length} test files were skipped; install what they need: ${installCommand(programs)}`,
+      );
+    if (left.length > 0) throw new Error(`the tests left something behind:\n  ${left.join('\n  ')}`);
+  };
+}
+
+/** Untracked and ignored files of the checkout; empty where there is no git. */
+function untracked(): readonly string[] {
+  try {
+    const list = execFileSync('git', ['status', '--porcelain', '--ignored'], { cwd: ROOT, encoding: 'utf8' });
+    return list.split('\n').filter((line) => line !== '' && !line.endsWith(' node_modules/'));
+  } catch {
+    return [];
+  }
+}
+
+interface Running {
+  readonly pid: number;
+  readonly command: string;
+}
+
+const GRACE_MS = 10_000;
+
+/** Processes of this run that do not end by themselves. */
+async function remaining(run: string): Promise<readonly Running[]> {
+  for (const end = performance.now() + GRACE_MS; ; await pause(100)) {
+    const running = processesOf(run);
+    if (running.length === 0 || performance.now() > end) return running;
+  }
+}
+
+/** Processes that a test of this run started: they inherited its environment. Vitest's workers are our own children. */
+function processesOf(run: string): readonly Running[] {
+  if (process.platform !== 'linux') return [];
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((name) => {
+      try {
+        if (!readFileSync(`/proc/${name}/environ`, 'latin1').includes(`${RUN}=${run}\0`)) return [];
+        const [, parent] = /\) \S (\d+)/.exec(readFileSync(`/proc/${name}/stat`, 'latin1')) ?? [];
+        if (Number(parent) === process.pid) return [];
+        const command = readFileSync(`/proc/${name}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
+        return [{ pid: Number(name), command }];
+      } catch {
+        // It has ended, or belongs to another user.
+        return [];
+      }
+    });
+}

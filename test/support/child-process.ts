@@ -1,0 +1,144 @@
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+
+export interface Exit {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
+/** A program in a process of its own. */
+export interface Child {
+  readonly process: ChildProcessWithoutNullStreams;
+  readonly pid: number;
+  /** What it has printed so far, both streams. */
+  readonly output: () => string;
+  readonly stdout: () => string;
+  readonly stderr: () => string;
+  readonly write: (text: string) => void;
+  readonly isRunning: () => boolean;
+  /** After its exit and the end of its output. */
+  readonly ended: Promise<Exit>;
+  readonly signal: (signal: NodeJS.Signals) => void;
+  /** Ends it and waits for that; SIGKILL after the deadline. */
+  readonly stop: (signal?: NodeJS.Signals, seconds?: number) => Promise<Exit>;
+}
+
+export interface ChildOptions {
+  readonly cwd?: string | undefined;
+  /** Instead of the environment of the tests. */
+  readonly env?: NodeJS.ProcessEnv | undefined;
+  /** A line of its output that means ready; without one, it is ready once started. */
+  readonly ready?: ((line: string) => boolean) | undefined;
+  readonly onLine?: ((line: string) => void) | undefined;
+  /** Deadline to be ready. */
+  readonly seconds?: number;
+  /** Bytes of output that are kept, from its end; default: all. */
+  readonly keep?: number;
+}
+
+const START_SECONDS = 60;
+const STOP_SECONDS = 30;
+
+/** Starts a program and waits until it is ready. When it is not, it has ended by the time this fails. */
+export async function startChild(command: readonly string[], options: ChildOptions = {}): Promise<Child> {
+  const { ready, seconds = START_SECONDS } = options;
+  const isReady = Promise.withResolvers<void>();
+  const [program = ''] = command;
+  const fail = (how: string): void =>
+    isReady.reject(new Error(`${program} ${how} before it was ready:\n${child.output()}`));
+  const child = spawnChild(command, options, (line) => void (ready?.(line) === true && isReady.resolve()));
+  if (ready === undefined) child.process.once('spawn', isReady.resolve);
+  void child.ended.then(({ code, signal }) => fail(`ended with ${code ?? signal}`));
+  const late = setTimeout(() => fail(`ran for ${seconds} s`), seconds * 1_000);
+  try {
+    await isReady.promise;
+    return child;
+  } catch (error) {
+    await child.stop('SIGKILL');
+    throw error;
+  } finally {
+    clearTimeout(late);
+  }
+}
+
+/** Starts a program without waiting for anything. */
+export function spawnChild(
+  [program = '', ...words]: readonly string[],
+  { cwd, env = process.env, onLine, keep }: ChildOptions = {},
+  onAnyLine?: (line: string) => void,
+): Child {
+  const child = spawn(program, words, { cwd, env, stdio: 'pipe' });
+  const texts = { stdout: '', stderr: '', output: '' };
+  const collect = (name: 'stdout' | 'stderr', text: string): void => {
+    for (const at of [name, 'output'] as const)
+      texts[at] = keep === undefined ? texts[at] + text : (texts[at] + text).slice(-keep);
+  };
+  for (const name of ['stdout', 'stderr'] as const) {
+    child[name].setEncoding('utf8').on('data', (text: string) => collect(name, text));
+    if (onLine !== undefined || onAnyLine !== undefined)
+      createInterface({ input: child[name] }).on('line', (line) => {
+        if (name === 'stdout') onLine?.(line);
+        onAnyLine?.(line);
+      });
+  }
+  child.stdin.on('error', () => {});
+  let isRunning = true;
+  const ended = new Promise<Exit>((resolve) => {
+    child.once('error', (error) => {
+      collect('stderr', error.message);
+      isRunning = false;
+      resolve({ code: null, signal: null });
+    });
+    child.once('exit', () => (isRunning = false));
+    child.once('close', (code, signal) => resolve({ code, signal }));
+  });
+  return {
+    process: child,
+    pid: child.pid ?? 0,
+    output: () => texts.output,
+    stdout: () => texts.stdout,
+    stderr: () => texts.stderr,
+    write: (text) => void child.stdin.write(text),
+    isRunning: () => isRunning,
+    ended,
+    signal: (signal) => void child.kill(signal),
+    async stop(signal = 'SIGTERM', seconds = STOP_SECONDS) {
+      child.kill(signal);
+      const force = setTimeout(() => {
+        child.kill('SIGKILL');
+        // Processes it has started may hold its output open.
+        child.stdout.destroy();
+        child.stderr.destroy();
+      }, seconds * 1_000);
+      const exit = await ended;
+      clearTimeout(force);
+      return exit;
+    },
+  };
+}
+
+export interface Finished {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+  /** Both. */
+  readonly output: string;
+}
+
+/** Waits for the end of a program, which is ended at the deadline. */
+export async function finish(child: Child, seconds = START_SECONDS): Promise<Finished> {
+  const limit = setTimeout(() => child.signal('SIGTERM'), seconds * 1_000);
+  const { code } = await child.ended;
+  clearTimeout(limit);
+  return { code, stdout: child.stdout(), stderr: child.stderr(), output: child.output() };
+}
+
+/** Runs a program to its end with this input. */
+export function runChild(
+  command: readonly string[],
+  { input, seconds, ...options }: Omit<ChildOptions, 'ready'> & { readonly input?: string } = {},
+): Promise<Finished> {
+  const child = spawnChild(command, options);
+  child.process.stdin.end(input);
+  return finish(child, seconds);
+}

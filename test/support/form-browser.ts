@@ -1,0 +1,173 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { Agent, buildConnector, request } from 'undici';
+import type { Certified } from './pki.ts';
+
+export interface Page {
+  readonly url: string;
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly text: string;
+  /** The target of a redirect or of an immediate refresh. */
+  readonly leadsTo: string | undefined;
+}
+
+export interface Trust {
+  readonly ca: string;
+  readonly certificate?: Certified | undefined;
+  /** Connects to this port of 127.0.0.1, whatever the URL says. */
+  readonly port?: number;
+}
+
+/** The connections of one or more browsers; destroyed by the test that made them. */
+export function connectionsOf({ ca, certificate, port }: Trust): Agent {
+  const options = { ca, ...(certificate && { cert: certificate.pem, key: certificate.keyPem }) };
+  if (port === undefined) return new Agent({ allowH2: false, connect: options });
+  const connect = buildConnector({ ...options, allowH2: false });
+  const at = { hostname: '127.0.0.1', port: String(port) };
+  return new Agent({
+    allowH2: false,
+    connect: (wanted, done) => connect({ ...wanted, servername: wanted.hostname, ...at }, done),
+  });
+}
+
+export interface FormBrowserOptions {
+  readonly connections: Agent;
+  /** Relative URLs are resolved against it. */
+  readonly base?: string;
+  /** Sent with every request. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+const NAMED: Readonly<Record<string, string>> = { amp: '&', quot: '"', '#39': "'", lt: '<', gt: '>' };
+const unescape = (text: string): string =>
+  text.replace(/&(amp|quot|#39|lt|gt);/g, (_, name: string) => NAMED[name] ?? '');
+const attribute = (tag: string, name: string): string | undefined => {
+  const value = new RegExp(` ${name}="([^"]*)"`).exec(tag)?.[1];
+  return value === undefined ? undefined : unescape(value);
+};
+
+/** The forms of a page, each from its opening tag to its end; the page itself is text. */
+const formsIn = (text: string): readonly string[] =>
+  text
+    .split(/<form(?= )/)
+    .slice(1)
+    .map((part) => part.slice(0, part.indexOf('</form>')));
+
+const formWith = (text: string, action: string): string | undefined =>
+  formsIn(text).find((form) => attribute(form, 'action')?.endsWith(action));
+
+/** The token in the form with this action; empty when there is none. */
+export const formToken = (text: string, action: string): string =>
+  / name="form_token" value="([^"]*)"/.exec(formWith(text, action) ?? '')?.[1] ?? '';
+
+/** A browser without scripts: cookies, forms, redirects, and the headers that say where a form comes from. */
+export class FormBrowser {
+  /** Cookies by host. Browsers ignore the port; the sites of a test differ in nothing else. */
+  readonly jar = new Map<string, ReadonlyMap<string, string>>();
+  readonly #options: FormBrowserOptions;
+  #shown: Page | undefined;
+
+  constructor(options: FormBrowserOptions) {
+    this.#options = options;
+  }
+
+  /** The cookies of the base, as they are sent. */
+  get cookie(): string {
+    return this.#cookieFor(new URL(this.#options.base ?? ''));
+  }
+  set cookie(text: string) {
+    const pairs = text
+      .split('; ')
+      .map((pair) => [pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1)] as const);
+    this.jar.set(new URL(this.#options.base ?? '').host, new Map(pairs));
+  }
+  #cookieFor({ host }: URL): string {
+    return [...(this.jar.get(host) ?? [])].map((pair) => pair.join('=')).join('; ');
+  }
+
+  /** One request; redirects are not followed. */
+  async send(
+    method: string,
+    target: string,
+    body?: string,
+    headers: Readonly<Record<string, string>> = {},
+  ): Promise<Page> {
+    const at = new URL(target, this.#options.base);
+    const cookie = this.#cookieFor(at);
+    const response = await request(at, {
+      method,
+      dispatcher: this.#options.connections,
+      headers: {
+        ...(cookie !== '' && { cookie }),
+        ...(body !== undefined && { 'content-type': 'application/x-www-form-urlencoded' }),
+        ...this.#options.headers,
+        ...headers,
+      },
+      ...(body !== undefined && { body }),
+    });
+    const text = await response.body.text();
+    this.#keep(at, [response.headers['set-cookie'] ?? []].flat());
+    const refresh = /http-equiv="refresh" content="0; url=([^"]*)"/.exec(text)?.[1];
+    const to = response.headers['location'] ?? (refresh && unescape(refresh));
+    const page: Page = {
+      url: at.href,
+      status: response.statusCode,
+      headers: response.headers,
+      text,
+      leadsTo: typeof to === 'string' ? new URL(to, at).href : undefined,
+    };
+    if (page.headers.location === undefined) this.#shown = page;
+    return page;
+  }
+
+  #keep({ host }: URL, lines: readonly string[]): void {
+    const cookies = new Map(this.jar.get(host));
+    for (const line of lines) {
+      const [, name = '', value = ''] = /^([^=]+)=([^;]*)/.exec(line) ?? [];
+      if (value === '' || /max-age=0/i.test(line)) cookies.delete(name);
+      else cookies.set(name, value);
+    }
+    this.jar.set(host, cookies);
+  }
+
+  get(target: string, headers?: Readonly<Record<string, string>>): Promise<Page> {
+    return this.send('GET', target, undefined, headers);
+  }
+
+  /** Follows redirects to their end, or until one leads to a URL that `isEnd` accepts. */
+  async follow(page: Page, isEnd: (url: string) => boolean = () => false): Promise<Page> {
+    let here = page;
+    for (let steps = 0; here.leadsTo !== undefined && !isEnd(here.leadsTo); steps += 1) {
+      if (steps > 20) throw new Error(`too many redirects, at ${here.leadsTo}`);
+      here = await this.get(here.leadsTo);
+    }
+    return here;
+  }
+
+  async open(target: string): Promise<Page> {
+    return this.follow(await this.get(target));
+  }
+
+  /** Sends the form of the current page whose action ends so, with its hidden and filled-in fields. */
+  post(action: string, fields: Readonly<Record<string, string>> = {}): Promise<Page> {
+    const { url = '', status, text = '' } = this.#shown ?? {};
+    const form = formWith(text, action);
+    if (form === undefined) throw new Error(`no form for "${action}" on the page: ${status} ${text}`);
+    const body = new URLSearchParams();
+    for (const [input] of form.matchAll(/<input [^>]*>/g)) {
+      const name = attribute(input, 'name');
+      if (name !== undefined) body.set(name, attribute(input, 'value') ?? '');
+    }
+    for (const [name, value] of Object.entries(fields)) body.set(name, value);
+    const to = new URL(attribute(form, 'action') ?? '', url);
+    const { origin } = new URL(url);
+    return this.send('POST', to.href, body.toString(), {
+      origin,
+      'sec-fetch-site': origin === to.origin ? 'same-origin' : 'cross-site',
+    });
+  }
+
+  async submit(action: string, fields?: Readonly<Record<string, string>>): Promise<Page> {
+    return this.follow(await this.post(action, fields));
+  }
+}

@@ -1,0 +1,177 @@
+import type { ClientRequest, IncomingHttpHeaders } from 'node:http';
+import { request as httpRequest } from 'node:http';
+import { Agent, request as httpsRequest, type RequestOptions } from 'node:https';
+import type { TLSSocket } from 'node:tls';
+import type { Certified } from './pki.ts';
+
+export interface Reply {
+  readonly status: number;
+  readonly reason: string;
+  readonly headers: IncomingHttpHeaders;
+  readonly text: string;
+  /** Empty when the body is not JSON. */
+  readonly json: Record<string, unknown>;
+  readonly socket: TLSSocket;
+}
+
+export interface TokenGrant {
+  readonly access_token: string;
+  readonly refresh_token: string;
+  readonly expires_in: number;
+  readonly expires: number;
+  readonly token_type: string;
+  readonly scope: string;
+  readonly refresh_until: number;
+  readonly identity?: string;
+}
+
+export type Headers = Readonly<Record<string, string | string[]>>;
+
+export interface Exchange extends Omit<RequestOptions, 'timeout' | 'headers'> {
+  readonly port: number;
+  readonly path: string;
+  readonly headers?: Headers | undefined;
+  /** HTTP without TLS. */
+  readonly plain?: boolean;
+  /** Deadline of the whole response. */
+  readonly seconds?: number;
+}
+
+const DEADLINE_SECONDS = 30;
+
+/** Sends the head of a request, whose body the caller writes. It is sent once, whatever happens to it. */
+export function beginRequest({ plain = false, seconds = DEADLINE_SECONDS, ...options }: Exchange): {
+  readonly sent: ClientRequest;
+  readonly reply: Promise<Reply>;
+} {
+  const { method = 'GET', path, port, headers } = options;
+  const sent = (plain ? httpRequest : httpsRequest)({
+    host: '127.0.0.1',
+    servername: 'localhost',
+    agent: false,
+    ...options,
+    headers: { host: `localhost:${port}`, ...headers },
+  });
+  const reply = new Promise<Reply>((resolve, reject) => {
+    const deadline = setTimeout(() => {
+      reject(new Error(`no whole response to ${method} ${path} in ${seconds} s`));
+      sent.destroy();
+    }, seconds * 1_000);
+    const fail = (error: Error): void => {
+      clearTimeout(deadline);
+      reject(error);
+    };
+    sent.on('error', fail).on('response', (response) => {
+      // Gone from the response once it has ended.
+      const socket = response.socket as TLSSocket;
+      const parts: Buffer[] = [];
+      response.on('data', (part: Buffer) => parts.push(part)).on('error', fail);
+      response.on('end', () => {
+        clearTimeout(deadline);
+        const text = Buffer.concat(parts).toString();
+        const { statusCode: status = 0, statusMessage: reason = '' } = response;
+        resolve({ status, reason, headers: response.headers, text, json: jsonIn(text), socket });
+      });
+    });
+  });
+  return { sent, reply };
+}
+
+export function exchange({ body, ...options }: Exchange & { readonly body?: string | Buffer | undefined }) {
+  const { sent, reply } = beginRequest(options);
+  sent.end(body);
+  return reply;
+}
+
+export function jsonIn(text: string): Record<string, unknown> {
+  try {
+    return JSON.parse(text) as Record<string, unknown>;
+  } catch {
+    return {};
+  }
+}
+
+export interface Ask {
+  readonly path: string;
+  readonly method?: string;
+  readonly headers?: Headers;
+  readonly body?: string | Buffer;
+}
+
+export type Post = (path: string, body: unknown) => Promise<Reply>;
+
+/** One client with kept-alive connections; with one connection it is always served by the same worker. */
+export interface HttpsClient {
+  readonly agent: Agent;
+  ask(asked: Ask): Promise<Reply>;
+  /** JSON below /authsvc. */
+  readonly post: Post;
+  bearer(path: string, token: string): Promise<Reply>;
+  /** Fails when the grant is rejected. */
+  grant(scope?: string): Promise<TokenGrant>;
+  refresh(token: string): Promise<Reply>;
+  revoke(accessToken: string): Promise<Reply>;
+  /** Is this access token accepted by this client's worker? Asked of the proxy, and of Authorize/Verify. */
+  accepted(accessToken: string): Promise<boolean>;
+  close(): void;
+}
+
+export interface HttpsClientOptions {
+  readonly port: number;
+  readonly ca: string;
+  /** The client certificate to present. */
+  readonly as?: Certified | undefined;
+  readonly connections?: number;
+  readonly keepAlive?: boolean;
+  /** Deadline of each response. */
+  readonly seconds?: number;
+}
+
+export function httpsClient(options: HttpsClientOptions): HttpsClient {
+  const { port, ca, as, connections = 1, keepAlive = true, seconds = DEADLINE_SECONDS } = options;
+  const agent = new Agent({
+    keepAlive,
+    maxSockets: connections,
+    ca,
+    ...(as && { cert: as.pem, key: as.keyPem }),
+  });
+  const ask: HttpsClient['ask'] = (asked) => exchange({ port, agent, seconds, ...asked });
+  const post: Post = (path, body) => ask(jsonPost(path, body));
+  const bearer: HttpsClient['bearer'] = (path, token) =>
+    ask({ path, headers: { authorization: `Bearer ${token}` } });
+  return {
+    agent,
+    ask,
+    post,
+    bearer,
+    grant: async (scope) => grantedBy(post, { scope }),
+    refresh: (token) => refreshBy(post, token),
+    revoke: (token) => bearer('/authsvc/Revoke/Token', token),
+    async accepted(token) {
+      const through = (await bearer('/whoami', token)).status;
+      const verified = (await bearer('/authsvc/Authorize/Verify', token)).status;
+      if (through !== verified) throw new Error(`the proxy responds ${through}, Verify ${verified}`);
+      if (through !== 200 && through !== 401) throw new Error(`neither accepted nor rejected: ${through}`);
+      return through === 200;
+    },
+    close: () => agent.destroy(),
+  };
+}
+
+export const jsonPost = (path: string, body: unknown) => {
+  const text = JSON.stringify(body);
+  const headers = { 'content-type': 'application/json', 'content-length': String(Buffer.byteLength(text)) };
+  return { path: `/authsvc${path}`, method: 'POST', body: text, headers } as const satisfies Ask;
+};
+
+export async function grantedBy(
+  post: Post,
+  { clientId = 'report-runner', scope = 'files:read' }: { clientId?: string; scope?: string | undefined },
+): Promise<TokenGrant> {
+  const reply = await post('/Authorize/Certificate', { client_id: clientId, scope });
+  if (reply.status !== 200) throw new Error(`no grant: ${reply.status} ${reply.text}`);
+  return reply.json as unknown as TokenGrant;
+}
+
+export const refreshBy = (post: Post, token: string, more: Record<string, unknown> = {}): Promise<Reply> =>
+  post('/Authorize/Token', { client_id: 'report-runner', refresh_token: token, ...more });

@@ -1,0 +1,23 @@
+import { createLogger } from '../../src/observability/logger.ts';
+import {
+  openPublicListener,
+  type PublicListener,
+  type PublicListenerOptions,
+} from '../../src/tls/listener.ts';
+
+const NO_PEERS = { some: false, includes: () => false };
+
+/** The gateway's listener alone, on a free port, with these handlers. */
+export const testListener = (
+  options: Partial<PublicListenerOptions> & Pick<PublicListenerOptions, 'onCall'>,
+): Promise<PublicListener> =>
+  openPublicListener({
+    host: '127.0.0.1',
+    port: 0,
+    limits: { headers: 16_384, headerTimeout: 10, connections: 100 },
+    proxyProtocol: NO_PEERS,
+    trustedProxies: NO_PEERS,
+    log: createLogger({ level: 'error', format: 'json', write() {} }),
+    now: () => Date.now() / 1_000,
+    ...options,
+  });

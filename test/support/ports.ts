@@ -1,0 +1,72 @@
+import { once } from 'node:events';
+import { connect, createServer, type Server } from 'node:net';
+import { until } from './until.ts';
+
+/**
+ * Ports for programs that cannot bind port 0 and report what they got. They are below the ephemeral range (32768 on Linux,
+ * 49152 on macOS), so the kernel never gives one to an outgoing connection, and each process takes whole blocks for itself:
+ * listening on the first port of a block is the lock, and ends with the process.
+ */
+const FIRST = 20_000;
+const LAST = 30_000;
+const BLOCK = 100;
+
+interface Block {
+  readonly lock: Server;
+  next: number;
+  readonly end: number;
+}
+
+// Vitest loads this module anew for each test file of a process.
+const held = globalThis as { testPorts?: Block };
+
+export async function freePort(): Promise<number> {
+  for (;;) {
+    const block = held.testPorts;
+    if (block === undefined || block.next === block.end) {
+      held.testPorts = await takeBlock();
+      continue;
+    }
+    const port = block.next;
+    block.next += 1;
+    const probe = await listen(port);
+    if (probe === undefined) continue;
+    await new Promise((resolve) => probe.close(resolve));
+    return port;
+  }
+}
+
+async function takeBlock(): Promise<Block> {
+  const blocks = (LAST - FIRST) / BLOCK;
+  for (let tries = 0; tries < blocks; tries += 1) {
+    const first = FIRST + ((process.pid + tries) % blocks) * BLOCK;
+    const lock = await listen(first);
+    if (lock !== undefined) return { lock: lock.unref(), next: first + 1, end: first + BLOCK };
+  }
+  throw new Error(`all ports from ${FIRST} to ${LAST} are in use`);
+}
+
+async function listen(port: number): Promise<Server | undefined> {
+  const server = createServer().listen(port, '127.0.0.1');
+  try {
+    await once(server, 'listening');
+    return server;
+  } catch {
+    return undefined;
+  }
+}
+
+/** For programs that do not report when they are ready. */
+export const accepting = (port: number, isRunning: () => boolean): Promise<true> =>
+  until(`port ${port} accepts connections`, async () => {
+    if (!isRunning()) throw new Error('the process has ended');
+    const socket = connect(port, '127.0.0.1');
+    try {
+      await once(socket, 'connect');
+      return true;
+    } catch {
+      return false;
+    } finally {
+      socket.destroy();
+    }
+  });

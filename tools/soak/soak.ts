@@ -1,0 +1,247 @@
+import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { MEMORY_ENVIRONMENT } from '../../src/gateway/worker-memory.ts';
+import type { TokenGrant } from '../../test/support/https-client.ts';
+import { scrape } from '../../test/support/scrape.ts';
+import { connect, makeServeFolder, startServe, until } from '../../test/support/serve-process.ts';
+import { steadyLoad } from '../../test/support/steady-load.ts';
+import { type Held, PROBE_FILE } from './memory-probe.ts';
+
+/**
+ * Row O12: the real program under a steady load of everything it does (requests over HTTP/1.1 and HTTP/2, grants,
+ * refreshes, refusals, clients that leave), while its memory, its descriptors and its event loop are watched. Linux.
+ */
+export interface Soaked {
+  readonly seconds: number;
+  readonly answered: number;
+  /** Of these with 503, as a process does that was held up for a second by whatever else the machine does. */
+  readonly turnedAway: number;
+  readonly failures: readonly string[];
+  /** One line for each look, after the warm-up. */
+  readonly samples: readonly Sample[];
+  /** After the warm-up, in the middle, and at the end. */
+  readonly weighings: readonly [Weighing, Weighing, Weighing];
+  /** MiB an hour of anonymous memory, by least squares. */
+  readonly anonymousSlope: number;
+  /**
+   * Anonymous memory, MiB: the most in the second half less the most in the first. V8's young generation comes and goes with
+   * the rate of requests, by some 50 MiB; its height is what can be compared.
+   */
+  readonly anonymousGrowth: number;
+  /** What is held after a full collection, MiB, heap and buffers: at the end less in the middle. */
+  readonly heldGrowth: number;
+  /** Most minus least. */
+  readonly descriptorSpread: number;
+  /** Seconds the event loop was held up at the longest, as the program itself tells: half of the looks saw no more. */
+  readonly lagP50: number;
+  readonly lagP99: number;
+  readonly exitCode: number | null;
+}
+
+export interface Sample {
+  readonly second: number;
+  /** All that is resident, also pages of Node's own program file, which every process shares. */
+  readonly rssMiB: number;
+  /** What is resident and belongs to this process alone. */
+  readonly anonymousMiB: number;
+  readonly descriptors: number;
+  /** The longest the event loop was held up in the 15 to 30 seconds before the look. */
+  readonly lagSeconds: number;
+}
+
+/** What is held after all garbage was collected. */
+export interface Weighing {
+  readonly second: number;
+  readonly heapMiB: number;
+  readonly arrayBuffersMiB: number;
+  readonly externalMiB: number;
+  readonly anonymousMiB: number;
+}
+
+export interface SoakOptions {
+  readonly seconds: number;
+  readonly warmUpSeconds: number;
+  readonly everySeconds: number;
+  readonly onSample?: (sample: Sample) => void;
+  readonly onWeighing?: (weighing: Weighing) => void;
+  /** The built program instead of the sources. */
+  readonly entry?: string;
+}
+
+/** Tokens that a process remembers: so few that the room for them is taken within the warm-up. */
+const REMEMBERED = 200;
+const PROBE = join(import.meta.dirname, 'memory-probe.ts');
+
+export async function soak(options: SoakOptions): Promise<Soaked> {
+  const { seconds, warmUpSeconds, everySeconds, onSample, onWeighing, entry } = options;
+  const folder = await makeServeFolder((settings) => ({
+    ...settings,
+    log: { level: 'info', access: { enabled: false } },
+    tokens: { accessLifetime: '30s', grantLifetime: '1m', remembered: REMEMBERED },
+  }));
+  let stopLoad = async (): Promise<void> => {};
+  try {
+    const probeFile = folder.file('held.json');
+    const server = await startServe(folder, {
+      ...(entry !== undefined && { entry }),
+      nodeOptions: ['--expose-gc', '--import', PROBE],
+      // As the image and the systemd unit start it.
+      env: { ...MEMORY_ENVIRONMENT, [PROBE_FILE]: probeFile },
+    });
+    const alice = connect(folder, server.port, folder.alice);
+    const failures: string[] = [];
+    let turnedAway = 0;
+    /** A process that a busy machine has held up says so and asks to be asked again: told, and no failure. */
+    const judged = (status: number, wanted: number, what: string): string | undefined => {
+      if (status === 503) turnedAway += 1;
+      return status === wanted || status === 503 ? undefined : `${what}: ${status}`;
+    };
+    const halt = new AbortController();
+    const load = steadyLoad({
+      port: server.port,
+      ca: folder.ca.pem,
+      path: '/health',
+      http1: 4,
+      http2: 2,
+      judge: ({ status }) => judged(status, 200, 'steady'),
+    });
+    const fresh = steadyLoad({
+      port: server.port,
+      ca: folder.ca.pem,
+      path: '/files/1',
+      http1: 1,
+      http2: 0,
+      fresh: true,
+      judge: ({ status }) => judged(status, 401, 'without a token'),
+    });
+    const note = (failure: string | undefined): boolean => {
+      if (failure !== undefined) failures.push(failure);
+      return failure === undefined;
+    };
+    const oneLife = async (): Promise<void> => {
+      const granted = await alice.post('/Authorize/Certificate', {
+        client_id: 'report-runner',
+        scope: 'files:read',
+      });
+      if (!note(judged(granted.status, 200, 'grant')) || granted.status === 503) return;
+      const grant = granted.json as unknown as TokenGrant;
+      const refreshed = await alice.refresh(grant.refresh_token);
+      if (!note(judged(refreshed.status, 200, 'refresh')) || refreshed.status === 503) return;
+      const headers = { authorization: `Bearer ${String(refreshed.json['access_token'])}` };
+      note(judged((await alice.ask({ path: '/whoami', headers })).status, 200, 'proxy'));
+      note(judged((await alice.ask({ path: '/authsvc/Authorize/Verify', headers })).status, 200, 'verify'));
+      note(judged((await alice.revoke(grant.access_token)).status, 200, 'revoke'));
+    };
+    const people = (async () => {
+      while (!halt.signal.aborted) {
+        await oneLife().catch((error: Error) => note(error.message));
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+    })();
+
+    stopLoad = async () => {
+      halt.abort();
+      await Promise.all([people, load.stop(), fresh.stop()]);
+      alice.close();
+    };
+
+    const samples: Sample[] = [];
+    const begin = performance.now();
+    const second = (): number => (performance.now() - begin) / 1_000;
+    const weigh = async (): Promise<Weighing> => {
+      rmSync(probeFile, { force: true });
+      server.signal('SIGWINCH');
+      const held = await until('it was weighed', () => heldIn(probeFile), 60);
+      const weighing = {
+        second: Math.round(second()),
+        heapMiB: mebibytes(held.heapBytes),
+        arrayBuffersMiB: mebibytes(held.arrayBufferBytes),
+        externalMiB: mebibytes(held.externalBytes),
+        anonymousMiB: look(server.pid).anonymousMiB,
+      };
+      onWeighing?.(weighing);
+      return weighing;
+    };
+    let first: Weighing | undefined;
+    let middle: Weighing | undefined;
+    for (let at = warmUpSeconds; at <= seconds; at += everySeconds) {
+      await new Promise((resolve) => setTimeout(resolve, Math.max(0, (at - second()) * 1_000)));
+      const lagSeconds = (await scrape(server.adminPort)).value('gatehouse_event_loop_lag_seconds');
+      const sample = { second: Math.round(second()), ...look(server.pid), lagSeconds };
+      samples.push(sample);
+      onSample?.(sample);
+      // After the look: a full collection holds everybody up, and that must not count as lag.
+      first ??= await weigh();
+      if (middle === undefined && second() >= (warmUpSeconds + seconds) / 2) middle = await weigh();
+    }
+    const last = await weigh();
+    if (first === undefined || middle === undefined) throw new Error('too short to look at it three times');
+    await stopLoad();
+    await until('its connections are closed', () => look(server.pid).descriptors < 60, 60);
+    const exitCode = await server.stop();
+    const lags = samples.map(({ lagSeconds }) => lagSeconds);
+    return {
+      seconds,
+      answered: load.answered() + fresh.answered(),
+      turnedAway,
+      failures: [...failures, ...load.failures, ...fresh.failures],
+      samples,
+      weighings: [first, middle, last],
+      anonymousSlope: slope(samples) * 3_600,
+      anonymousGrowth: peakGrowth(samples),
+      heldGrowth: last.heapMiB + last.externalMiB - middle.heapMiB - middle.externalMiB,
+      descriptorSpread: spread(samples.map(({ descriptors }) => descriptors)),
+      lagP50: percentile(lags, 0.5),
+      lagP99: percentile(lags, 0.99),
+      exitCode,
+    };
+  } finally {
+    await stopLoad();
+    await folder.remove();
+  }
+}
+
+function look(pid: number): Pick<Sample, 'rssMiB' | 'anonymousMiB' | 'descriptors'> {
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
+  const lineOf = (name: string): number =>
+    mebibytes(Number(new RegExp(`${name}:\\s+(\\d+)`).exec(status)?.[1]) * 1_024);
+  return {
+    rssMiB: lineOf('VmRSS'),
+    anonymousMiB: lineOf('RssAnon'),
+    descriptors: readdirSync(`/proc/${pid}/fd`).length,
+  };
+}
+
+function heldIn(file: string): Held | undefined {
+  try {
+    return JSON.parse(readFileSync(file, 'utf8')) as Held;
+  } catch {
+    // Not there yet.
+    return undefined;
+  }
+}
+
+const mebibytes = (bytes: number): number => Math.round(bytes / 104_857.6) / 10;
+
+function peakGrowth(samples: readonly Sample[]): number {
+  const half = Math.floor(samples.length / 2);
+  const most = (part: readonly Sample[]): number => Math.max(...part.map(({ anonymousMiB }) => anonymousMiB));
+  return most(samples.slice(half)) - most(samples.slice(0, half));
+}
+
+const spread = (values: readonly number[]): number => Math.max(...values) - Math.min(...values);
+
+/** By nearest rank: with fewer than a hundred looks the 99th is the worst of them. */
+const percentile = (values: readonly number[], part: number): number =>
+  values.toSorted((one, other) => one - other)[Math.ceil(values.length * part) - 1] ?? Number.NaN;
+
+function slope(samples: readonly Sample[]): number {
+  const mean = (values: readonly number[]): number =>
+    values.reduce((sum, one) => sum + one, 0) / values.length;
+  const x = mean(samples.map(({ second }) => second));
+  const y = mean(samples.map(({ anonymousMiB }) => anonymousMiB));
+  const along = samples.reduce((sum, { second }) => sum + (second - x) ** 2, 0);
+  return (
+    samples.reduce((sum, { second, anonymousMiB }) => sum + (second - x) * (anonymousMiB - y), 0) / along
+  );
+}
