@@ -5,6 +5,7 @@ import { expect, test } from 'vitest';
 import { Fault } from '../../src/ports/fault.ts';
 import type { Store } from '../../src/ports/store.ts';
 import { openEmbedded } from '../../src/stores/embedded.ts';
+import { until } from '../support/serve-process.ts';
 import { aFolder, aGrant, LATER, NOW, openOwner } from '../support/store-fixtures.ts';
 
 /** A small file system of its own; undefined when this user may not mount. */
@@ -26,14 +27,6 @@ function smallDisk(size = '2m'): { readonly path: string; remove(): void } | und
     },
   };
 }
-
-const until = async (what: string, holds: () => Promise<boolean>): Promise<void> => {
-  const end = performance.now() + 10_000;
-  while (!(await holds())) {
-    if (performance.now() > end) throw new Error(`waited too long: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-};
 
 const codeOf = async (act: Promise<unknown>): Promise<string> => {
   try {
