@@ -156,7 +156,7 @@ describe('V05: the store is away', () => {
     await expect(log.announce({ ...end, grantId: 'b' })).rejects.toThrow(/away/);
     expect([log.isRevoked(bearer('a')), revocations.isRevoked(bearer('a'))]).toEqual([true, false]);
     up = true;
-    await expect.poll(() => announced).toEqual(['a', 'b']);
+    await expect.poll(() => announced, { timeout: 15_000 }).toEqual(['a', 'b']);
     expect([log.isRevoked(bearer('b')), revocations.isRevoked(bearer('b'))]).toEqual([true, true]);
     await log.stop();
   });

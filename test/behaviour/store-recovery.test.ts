@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { writeLine } from '../../src/stores/embedded-writes.ts';
+import { until } from '../support/serve-process.ts';
 
 const roomy = { fits: async () => true };
 const failing = (): Promise<boolean> =>
@@ -11,12 +12,8 @@ async function failThenWork(purpose: 'new' | 'upkeep'): Promise<number> {
   const line = writeLine(() => now, roomy);
   await expect(line.write({ change: failing, bytes: 10, purpose })).rejects.toThrow();
   now = 200;
-  // A failure is answered again for a moment before the disk is asked once more.
-  for (let tries = 0; tries < 200; tries += 1) {
-    const worked = await line.write({ change: fine, bytes: 10, purpose }).catch(() => false);
-    if (worked) break;
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
+  // A failure is repeated for a moment before the disk is tried again.
+  await until('writing works', () => line.write({ change: fine, bytes: 10, purpose }).catch(() => false));
   await line.close(1_000);
   return line.recoveredAt();
 }
@@ -25,6 +22,6 @@ test('a refresh that could not be written opens the retry window again when writ
   expect(await failThenWork('upkeep')).toBe(200);
 });
 
-test('a new record that could not be written does not: anybody can ask for new records', async () => {
+test('a new record that could not be written does not: any client can ask for new records', async () => {
   expect(await failThenWork('new')).toBe(0);
 });
