@@ -1,5 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -12,11 +11,9 @@ import { GROUNDS, styleFor } from '../../src/confirm/style.ts';
 import { LANGUAGES } from '../../src/domain/language.ts';
 import { BASE, type ConfirmPages, openConfirmPages, scopeOf } from '../support/confirm-pages.ts';
 
-const folder = mkdtempSync(join(tmpdir(), 'gatehouse-look-'));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
 const file = (name: string, content: string | Buffer): string => {
-  writeFileSync(join(folder, name), content);
-  return join(folder, name);
+  writeFileSync(join(pages.house.folder, name), content);
+  return join(pages.house.folder, name);
 };
 
 let pages: ConfirmPages;
@@ -162,7 +159,7 @@ describe('settings of the operator', () => {
     const look = (logo: string) => () => createLook({ ...settings, logo });
     expect(look(file('a.png', '<html>'))).toThrow('pages.logo is no SVG, PNG, JPEG or WebP picture');
     expect(look(file('b.png', Buffer.alloc(70_000)))).toThrow('pages.logo is larger than 64 KiB');
-    expect(look(join(folder, 'none'))).toThrow('pages.logo cannot be read: ENOENT');
+    expect(look(join(pages.house.folder, 'none'))).toThrow('pages.logo cannot be read: ENOENT');
     const png = Buffer.from('89504e470d0a1a0a0000', 'hex');
     expect(createLook({ ...settings, logo: file('c', png) }).logo).toMatch(/^data:image\/png;base64,/);
   });

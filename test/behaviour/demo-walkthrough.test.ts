@@ -1,12 +1,15 @@
 import { rmSync } from 'node:fs';
 import { createServer } from 'node:net';
-import { afterAll, expect, onTestFinished, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { startDemo, temporaryFolder, until } from '../support/demo.ts';
 import { walkThrough } from './demo-walkthrough.ts';
 
 walkThrough('sh', true);
 
-const folder = temporaryFolder();
+let folder: string;
+beforeAll(() => {
+  folder = temporaryFolder();
+});
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 test.each([

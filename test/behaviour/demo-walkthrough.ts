@@ -21,10 +21,11 @@ const PORTS = ['--set', 'listen.port=0', '--set', 'admin.port=0'];
 /** The commands that the demo prints, pasted into a shell one after another, as a reader does. */
 export const walkThrough = (shell: string, curl: boolean): object =>
   describe(`the walkthrough of the demo, pasted into ${shell} (curl installed: ${curl})`, () => {
-    const folder = temporaryFolder();
+    let folder: string;
     let demo: Demo;
     let terminal: Terminal;
     beforeAll(async () => {
+      folder = temporaryFolder();
       const env = curl ? {} : { PATH: pathWithOnly(folder, ['sed']) };
       demo = await openDemo(folder, { args: [...PORTS, '--set', 'device.interval=1s'], env });
       terminal = openTerminal(`/bin/${shell}`, env);

@@ -22,11 +22,12 @@ const CHECKS = [
 export const fuzzApi = (examples: number): object =>
   describe('0 server errors and 0 undocumented responses, from our own OpenAPI document', () => {
     const limit = 120_000 + examples * 10_000;
-    // Schemathesis keeps a database of what it has tried in its working directory.
-    const folder = mkdtempSync(join(tmpdir(), 'gatehouse-fuzz-'));
+    /** Schemathesis keeps a database of its examples in its working directory. */
+    let folder: string;
     let house: House;
     let python: string;
     beforeAll(async () => {
+      folder = mkdtempSync(join(tmpdir(), 'gatehouse-fuzz-'));
       python = join(await pythonTools(), 'python');
       house = await openHouse((settings) => ({
         ...settings,

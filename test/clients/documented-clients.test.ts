@@ -22,7 +22,7 @@ beforeAll(async () => {
   symlinkSync(join(ROOT, 'node_modules'), join(demo.folder, 'node_modules'));
 }, 120_000);
 afterAll(async () => {
-  await demo.stop();
+  await demo?.stop();
   rmSync(folder, { recursive: true, force: true });
 });
 
