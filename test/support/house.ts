@@ -224,7 +224,11 @@ export async function openHouse(
     },
   });
   const open = (): Promise<Gateway> => openGateway({ settings: settingsIn(folder, given), log: logger, now });
-  let gateway = await open();
+  let gateway = await open().catch(async (error: unknown) => {
+    await upstream.close();
+    rmSync(folder, { recursive: true, force: true });
+    throw error;
+  });
   const agents = new Map<Certified | undefined, Agent>();
   const agentOf = (as: Certified | undefined): Agent => {
     const agent =
