@@ -365,13 +365,13 @@ describe('a transfer that lasts longer than every time-out is not cut while it m
 describe('where requests go', () => {
   test('an upstream may be a socket file', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'gatehouse-'));
+    onTestFinished(() => rmSync(folder, { recursive: true }));
     const path = join(folder, 'api.sock');
     const local = await recordingUpstream(path);
+    onTestFinished(() => local.close());
     const gateway = await proxyHarness({ upstream: `unix:${path}` });
+    onTestFinished(() => gateway.close());
     expect((await ask('/files/1', 'GET', gateway.port)).body).toBe('GET /files/1');
-    await gateway.close();
-    await local.close();
-    rmSync(folder, { recursive: true });
   });
 
   test('the upstream is asked by its own name, and told ours', async () => {

@@ -4,9 +4,9 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { KEEP_FOREVER } from '../../src/ports/store.ts';
 import { type EmbeddedStore, restoreEmbedded } from '../../src/stores/embedded.ts';
 import { dumpStrings } from '../support/store-dump.ts';
-import { aFolder, aGrant, LATER, NOW, openOwner } from '../support/store-fixtures.ts';
+import { aFolder, aGrant, LATER, NOW, openOwner, type TestFolder } from '../support/store-fixtures.ts';
 
-let folder = aFolder();
+let folder: TestFolder;
 let store: EmbeddedStore;
 const copy = (): string => join(folder.path, 'copy.mdb');
 const other = (): string => join(folder.path, 'other');

@@ -1,8 +1,16 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { EmbeddedStore } from '../../src/stores/embedded.ts';
-import { aClock, aFolder, aGrant, LATER, NOW, openOwner } from '../support/store-fixtures.ts';
+import {
+  aClock,
+  aFolder,
+  aGrant,
+  LATER,
+  NOW,
+  openOwner,
+  type TestFolder,
+} from '../support/store-fixtures.ts';
 
-let folder = aFolder();
+let folder: TestFolder;
 let clock = aClock();
 let store: EmbeddedStore;
 beforeEach(async () => {

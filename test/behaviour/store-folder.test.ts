@@ -18,9 +18,17 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Fault } from '../../src/ports/fault.ts';
 import { openEmbedded } from '../../src/stores/embedded.ts';
-import { aFolder, aGrant, LATER, NOW, openOwner, storeChild } from '../support/store-fixtures.ts';
+import {
+  aFolder,
+  aGrant,
+  LATER,
+  NOW,
+  openOwner,
+  storeChild,
+  type TestFolder,
+} from '../support/store-fixtures.ts';
 
-let folder = aFolder();
+let folder: TestFolder;
 beforeEach(() => {
   folder = aFolder();
 });

@@ -5,7 +5,6 @@ import { expect, onTestFinished, test } from 'vitest';
 import { Fault } from '../../src/ports/fault.ts';
 import type { Store } from '../../src/ports/store.ts';
 import { openEmbedded } from '../../src/stores/embedded.ts';
-import { until } from '../support/serve-process.ts';
 import { aFolder, aGrant, LATER, NOW, openOwner } from '../support/store-fixtures.ts';
 import { until } from '../support/until.ts';
 

@@ -1,6 +1,6 @@
 import { Redis } from 'ioredis';
 import { open } from 'lmdb';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { filesIn } from '../../src/stores/embedded-folder.ts';
 import { openRedis } from '../../src/stores/redis.ts';
 import { everyGrant } from '../contract/grant-index.ts';
@@ -39,8 +39,8 @@ const entriesIn = async (path: string): Promise<number> => {
 };
 
 test('a store of an earlier version is readable at once, and its index is built in the background', async () => {
-  const made = aFolder();
-  const { path } = made;
+  const { path, remove } = aFolder();
+  onTestFinished(remove);
   const before = await openOwner(path);
   const ids = Array.from({ length: 700 }, (_, at) => `g${String(at).padStart(3, '0')}`);
   await Promise.all(ids.map((id) => before.grants.create(id, aGrant({ id, identity }), LATER)));
@@ -52,12 +52,11 @@ test('a store of an earlier version is readable at once, and its index is built 
   await until('its entries', async () => (await entriesIn(path)) === 700, 30);
   expect((await everyGrant(store.grantIndex, query)).map(({ id }) => id)).toEqual(ids);
   await store.close();
-  made.remove();
 });
 
 test('the entry of a grant goes with its record when that is swept', async () => {
-  const made = aFolder();
-  const { path } = made;
+  const { path, remove } = aFolder();
+  onTestFinished(remove);
   let now = NOW;
   const store = await openOwner(path, () => now);
   await store.grants.create('a', aGrant({ id: 'a', identity }), LATER);
@@ -66,7 +65,6 @@ test('the entry of a grant goes with its record when that is swept', async () =>
   expect(await store.sweep()).toBe(1);
   await store.close();
   expect(await entriesIn(path)).toBe(1);
-  made.remove();
 });
 
 let server: RedisServer;

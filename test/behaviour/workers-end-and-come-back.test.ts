@@ -1,31 +1,15 @@
 import { rmSync } from 'node:fs';
-import type { ServerResponse } from 'node:http';
-import { afterEach, expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { clientOfEachWorker } from '../support/client-of-each-worker.ts';
 import {
   byWorker,
-  type Client,
-  connect,
   connectMany,
-  isAlive,
   makeServeFolder,
   readiness,
-  type ServeFolder,
-  type ServeProcess,
   startServe,
   until,
 } from '../support/serve-process.ts';
-
-let folder: ServeFolder;
-/** Requests the upstream has got and not answered yet. */
-let held: ServerResponse[] = [];
-let opened: Client[] = [];
-
-afterEach(async () => {
-  for (const client of opened) client.close();
-  opened = [];
-  await folder?.remove();
-});
+import { endings } from './endings-of-processes.ts';
 
 /** Workers do not start while the file `hold` exists. */
 const HOLD = `
@@ -35,48 +19,27 @@ import { setTimeout } from 'node:timers/promises';
 while (cluster.isWorker && existsSync('hold')) await setTimeout(10);
 `;
 
-/** So long that a test that waits for the end of a drain fails. */
-const NEVER = '10m';
-
-async function start(workers: number, preStop = '0s'): Promise<ServeProcess> {
-  held = [];
-  folder = await makeServeFolder(
-    (settings) => ({
-      ...settings,
-      listen: { ...settings.listen, workers },
-      shutdown: { preStop, drain: NEVER },
-      log: { level: 'info' },
-    }),
-    (request, response) => {
-      if (request.url === '/files/slow') held.push(response);
-      else request.resume().on('end', () => response.end('ok'));
-    },
-  );
-  folder.write('hold.mjs', HOLD);
-  return startServe(folder, { nodeOptions: ['--import', folder.file('hold.mjs')] });
-}
-
-async function clients(server: ServeProcess, count: number) {
-  const made = await connectMany(folder, server, count, folder.alice);
-  opened.push(...made);
-  return made;
-}
-
-const slow = async (client: Client) => {
-  const { access_token: token } = await client.grant();
-  return client.ask({ path: '/files/slow', headers: { authorization: `Bearer ${token}` } });
-};
-
 test('a killed worker is replaced, and no request fails while it is missing or afterwards', async () => {
-  const server = await start(2);
-  const before = await clients(server, 20);
+  const folder = await makeServeFolder((settings) => ({ ...settings, log: { level: 'info' } }));
+  onTestFinished(() => folder.remove());
+  folder.write('hold.mjs', HOLD);
+  const server = await startServe(folder, {
+    set: ['listen.workers=2'],
+    nodeOptions: ['--import', folder.file('hold.mjs')],
+  });
+  const clients = async (count: number) => {
+    const made = await connectMany(folder, server, count, folder.alice);
+    onTestFinished(() => made.forEach((client) => client.close()));
+    return made;
+  };
+  const before = await clients(20);
   const grants = await Promise.all(before.map((client) => client.grant()));
   const [victim = 0, survivor = 0] = server.workers;
   folder.write('hold', '');
   process.kill(victim, 'SIGKILL');
   await until('the supervisor knows', () => server.log.some(({ event }) => event === 'worker_ended'));
 
-  const meanwhile = await clients(server, 10);
+  const meanwhile = await clients(10);
   expect([...byWorker(meanwhile).keys()]).toEqual([survivor]);
   expect(await readiness(server)).toBe(503);
   for (const client of before.filter(({ worker }) => worker === survivor))
@@ -85,7 +48,7 @@ test('a killed worker is replaced, and no request fails while it is missing or a
   rmSync(folder.file('hold'));
   await until('ready again', async () => (await readiness(server)) === 200, 30);
   const after = await clientOfEachWorker(folder, server, folder.alice);
-  opened.push(...after);
+  onTestFinished(() => after.forEach((client) => client.close()));
   expect(after.map(({ worker }) => worker)).toContain(survivor);
   expect(after.map(({ worker }) => worker)).not.toContain(victim);
   // Grants made by the killed worker remain valid at the others.
@@ -97,83 +60,4 @@ test('a killed worker is replaced, and no request fails while it is missing or a
   expect(await server.stop()).toBe(0);
 });
 
-for (const workers of [1, 2]) {
-  const who = workers === 1 ? 'one process' : 'two workers';
-
-  test(`O01 SIGTERM with ${who}: not ready, running requests complete, idle connections close, exit code 0`, async () => {
-    const server = await start(workers);
-    const [first, second] =
-      workers === 1
-        ? [connect(folder, server.port, folder.alice), connect(folder, server.port, folder.alice)]
-        : await clientOfEachWorker(folder, server, folder.alice);
-    if (first === undefined || second === undefined) throw new Error('two clients');
-    opened.push(first, second);
-    const idle = connect(folder, server.port);
-    opened.push(idle);
-    const { socket: connection } = await idle.ask({ path: '/health' });
-    const running = Promise.all([slow(first), slow(second)]);
-    await until('both requests are at the upstream', () => held.length === 2);
-
-    // Two at once, as from a terminal and from the wrapper below it: they count as one.
-    server.signal('SIGINT');
-    server.signal('SIGTERM');
-    await until(
-      'each process drains',
-      () => server.log.filter(({ event }) => event === 'draining').length === workers,
-    );
-    expect(await readiness(server)).toBe(503);
-    await until('the idle connection is closed', () => connection.closed);
-    expect(server.log.filter(({ event }) => event === 'worker_ended')).toEqual([]);
-    for (const response of held) response.end('late, but here');
-    for (const reply of await running) {
-      expect(reply.status).toBe(200);
-      expect(reply.text).toBe('late, but here');
-    }
-    expect(await server.ended).toEqual({ code: 0, signal: null });
-    expect(server.workers.filter(isAlive)).toEqual([]);
-    expect(server.errors()).toBe('');
-  });
-
-  test(`O03 SIGTERM with ${who} during refreshes: each one that was sent gets its response`, async () => {
-    const server = await start(workers, '1s');
-    const refreshers = Array.from({ length: 24 }, () => connect(folder, server.port, folder.alice));
-    opened.push(...refreshers);
-    const grants = await Promise.all(refreshers.map((client) => client.grant()));
-    let answered = 0;
-    const ends = refreshers.map(async (client, index) => {
-      let token = grants[index]?.refresh_token ?? '';
-      for (;;) {
-        const reply = await client.refresh(token);
-        if (reply.status !== 200) return reply.text;
-        answered += 1;
-        token = String(reply.json['refresh_token']);
-        // A server that is about to stop announces it, and the client connects elsewhere.
-        if (reply.headers.connection === 'close') return 'sent elsewhere';
-      }
-    });
-    await until('refreshes are under way', () => answered > 100);
-    server.signal('SIGTERM');
-    expect(new Set(await Promise.all(ends))).toEqual(new Set(['sent elsewhere']));
-    expect(await server.ended).toEqual({ code: 0, signal: null });
-  });
-
-  test(`O02 a second signal with ${who} does not wait for the drain, and the exit code is not 0`, async () => {
-    const server = await start(workers);
-    const client = connect(folder, server.port, folder.alice);
-    opened.push(client);
-    const running = slow(client).then(
-      () => 'answered',
-      () => 'cut off',
-    );
-    await until('the request is at the upstream', () => held.length === 1);
-    server.signal('SIGTERM');
-    await until('it drains', () => server.log.some(({ event }) => event === 'draining'));
-    // Shortly after the first it still counts as the first: a wrapper and a terminal forward the same signal.
-    const again = setInterval(() => server.signal('SIGTERM'), 300);
-    const { code } = await server.ended;
-    clearInterval(again);
-    expect(code).toBeGreaterThan(0);
-    await until('the workers are gone', () => !server.workers.some(isAlive));
-    expect(await running).toBe('cut off');
-  });
-}
+endings(2);
