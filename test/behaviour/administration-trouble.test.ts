@@ -72,7 +72,7 @@ test('a list without end is not followed for ever', async () => {
     pages += 1;
     response.end(JSON.stringify({ grants: [], next: pages % 2 === 0 ? 'even' : 'odd' }));
   });
-  expect(await list(url)).toMatchObject({
+  expect(await list(url)).toEqual({
     code: 69,
     stdout: '',
     stderr: `gatehouse: the admin listener ${url.origin} names the same page again and again; is it gatehouse?\n`,

@@ -98,7 +98,7 @@ describe('a usage error is one line on standard error and exit code 64', () => {
   });
 
   test('the process ends with that code', async () => {
-    expect(await gatehouse(['chek'])).toMatchObject({
+    expect(await gatehouse(['chek'])).toEqual({
       code: 64,
       stdout: '',
       stderr: 'gatehouse: there is no command "chek"; did you mean check?\n',

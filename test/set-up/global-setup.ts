@@ -1,12 +1,13 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { installCommand, skippedFiles } from './programs.ts';
 
 const ROOT = resolve(import.meta.dirname, '../..');
-const RUN = 'GATEHOUSE_TEST_RUN';
+/** Not `GATEHOUSE_…`: gatehouse takes those for settings. */
+const RUN = 'TEST_RUN_FOLDER';
 
 /**
  * Around all tests: gives the run a temporary folder of its own and, at its end, fails the run if a test left a
@@ -65,18 +66,21 @@ async function remaining(run: string): Promise<readonly Running[]> {
   }
 }
 
-/** Processes that a test of this run started: they inherited its environment. Vitest's workers are our own children. */
+/** Processes of this run: they inherited its environment, or work in its folder. Vitest's workers are our own children. */
 function processesOf(run: string): readonly Running[] {
   if (process.platform !== 'linux') return [];
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
     .flatMap((name) => {
       try {
-        if (!readFileSync(`/proc/${name}/environ`, 'latin1').includes(`${RUN}=${run}\0`)) return [];
         const [, parent] = /\) \S (\d+)/.exec(readFileSync(`/proc/${name}/stat`, 'latin1')) ?? [];
         if (Number(parent) === process.pid) return [];
         const command = readFileSync(`/proc/${name}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
-        return [{ pid: Number(name), command }];
+        const isOfRun =
+          readFileSync(`/proc/${name}/environ`, 'latin1').includes(`${RUN}=${run}\0`) ||
+          command.includes(run) ||
+          readlinkSync(`/proc/${name}/cwd`).startsWith(run);
+        return isOfRun ? [{ pid: Number(name), command }] : [];
       } catch {
         // It has ended, or belongs to another user.
         return [];

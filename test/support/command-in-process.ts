@@ -19,5 +19,5 @@ export async function runCommand(
     execArgv: [],
     ...around,
   });
-  return { code, stdout, stderr, output: stdout + stderr };
+  return { code, stdout, stderr };
 }

@@ -1,7 +1,7 @@
 import { fileURLToPath } from 'node:url';
-import { type Finished, runChild } from './child-process.ts';
+import { type Finished as Ended, runChild } from './child-process.ts';
 
-export type { Finished } from './child-process.ts';
+export type Finished = Omit<Ended, 'output'>;
 
 export interface RunOptions {
   readonly env?: Readonly<Record<string, string>>;
@@ -20,12 +20,13 @@ const ENTRY = fileURLToPath(new URL('../../bin/gatehouse.js', import.meta.url));
 const { NODE_COMPILE_CACHE = '' } = process.env;
 
 /** `gatehouse …` as a real process, with an environment of its own, ended after 30 s unless told otherwise. */
-export function gatehouse(args: readonly string[], options: RunOptions = {}): Promise<Finished> {
+export async function gatehouse(args: readonly string[], options: RunOptions = {}): Promise<Finished> {
   const { env = {}, cwd, input = '', node = process.execPath, nodeArgs = [], withinMs = 30_000 } = options;
-  return runChild([node, ...nodeArgs, ENTRY, ...args], {
+  const { code, stdout, stderr } = await runChild([node, ...nodeArgs, ENTRY, ...args], {
     env: { PATH: process.env['PATH'] ?? '', NODE_COMPILE_CACHE, ...env },
     cwd,
     input,
     seconds: withinMs / 1_000,
   });
+  return { code, stdout, stderr };
 }
