@@ -33,7 +33,7 @@ const ask = (path: string, method?: string, port = gate.port): Promise<RawAnswer
 async function until(condition: () => boolean): Promise<void> {
   const end = Date.now() + 30_000;
   while (!condition()) {
-    if (Date.now() > end) throw new Error(`not within 30 s: ${condition}`);
+    if (Date.now() > end) throw new Error(`not within 30 s: ${String(condition)}`);
     await setImmediate();
   }
 }
