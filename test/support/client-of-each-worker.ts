@@ -1,5 +1,11 @@
 import type { Certified } from './pki.ts';
-import { connectMany, type PlacedClient, type ServeFolder, type ServeProcess, until } from './serve-process.ts';
+import {
+  connectMany,
+  type PlacedClient,
+  type ServeFolder,
+  type ServeProcess,
+  until,
+} from './serve-process.ts';
 
 /** Opens connections until each worker serves one: a busy worker accepts none, so that no fixed number is enough. */
 export async function clientOfEachWorker(
