@@ -11,5 +11,9 @@ export default defineConfig({
     testTimeout: 60_000,
     hookTimeout: 60_000,
     maxWorkers: 2,
+    // Node runs TypeScript itself, and each worker loads the sources once: with vite's module runner and a process for
+    // each file, loading took more than half of the run.
+    isolate: false,
+    experimental: { viteModuleRunner: false, nodeLoader: false },
   },
 });

@@ -29,6 +29,18 @@ const get = (path: string, method = 'GET', version = '1.1'): string =>
 const ask = (path: string, method?: string, port = gate.port): Promise<RawAnswer> =>
   rawRequest(port, get(path, method));
 
+<<<<<<< HEAD
+=======
+/** Waits for I/O, whether timers run or not. */
+async function until(condition: () => boolean): Promise<void> {
+  const end = Date.now() + 30_000;
+  while (!condition()) {
+    if (Date.now() > end) throw new Error(`not within 30 s: ${String(condition)}`);
+    await setImmediate();
+  }
+}
+
+>>>>>>> beh2
 const TIMEOUT_MS = 1_000;
 /** Deadlines are checked every 200 ms: a time-out comes up to two ticks late (docs/decisions/0015-fast-lane.md). */
 const TICKS_MS = 400;

@@ -51,8 +51,9 @@ const refuses = (store: RedisStore, grantId: string): boolean =>
 const soon = <T>(check: () => T): Promise<T> => vi.waitFor(check, { timeout: 30_000, interval: 50 });
 
 test('a cluster of three: records are on all of its nodes, revocations apply on every replica', async () => {
-  const { url, nodes, stop } = await redisCluster();
-  closing.push(stop);
+  const cluster = await redisCluster();
+  closing.push(() => cluster.stop());
+  const { url, nodes } = cluster;
   const clients = await Promise.all(nodes.map(at));
   const [one, two] = [await open(url), await open(url)];
   const ids = Array.from({ length: 120 }, randomGrantId);

@@ -39,8 +39,9 @@ const entriesIn = async (path: string): Promise<number> => {
 };
 
 test('a store of an earlier version is readable at once, and its index is built in the background', async () => {
-  const { path, remove } = aFolder();
-  onTestFinished(remove);
+  const folder = aFolder();
+  onTestFinished(() => folder.remove());
+  const { path } = folder;
   const before = await openOwner(path);
   const ids = Array.from({ length: 700 }, (_, at) => `g${String(at).padStart(3, '0')}`);
   await Promise.all(ids.map((id) => before.grants.create(id, aGrant({ id, identity }), LATER)));
@@ -55,8 +56,9 @@ test('a store of an earlier version is readable at once, and its index is built 
 });
 
 test('the entry of a grant goes with its record when that is swept', async () => {
-  const { path, remove } = aFolder();
-  onTestFinished(remove);
+  const folder = aFolder();
+  onTestFinished(() => folder.remove());
+  const { path } = folder;
   let now = NOW;
   const store = await openOwner(path, () => now);
   await store.grants.create('a', aGrant({ id: 'a', identity }), LATER);

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -15,6 +15,8 @@ const RUN = 'TEST_RUN_FOLDER';
  */
 export default function setUp(): () => Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-test-'));
+  // Some tests run programs as another user.
+  chmodSync(folder, 0o755);
   process.env['TMPDIR'] = folder;
   process.env[RUN] = folder;
   // The tests start hundreds of processes from the same sources; compiling them is half of each start.
