@@ -64,7 +64,7 @@ const problemsOf = (sources: readonly Source[], markdown: string): string[] => {
 };
 
 const sources = globSync('test/**/*.ts', { cwd: ROOT })
-  .filter((file) => basename(file) !== basename(import.meta.url))
+  .filter((file) => basename(file) !== basename(import.meta.filename))
   .map((file) => ({ file, text: read(file) }));
 
 test('every id in a test title is defined in test/README.md, and every defined id is used', () => {

@@ -100,6 +100,8 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
     for await (const page of server.snapshot()) add(page);
     epoch = head.epoch ?? '';
     floor = informed ? (owed?.floor ?? 0) : head.floor;
+    // In an epoch that began this second, tokens issued before the floor would be rejected at once.
+    if (floor * 1_000 > head.now) await pause(Math.min(floor * 1_000 - head.now, 1_000));
     applied = head.last;
     waiting = undefined;
     if (owed === undefined) return;

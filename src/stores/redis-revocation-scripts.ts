@@ -57,11 +57,14 @@ local function head()
 end
 `;
 
-/** ARGV: time, a new epoch, the floor of whoever knows what was revoked before, or nothing. */
+/**
+ * ARGV: time, a new epoch, the floor of a replica that knows the earlier revocations, or nothing. Tokens say when they were
+ * issued in whole seconds, so the floor is the next second: one issued earlier in this second may have been revoked.
+ */
 const BEGIN = `
 if redis.call('HEXISTS', KEYS[1], 'epoch') == 0 then
   local floor = ARGV[3]
-  if floor == '' then floor = string.format('%d', math.floor(now / 1000)) end
+  if floor == '' then floor = string.format('%d', math.floor(now / 1000) + 1) end
   redis.call('HSET', KEYS[1], 'epoch', ARGV[2], 'floor', floor)
 end
 `;

@@ -1,8 +1,8 @@
 import type { Socket } from 'node:net';
 import { expect } from 'vitest';
-import type { AttackHouse } from '../support/attack-house.ts';
 import { ok } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
+import type { AttackHouse } from './attack-house.ts';
 
 const AT_ONCE = 50;
 

@@ -1,8 +1,8 @@
 import * as fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { readTarget } from '../../src/domain/request-target.ts';
-import type { AttackHouse } from '../support/attack-house.ts';
 import { type RawClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
+import type { AttackHouse } from './attack-house.ts';
 
 /** One connection after another, each for as long as the gateway keeps it. */
 function connectionKeeper(attack: AttackHouse): { ask(bytes: string): Promise<number>; close(): void } {

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { type Grant, judgeRefresh } from '../../src/domain/grant.ts';
 import { patientClock } from '../../src/stores/embedded-sweep.ts';
-import { attackHouse } from '../support/attack-house.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
+import { attackHouse } from './attack-house.ts';
 
 freezeClock();
 const attack = attackHouse();

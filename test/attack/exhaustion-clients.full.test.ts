@@ -1,6 +1,6 @@
 import { test } from 'vitest';
-import { attackHouse } from '../support/attack-house.ts';
 import { abortRequests } from './aborted-requests.ts';
+import { attackHouse } from './attack-house.ts';
 
 const attack = attackHouse();
 const COUNT = Number(process.env['ROW_COUNT'] ?? 10_000);

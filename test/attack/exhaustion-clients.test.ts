@@ -3,11 +3,11 @@ import { connect as connectNet } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
 import { rateLimit } from '../../src/http/rate-limit.ts';
-import { attackHouse } from '../support/attack-house.ts';
-import { FLAG, FRAME, frame, frameClient, requestFields } from '../support/h2-frames.ts';
 import { heapAfterCollection } from '../support/heap.ts';
 import { until } from '../support/serve-process.ts';
 import { abortRequests } from './aborted-requests.ts';
+import { attackHouse } from './attack-house.ts';
+import { FLAG, FRAME, frame, frameClient, requestFields } from './h2-frames.ts';
 import { OWN } from './matrix-settings.ts';
 import { settled } from './settled.ts';
 

@@ -1,9 +1,9 @@
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { attackHouse } from '../support/attack-house.ts';
 import { openHouse } from '../support/house.ts';
 import { rawTlsClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
 import { recordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
+import { attackHouse } from './attack-house.ts';
 import { writeMessage } from './framing-cases.ts';
 import { matrixSettings } from './matrix-settings.ts';
 

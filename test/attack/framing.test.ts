@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { attackHouse } from '../support/attack-house.ts';
 import { ALICE } from '../support/house.ts';
 import { type RawClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
 import { ok, valuesOf } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
+import { attackHouse } from './attack-house.ts';
 import {
   BODIED_METHODS,
   BROKEN_CHUNKS,

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { attackHouse } from '../support/attack-house.ts';
-import { FRAME, frame, frameClient, uint32 } from '../support/h2-frames.ts';
 import { heapAfterCollection } from '../support/heap.ts';
+import { attackHouse } from './attack-house.ts';
+import { FRAME, frame, frameClient, uint32 } from './h2-frames.ts';
 
 const attack = attackHouse((settings) => ({ ...settings, log: { level: 'info' } }));
 const MiB = 1_048_576;

@@ -1,5 +1,6 @@
 import { afterEach, expect, test } from 'vitest';
-import { attackHouse } from '../support/attack-house.ts';
+import { until } from '../support/serve-process.ts';
+import { attackHouse } from './attack-house.ts';
 import {
   FLAG,
   FRAME,
@@ -9,8 +10,7 @@ import {
   headerBlock,
   requestFields,
   uint32,
-} from '../support/h2-frames.ts';
-import { until } from '../support/serve-process.ts';
+} from './h2-frames.ts';
 
 /**
  * Row X07: floods over HTTP/2. Each ends with the end of its connection, few requests at the upstream, little memory

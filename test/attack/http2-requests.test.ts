@@ -1,18 +1,10 @@
 import { connect } from 'node:http2';
 import { afterEach, describe, expect, test } from 'vitest';
-import { attackHouse } from '../support/attack-house.ts';
-import {
-  type Field,
-  FLAG,
-  FRAME,
-  type FrameClient,
-  frame,
-  frameClient,
-  requestFields,
-} from '../support/h2-frames.ts';
 import { ALICE } from '../support/house.ts';
 import { ok, valuesOf } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
+import { attackHouse } from './attack-house.ts';
+import { type Field, FLAG, FRAME, type FrameClient, frame, frameClient, requestFields } from './h2-frames.ts';
 import { settled } from './settled.ts';
 
 /** Rows H27 and H28, and what an HTTP/2 client may rely on: written frame by frame, through to the upstream's bytes. */

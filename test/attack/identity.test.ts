@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest';
-import { attackHouse } from '../support/attack-house.ts';
 import { forwardedForms } from '../support/forwarded.ts';
 import { ALICE, type Change } from '../support/house.ts';
 import { type Certified, issue } from '../support/pki.ts';
 import { under } from '../support/reconfigure.ts';
 import { valuesOf } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
+import { attackHouse } from './attack-house.ts';
 import type { Message } from './framing-cases.ts';
 
 /** Rows I01–I16 through the whole gateway: only gatehouse names the caller to the upstream. */

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { attackHouse } from '../support/attack-house.ts';
 import { valuesOf } from '../support/recording-upstream.ts';
 import { testAnyTarget } from './any-target.ts';
+import { attackHouse } from './attack-house.ts';
 import { OWN } from './matrix-settings.ts';
 import { PATH_ROWS } from './path-cases.ts';
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { attackHouse } from '../support/attack-house.ts';
 import { until } from '../support/serve-process.ts';
+import { attackHouse } from './attack-house.ts';
 
 /** Found by the fuzzer: messages that take a connection away from the requests in progress on it. */
 const attack = attackHouse((settings) => ({

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { attackHouse } from '../support/attack-house.ts';
 import { readAnswer } from '../support/raw-client.ts';
+import { attackHouse } from './attack-house.ts';
 
 const attack = attackHouse((settings) => ({
   ...settings,

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { attackHouse } from '../support/attack-house.ts';
+import { attackHouse } from './attack-house.ts';
 import { sendHeadsSlowly, stallHandshakes } from './stalled-connections.ts';
 
 const attack = attackHouse();

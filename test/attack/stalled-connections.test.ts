@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { attackHouse } from '../support/attack-house.ts';
-import { FLAG, FRAME, frame, frameClient, headerBlock, requestFields } from '../support/h2-frames.ts';
 import { testListener } from '../support/listener.ts';
 import { until } from '../support/until.ts';
+import { attackHouse } from './attack-house.ts';
+import { FLAG, FRAME, frame, frameClient, headerBlock, requestFields } from './h2-frames.ts';
 import { OWN } from './matrix-settings.ts';
 import { sendHeadsSlowly, stallHandshakes } from './stalled-connections.ts';
 

@@ -1,8 +1,8 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { expect } from 'vitest';
-import type { AttackHouse } from '../support/attack-house.ts';
 import { until } from '../support/serve-process.ts';
+import type { AttackHouse } from './attack-house.ts';
 
 const manyOf = <T>(count: number, make: () => Promise<T>): Promise<T[]> =>
   Promise.all(Array.from({ length: count }, make));

@@ -1,11 +1,11 @@
 import { createServer } from 'node:net';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { attackHouse } from '../support/attack-house.ts';
-import { FRAME, type FrameClient, frame, frameClient, requestFields, uint32 } from '../support/h2-frames.ts';
 import { proxyHarness } from '../support/proxy-harness.ts';
 import { rawClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
 import { ok, recordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
+import { attackHouse } from './attack-house.ts';
+import { FRAME, type FrameClient, frame, frameClient, requestFields, uint32 } from './h2-frames.ts';
 
 describe('an event-loop stall longer than the upstream timeouts', () => {
   test.each(['fast', 'full'] as const)(

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test
 import { type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
 import { type RawAnswer, rawClient, rawRequest, wholeAnswer } from '../support/raw-client.ts';
 import { type RecordingUpstream, type Reply, recordingUpstream } from '../support/recording-upstream.ts';
+import { settled } from '../support/turns.ts';
 import { until } from '../support/until.ts';
 
 let upstream: RecordingUpstream;
@@ -29,18 +30,6 @@ const get = (path: string, method = 'GET', version = '1.1'): string =>
 const ask = (path: string, method?: string, port = gate.port): Promise<RawAnswer> =>
   rawRequest(port, get(path, method));
 
-<<<<<<< HEAD
-=======
-/** Waits for I/O, whether timers run or not. */
-async function until(condition: () => boolean): Promise<void> {
-  const end = Date.now() + 30_000;
-  while (!condition()) {
-    if (Date.now() > end) throw new Error(`not within 30 s: ${String(condition)}`);
-    await setImmediate();
-  }
-}
-
->>>>>>> beh2
 const TIMEOUT_MS = 1_000;
 /** Deadlines are checked every 200 ms: a time-out comes up to two ticks late (docs/decisions/0015-fast-lane.md). */
 const TICKS_MS = 400;
@@ -320,13 +309,7 @@ describe('when one side disconnects', () => {
     client.socket.pause();
     client.send(get('/files/1'));
     await until('the response is being read', () => taken > 0);
-    let before = -1;
-    let still = 0;
-    await until('the upstream is no longer read', () => {
-      still = taken === before ? still + 1 : 0;
-      before = taken;
-      return still > 1_000;
-    });
+    await settled(() => taken, 1_000);
     expect(taken).toBeLessThan(total / 2);
     client.destroy();
     await until('no upstream connection is open', () => upstream.open() === 0);

@@ -308,3 +308,11 @@ test('V12 expired entries are removed from Redis by a sweep every ten seconds', 
     expect(await admin.ask((redis) => redis.hlen('{gh}:lim'))).toBe(0);
   });
 });
+
+test('V09 tokens issued in the very second in which an empty Redis is first used are rejected, later ones accepted', async () => {
+  const before = Math.floor(now());
+  const store = await open();
+  const isRevoked = (issuedAt: number): boolean =>
+    store.revocations.isRevoked(bearer(randomGrantId(), issuedAt));
+  expect([isRevoked(before), isRevoked(Math.floor(now()))]).toEqual([true, false]);
+});

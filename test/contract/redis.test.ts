@@ -18,7 +18,11 @@ const open = async (clock: () => number): Promise<Store> => {
   stores += 1;
   const options = { url: server.url, prefix: `s${stores}`, maxStaleness: 60, ack: 'reachable' } as const;
   // A new store refuses what was issued before it: this one has stood for a while.
-  const before = await openRedis({ ...options, clock: () => NOW - 3600 });
+  const before = await openRedis({
+    ...options,
+    // The last millisecond of a second: the floor is the next second, which the start waits for.
+    clock: () => NOW - 3600.001,
+  });
   await before.close();
   return openRedis({ ...options, clock });
 };

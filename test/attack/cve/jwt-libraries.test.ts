@@ -1,8 +1,8 @@
 import { createHmac, createPublicKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { CompactEncrypt } from 'jose';
 import { expect, test } from 'vitest';
-import { attackHouse } from '../../support/attack-house.ts';
 import { base64url, keysOf, openJwt } from '../../support/forge.ts';
+import { attackHouse } from '../attack-house.ts';
 
 /** Attacks that JWT libraries accepted. */
 const attack = attackHouse();

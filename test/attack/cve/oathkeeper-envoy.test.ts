@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { attackHouse } from '../../support/attack-house.ts';
 import { under } from '../../support/reconfigure.ts';
 import { valuesOf } from '../../support/recording-upstream.ts';
+import { attackHouse } from '../attack-house.ts';
 
 /** Attacks on Ory Oathkeeper and Envoy. */
 const attack = attackHouse();

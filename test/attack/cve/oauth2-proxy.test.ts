@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { attackHouse } from '../../support/attack-house.ts';
 import { ALICE } from '../../support/house.ts';
 import { under } from '../../support/reconfigure.ts';
+import { attackHouse } from '../attack-house.ts';
 
 /** Attacks on oauth2-proxy. */
 const attack = attackHouse();

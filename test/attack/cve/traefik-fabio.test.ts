@@ -1,12 +1,12 @@
 import { connect } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { expect, test } from 'vitest';
-import { attackHouse } from '../../support/attack-house.ts';
 import { fragmenting } from '../../support/fragmenting.ts';
 import { ALICE } from '../../support/house.ts';
 import type { Certified } from '../../support/pki.ts';
 import { readAnswer, wholeAnswer } from '../../support/raw-client.ts';
 import { valuesOf } from '../../support/recording-upstream.ts';
+import { attackHouse } from '../attack-house.ts';
 
 /** Attacks on Traefik and Fabio. A client certificate is requested only for the name `localhost`. */
 const attack = attackHouse((settings) => ({

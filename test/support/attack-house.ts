@@ -1,1 +1,0 @@
-export * from '../attack/attack-house.ts';

@@ -1,1 +1,0 @@
-export * from '../attack/h2-frames.ts';
