@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { exchange } from '../support/https-client.ts';
 import {
   makeServeFolder,
   type ServeFolder,
@@ -20,8 +21,9 @@ afterAll(() => folder.remove());
 
 const descriptors = (): number => readdirSync(`/proc/${server.pid}/fd`).length;
 
+/** On a connection of its own: a kept-alive one would go on being served. */
 const ready = (): Promise<boolean> =>
-  fetch(`http://127.0.0.1:${server.adminPort}/readyz`).then(
+  exchange({ port: server.adminPort, path: '/readyz', plain: true }).then(
     ({ status }) => status === 200,
     () => false,
   );

@@ -1,0 +1,60 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { cpus, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+
+/**
+ * Runs `npm test` several times and reports the duration and the failures of each run:
+ * `npm run test:repeat -- --times 10 --busy`. With `--busy`, one process per core computes all the time beside it.
+ */
+const { values } = parseArgs({
+  options: { times: { type: 'string', default: '5' }, busy: { type: 'boolean', default: false } },
+});
+
+interface Report {
+  readonly numPassedTests: number;
+  readonly numPendingTests: number;
+  readonly testResults: readonly {
+    readonly assertionResults: readonly { readonly status: string; readonly fullName: string }[];
+  }[];
+}
+
+const load = values.busy
+  ? cpus().map(() => spawn(process.execPath, ['-e', 'for (;;);'], { stdio: 'ignore' }))
+  : [];
+const folder = mkdtempSync(join(tmpdir(), 'gatehouse-repeat-'));
+let failedRuns = 0;
+try {
+  console.log('| run | seconds | passed | skipped | exit code | failed |\n|---|---|---|---|---|---|');
+  for (let run = 1; run <= Number(values.times); run += 1) {
+    const file = join(folder, `${run}.json`);
+    const begun = performance.now();
+    const child = spawn(
+      'npm',
+      ['test', '--', '--reporter=default', '--reporter=json', `--outputFile.json=${file}`],
+      { stdio: ['ignore', 'pipe', 'pipe'] },
+    );
+    let output = '';
+    for (const stream of [child.stdout, child.stderr])
+      stream.setEncoding('utf8').on('data', (text: string) => (output += text));
+    const [code] = (await once(child, 'close')) as [number | null];
+    const seconds = Math.round((performance.now() - begun) / 1_000);
+    const { numPassedTests, numPendingTests, testResults } = JSON.parse(readFileSync(file, 'utf8')) as Report;
+    const failed = testResults
+      .flatMap(({ assertionResults }) => assertionResults)
+      .filter(({ status }) => status === 'failed')
+      .map(({ fullName }) => fullName);
+    console.log(
+      `| ${run} | ${seconds} | ${numPassedTests} | ${numPendingTests} | ${code} | ${failed.join('; ')} |`,
+    );
+    if (code === 0) continue;
+    failedRuns += 1;
+    console.error(output.slice(-20_000));
+  }
+} finally {
+  for (const child of load) child.kill('SIGKILL');
+  rmSync(folder, { recursive: true, force: true });
+}
+process.exitCode = failedRuns === 0 ? 0 : 1;
