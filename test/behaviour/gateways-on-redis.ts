@@ -58,31 +58,25 @@ export function gatewaysOnRedis() {
     closeLater(() => house.close());
     return house;
   };
-  let prefixes = 0;
-  return {
-    folder,
-    closeLater,
-    /** The Redis of all tests of the file. */
-    common: () => common,
-    serve,
-    at,
-    openOn,
-    async wayTo(port: number): Promise<FaultyWay> {
-      const way = await faultyWay(port);
-      closeLater(() => way.close());
-      return way;
-    },
-    /** Two gateways on the common Redis, alone with each other. */
-    async two(change?: (settings: SettingsInput) => SettingsInput): Promise<readonly [House, House]> {
-      prefixes += 1;
-      const store = { prefix: `pair${prefixes}` };
-      return [await openOn(through(common), store, change), await openOn(through(common), store, change)];
-    },
-    async pairOf(): Promise<{ readonly primary: RedisServer; readonly replica: RedisServer }> {
-      const primary = await serve();
-      const replica = await serve('--replicaof', '127.0.0.1', String(primary.port));
-      await soon(async () => expect(await at(primary.port).info('replication')).toMatch(/state=online/));
-      return { primary, replica };
-    },
+  const wayTo = async (port: number): Promise<FaultyWay> => {
+    const way = await faultyWay(port);
+    closeLater(() => way.close());
+    return way;
   };
+  let prefixes = 0;
+  /** Two gateways on the common Redis, alone with each other. */
+  const two = async (
+    change?: (settings: SettingsInput) => SettingsInput,
+  ): Promise<readonly [House, House]> => {
+    prefixes += 1;
+    const store = { prefix: `pair${prefixes}` };
+    return [await openOn(through(common), store, change), await openOn(through(common), store, change)];
+  };
+  const pairOf = async (): Promise<{ readonly primary: RedisServer; readonly replica: RedisServer }> => {
+    const primary = await serve();
+    const replica = await serve('--replicaof', '127.0.0.1', String(primary.port));
+    await soon(async () => expect(await at(primary.port).info('replication')).toMatch(/state=online/));
+    return { primary, replica };
+  };
+  return { folder, closeLater, common: () => common, serve, at, openOn, wayTo, two, pairOf };
 }

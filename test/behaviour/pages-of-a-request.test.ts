@@ -1,0 +1,3 @@
+import { checkStates } from './pages-in-a-browser.ts';
+
+checkStates('of a request');
