@@ -1,0 +1,96 @@
+import { expect, test } from 'vitest';
+import { randomGrantId } from '../../src/grants/issue.ts';
+import { redisServer } from '../support/redis-server.ts';
+import { CUT_OFF, revocationsOnRedis, soon } from './revocations-on-redis.ts';
+
+const { server, way, admin, now, skip, open, throughWay, closeAll, bearer, end, refuses, aged } =
+  revocationsOnRedis();
+
+test('V09 an emptied Redis is filled again by the replicas, and no revoked token is accepted again', async () => {
+  await aged();
+  const [one, two] = [await open(), await open()];
+  const ids = Array.from({ length: 500 }, randomGrantId);
+  await Promise.all(ids.map((id) => end(one, id)));
+  await admin().ask((redis) => redis.flushall());
+  expect(ids.filter((id) => !refuses(two, id))).toEqual([]);
+  await soon(async () => expect(await admin().ask((redis) => redis.zcard('{gh}:rev'))).toBe(500));
+  const three = await open();
+  expect(ids.filter((id) => !refuses(three, id))).toEqual([]);
+  // What those replicas issued before still counts: they knew everything, and said so.
+  await soon(() => expect(three.revocations.isRevoked(bearer(randomGrantId(), 1_000))).toBe(false));
+});
+
+test('V09 an empty Redis in place of the old is filled again after a reconnection', async () => {
+  await aged();
+  const one = await open();
+  const id = randomGrantId();
+  await end(one, id);
+  await server().kill();
+  const next = await redisServer([], { at: server().port });
+  try {
+    const two = await open();
+    await soon(() => expect(refuses(two, id)).toBe(true));
+    expect(refuses(one, id)).toBe(true);
+    await soon(() =>
+      expect(two.revocations.isRevoked(bearer(randomGrantId(), Math.floor(now()) - 60))).toBe(false),
+    );
+  } finally {
+    await closeAll();
+    await next.stop();
+  }
+});
+
+test('V09 when no replica is left that knew them, tokens from before are refused', async () => {
+  const one = await open();
+  await end(one, randomGrantId());
+  await one.close();
+  await admin().ask((redis) => redis.flushall());
+  const two = await open();
+  expect(two.revocations.isRevoked(bearer(randomGrantId(), Math.floor(now()) - 60))).toBe(true);
+  expect(two.revocations.isRevoked(bearer(randomGrantId(), Math.ceil(now())))).toBe(false);
+});
+
+test('V10 a log that was trimmed past the reader is noticed, and everything is loaded again', async () => {
+  const [one, two] = [await open(), await throughWay()];
+  way().set('black hole');
+  skip(CUT_OFF);
+  const ids = Array.from({ length: 50 }, randomGrantId);
+  for (const id of ids) await end(one, id);
+  await admin().ask((redis) => redis.xtrim('{gh}:revs', 'MAXLEN', 1));
+  way().set('pass');
+  await soon(() => expect(ids.filter((id) => !refuses(two, id))).toEqual([]));
+});
+
+test('V11 entries lost in a failover are put back by the replicas that knew them', async () => {
+  const [one, two] = [await open(), await open()];
+  await end(one, randomGrantId());
+  const head = await admin().ask((redis) => redis.hgetall('{gh}:head'));
+  const lost = Array.from({ length: 20 }, randomGrantId);
+  for (const id of lost) await end(one, id);
+  // As a replica that never got the last entries, and was promoted.
+  await admin().ask((redis) =>
+    redis
+      .multi()
+      .zrem('{gh}:rev', ...lost.map((id) => `g:${id}`))
+      .xtrim('{gh}:revs', 'MAXLEN', 0)
+      .hset('{gh}:head', 'last', head['last'] ?? '')
+      .exec(),
+  );
+  await soon(async () => expect(await admin().ask((redis) => redis.zcard('{gh}:rev'))).toBe(21));
+  expect(lost.filter((id) => !refuses(one, id) || !refuses(two, id))).toEqual([]);
+  const three = await open();
+  expect(lost.filter((id) => !refuses(three, id))).toEqual([]);
+  const after = randomGrantId();
+  await end(three, after);
+  await soon(() =>
+    expect([one, two, three].map((store) => refuses(store, after))).toEqual([true, true, true]),
+  );
+});
+
+test('V09 tokens issued in the second in which an empty Redis is first used are rejected, later ones accepted', async () => {
+  const before = Math.floor(now());
+  const store = await open();
+  const isRevoked = (issuedAt: number): boolean =>
+    store.revocations.isRevoked(bearer(randomGrantId(), issuedAt));
+  expect([isRevoked(before), isRevoked(Math.floor(now()))]).toEqual([true, false]);
+});
