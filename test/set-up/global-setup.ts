@@ -28,7 +28,9 @@ export default function setUp(): () => Promise<void> {
         process.kill(pid, 'SIGKILL');
         return `process ${pid}: ${command}`;
       }),
-      ...readdirSync(folder).map((name) => `temporary file ${join(folder, name)}`),
+      ...readdirSync(folder, { recursive: true }).map(
+        (name) => `temporary file ${join(folder, String(name))}`,
+      ),
       ...untracked()
         .filter((line) => !before.includes(line))
         .map((line) => `file in the checkout: ${line}`),
