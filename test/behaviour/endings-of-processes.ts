@@ -18,12 +18,6 @@ let folder: ServeFolder;
 let held: ServerResponse[] = [];
 let opened: Client[] = [];
 
-afterEach(async () => {
-  for (const client of opened) client.close();
-  opened = [];
-  await folder?.remove();
-});
-
 /** So long that a test that waits for the end of a drain fails. */
 const NEVER = '10m';
 
@@ -52,6 +46,11 @@ const slow = async (client: Client) => {
 /** What ends a gatehouse with so many workers, and how. */
 export function endings(workers: 1 | 2): void {
   const who = workers === 1 ? 'one process' : 'two workers';
+  afterEach(async () => {
+    for (const client of opened) client.close();
+    opened = [];
+    await folder?.remove();
+  });
 
   test(`O01 SIGTERM with ${who}: not ready, running requests complete, idle connections close, exit code 0`, async () => {
     const server = await start(workers);
