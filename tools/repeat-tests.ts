@@ -25,6 +25,15 @@ const load = values.busy
   ? cpus().map(() => spawn(process.execPath, ['-e', 'for (;;);'], { stdio: 'ignore' }))
   : [];
 const folder = mkdtempSync(join(tmpdir(), 'gatehouse-repeat-'));
+const end = (): void => {
+  for (const child of load) child.kill('SIGKILL');
+  rmSync(folder, { recursive: true, force: true });
+};
+for (const signal of ['SIGINT', 'SIGTERM'] as const)
+  process.once(signal, () => {
+    end();
+    process.exit(1);
+  });
 let failedRuns = 0;
 try {
   console.log('| run | seconds | passed | skipped | exit code | failed |\n|---|---|---|---|---|---|');
@@ -54,7 +63,6 @@ try {
     console.error(output.slice(-20_000));
   }
 } finally {
-  for (const child of load) child.kill('SIGKILL');
-  rmSync(folder, { recursive: true, force: true });
+  end();
 }
 process.exitCode = failedRuns === 0 ? 0 : 1;
