@@ -1,29 +1,26 @@
 import type { ServerResponse } from 'node:http';
-import { afterEach, expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { clientOfEachWorker } from '../support/client-of-each-worker.ts';
+import { expireTimers, holdTimers } from '../support/held-timers.ts';
 import {
   type Client,
   connect,
   isAlive,
   makeServeFolder,
   readiness,
-  type ServeFolder,
   type ServeProcess,
+  type StartOptions,
   startServe,
   until,
 } from '../support/serve-process.ts';
 
-let folder: ServeFolder;
-/** Requests the upstream has got and not answered yet. */
-let held: ServerResponse[] = [];
-let opened: Client[] = [];
-
 /** So long that a test that waits for the end of a drain fails. */
 const NEVER = '10m';
 
-async function start(workers: number, preStop = '0s'): Promise<ServeProcess> {
-  held = [];
-  folder = await makeServeFolder(
+async function start(workers: number, preStop = '0s', options?: StartOptions) {
+  /** Requests for `/files/slow`, to which the test responds. */
+  const held: ServerResponse[] = [];
+  const folder = await makeServeFolder(
     (settings) => ({
       ...settings,
       listen: { ...settings.listen, workers },
@@ -35,8 +32,21 @@ async function start(workers: number, preStop = '0s'): Promise<ServeProcess> {
       else request.resume().on('end', () => response.end('ok'));
     },
   );
-  return startServe(folder);
+  onTestFinished(() => folder.remove());
+  const server = await startServe(folder, options);
+  const client = (): Client => {
+    const made = connect(folder, server.port, folder.alice);
+    onTestFinished(() => made.close());
+    return made;
+  };
+  return { server, folder, held, client };
 }
+
+const draining = (server: ServeProcess, processes: number): Promise<boolean> =>
+  until(
+    'each process drains',
+    () => server.log.filter(({ event }) => event === 'draining').length === processes,
+  );
 
 const slow = async (client: Client) => {
   const { access_token: token } = await client.grant();
@@ -46,33 +56,21 @@ const slow = async (client: Client) => {
 /** What ends a gatehouse with so many workers, and how. */
 export function endings(workers: 1 | 2): void {
   const who = workers === 1 ? 'one process' : 'two workers';
-  afterEach(async () => {
-    for (const client of opened) client.close();
-    opened = [];
-    await folder?.remove();
-  });
 
   test(`O01 SIGTERM with ${who}: not ready, running requests complete, idle connections close, exit code 0`, async () => {
-    const server = await start(workers);
-    const [first, second] =
-      workers === 1
-        ? [connect(folder, server.port, folder.alice), connect(folder, server.port, folder.alice)]
-        : await clientOfEachWorker(folder, server, folder.alice);
-    if (first === undefined || second === undefined) throw new Error('two clients');
-    opened.push(first, second);
-    const idle = connect(folder, server.port);
-    opened.push(idle);
+    const { server, folder, held, client } = await start(workers);
+    const clients =
+      workers === 1 ? [client(), client()] : await clientOfEachWorker(folder, server, folder.alice);
+    onTestFinished(() => clients.forEach((one) => one.close()));
+    const idle = client();
     const { socket: connection } = await idle.ask({ path: '/health' });
-    const running = Promise.all([slow(first), slow(second)]);
+    const running = Promise.all(clients.map(slow));
     await until('both requests are at the upstream', () => held.length === 2);
 
     // Two at once, as from a terminal and from the wrapper below it: they count as one.
     server.signal('SIGINT');
     server.signal('SIGTERM');
-    await until(
-      'each process drains',
-      () => server.log.filter(({ event }) => event === 'draining').length === workers,
-    );
+    await draining(server, workers);
     expect(await readiness(server)).toBe(503);
     await until('the idle connection is closed', () => connection.closed);
     expect(server.log.filter(({ event }) => event === 'worker_ended')).toEqual([]);
@@ -87,15 +85,15 @@ export function endings(workers: 1 | 2): void {
   });
 
   test(`O03 SIGTERM with ${who} during refreshes: each one that was sent gets its response`, async () => {
-    const server = await start(workers, '1s');
-    const refreshers = Array.from({ length: 24 }, () => connect(folder, server.port, folder.alice));
-    opened.push(...refreshers);
-    const grants = await Promise.all(refreshers.map((client) => client.grant()));
+    // Held: the pre-stop time, and the time for which idle connections stay open after it. A client may be slow.
+    const { server, client } = await start(workers, '45s', holdTimers(45_000, 1_000));
+    const refreshers = Array.from({ length: 24 }, client);
+    const grants = await Promise.all(refreshers.map((one) => one.grant()));
     let answered = 0;
-    const ends = refreshers.map(async (client, index) => {
+    const ends = refreshers.map(async (one, index) => {
       let token = grants[index]?.refresh_token ?? '';
       for (;;) {
-        const reply = await client.refresh(token);
+        const reply = await one.refresh(token);
         if (reply.status !== 200) return reply.text;
         answered += 1;
         token = String(reply.json['refresh_token']);
@@ -105,21 +103,23 @@ export function endings(workers: 1 | 2): void {
     });
     await until('refreshes are under way', () => answered > 100);
     server.signal('SIGTERM');
+    await draining(server, workers);
+    const before = answered;
+    await until('refreshes go on', () => answered > before + 50);
+    expireTimers(server);
     expect(new Set(await Promise.all(ends))).toEqual(new Set(['sent elsewhere']));
     expect(await server.ended).toEqual({ code: 0, signal: null });
   });
 
   test(`O02 a second signal with ${who} does not wait for the drain, and the exit code is not 0`, async () => {
-    const server = await start(workers);
-    const client = connect(folder, server.port, folder.alice);
-    opened.push(client);
-    const running = slow(client).then(
+    const { server, held, client } = await start(workers);
+    const running = slow(client()).then(
       () => 'answered',
       () => 'cut off',
     );
     await until('the request is at the upstream', () => held.length === 1);
     server.signal('SIGTERM');
-    await until('it drains', () => server.log.some(({ event }) => event === 'draining'));
+    await draining(server, workers);
     // Shortly after the first it still counts as the first: a wrapper and a terminal forward the same signal.
     const again = setInterval(() => server.signal('SIGTERM'), 300);
     const { code } = await server.ended;

@@ -87,3 +87,8 @@ export function http2Client(folder: ServeFolder, server: ServeProcess) {
 /** Has it logged this event? */
 export const said = (server: ServeProcess, event: string): boolean =>
   server.log.some((line) => line.event === event);
+
+/** Runs this in the process on SIGWINCH: for errors and stalls that no request can cause. */
+export const onSignal = (does: string) => ({
+  nodeOptions: ['--import', `data:text/javascript,process.on('SIGWINCH',()=>{${encodeURIComponent(does)}})`],
+});

@@ -9,7 +9,7 @@ import {
   startServe,
   until,
 } from '../support/serve-process.ts';
-import { type SteadyLoad, steadyLoad } from '../support/steady-load.ts';
+import { type LoadOptions, type SteadyLoad, steadyLoad } from '../support/steady-load.ts';
 
 /** The program with two workers, for one test. */
 export async function startWorkers(): Promise<{ folder: ServeFolder; server: ServeProcess }> {
@@ -23,16 +23,16 @@ export async function startWorkers(): Promise<{ folder: ServeFolder; server: Ser
   return { folder, server: await startServe(folder) };
 }
 
-/** A few clients over HTTP/1.1 and HTTP/2: more of them would only take the time of the workers that start. */
+/** A few clients over HTTP/1.1 and HTTP/2. */
 export async function underLoad(
   folder: ServeFolder,
   server: ServeProcess,
-  { http1 = 2, http2 = 1 } = {},
+  clients: Pick<LoadOptions, 'http1' | 'http2' | 'pauseMs'> = { http1: 2, http2: 1, pauseMs: 10 },
 ): Promise<SteadyLoad> {
   const client = connect(folder, server.port, folder.alice);
   const { access_token: token } = await client.grant();
   client.close();
-  const load = steadyLoad({ port: server.port, ca: folder.ca.pem, path: '/files/1', token, http1, http2 });
+  const load = steadyLoad({ port: server.port, ca: folder.ca.pem, path: '/files/1', token, ...clients });
   onTestFinished(() => load.stop());
   await load.more(50);
   return load;
@@ -43,6 +43,16 @@ export const ready = (server: ServeProcess): Promise<boolean> =>
 
 export const count = (server: ServeProcess, event: string): number =>
   server.log.filter((line) => line.event === event).length;
+
+/** Changes something, and waits until both workers have logged this event about it. */
+export async function both(server: ServeProcess, event: string, change: () => void): Promise<void> {
+  const from = server.log.length;
+  change();
+  await until(`${event} of both workers`, () => {
+    const lines = server.log.slice(from).filter((line) => line.event === event);
+    return new Set(lines.map((line) => line['worker'])).size === 2;
+  });
+}
 
 /** SIGUSR2 under load, so many times. */
 export async function restartWorkers(

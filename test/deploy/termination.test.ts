@@ -5,7 +5,7 @@ import { send, terminationFolder } from './termination.ts';
 import { terminate } from './terminations.ts';
 
 test('A8 a termination loses no request, neither those in flight nor those that come within the pre-stop time', () =>
-  terminate(1, 1));
+  terminate(1));
 
 /** Stalls the event loop right after SIGTERM, for longer than the pre-stop time, until the test has connected. */
 const STALL = `
@@ -19,7 +19,7 @@ const STALL = `
 `;
 
 test('A8 a client that connects before the listener closes is served, however busy gatehouse was then', async () => {
-  const folder = await terminationFolder('500ms', 0);
+  const folder = await terminationFolder('500ms');
   onTestFinished(() => folder.remove());
   const preload = `data:text/javascript,${encodeURIComponent(STALL)}`;
   const server = await startServe(folder, { nodeOptions: ['--import', preload] });

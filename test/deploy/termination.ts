@@ -1,104 +1,115 @@
-import { beginRequest } from '../support/https-client.ts';
+import type { ServerResponse } from 'node:http';
+import { connect as connectTcp } from 'node:net';
+import { expireTimers, holdTimers } from '../support/held-timers.ts';
+import { beginRequest, type Reply } from '../support/https-client.ts';
 import { connect, makeServeFolder, type ServeFolder, startServe } from '../support/serve-process.ts';
 import { until } from '../support/until.ts';
 
-/** What one end of one process was like for those who called it meanwhile. */
+/** What clients saw of one termination. */
 export interface Ending {
   readonly exitCode: number | null;
   readonly asked: number;
-  /** Requests whose connection came only after the pre-stop time, on a busy machine: they prove nothing. */
-  readonly tooLate: number;
-  /** Requests that were not answered as if nothing happened. */
+  /** Requests without a good response. */
   readonly failures: readonly string[];
 }
 
 export interface TerminationFolder extends ServeFolder {
   /** Requests the API has begun and not answered yet. */
   readonly underWay: () => number;
+  /** Lets the API respond to the requests for `/slow` that it holds. */
+  readonly respond: () => void;
 }
 
-/** An API that takes its time for `/slow`: longer than the pre-stop time, so that the request still runs when that is over. */
-export async function terminationFolder(preStop: string, slowMs: number): Promise<TerminationFolder> {
+/** An API that responds to `/slow` only when the test says so. */
+export async function terminationFolder(preStop: string): Promise<TerminationFolder> {
   let underWay = 0;
+  const slow: ServerResponse[] = [];
   const folder = await makeServeFolder(
     (settings) => ({
       ...settings,
       routes: [{ path: '/**', public: true }],
       shutdown: { preStop, drain: '30s' },
+      log: { level: 'info', access: { enabled: false } },
     }),
     (incoming, response) => {
       underWay += 1;
       response.on('close', () => {
         underWay -= 1;
       });
-      incoming
-        .resume()
-        .on('end', () => setTimeout(() => response.end('ok'), incoming.url === '/slow' ? slowMs : 0));
+      incoming.resume().on('end', () => {
+        if (incoming.url === '/slow') slow.push(response);
+        else response.end('ok');
+      });
     },
   );
-  return { ...folder, underWay: () => underWay };
+  const respond = (): void => slow.splice(0).forEach((response) => response.end('ok'));
+  return { ...folder, underWay: () => underWay, respond };
 }
 
+/** It ends when the test says so. */
+export const PRE_STOP_SECONDS = 45;
+/** Requests on each of two kinds of connections within the pre-stop time. */
+const LATE = 20;
+
 /**
- * What a kubelet and a load balancer do to a pod that is to end: requests are running, SIGTERM comes, and those who have not
- * heard of it yet go on asking, on connections they have and on new ones, for less than the pre-stop time.
+ * What a kubelet and a load balancer do to a pod that is to end: requests are running, SIGTERM comes, and clients that do
+ * not know of it yet continue for less than the pre-stop time, on open connections and on new ones.
  */
-export async function endOnce(folder: TerminationFolder, preStopMs: number): Promise<Ending> {
-  const server = await startServe(folder, { set: ['listen.workers=1'] });
+export async function endOnce(folder: TerminationFolder): Promise<Ending> {
+  const server = await startServe(folder, {
+    set: ['listen.workers=1'],
+    ...holdTimers(PRE_STOP_SECONDS * 1_000),
+  });
   const failures: string[] = [];
   let asked = 0;
-  let tooLate = 0;
-  let signalled = Number.POSITIVE_INFINITY;
-  const note = async (what: string, asking: Asking): Promise<void> => {
+  const note = async (what: string, reply: Promise<Pick<Reply, 'status' | 'text'>>): Promise<void> => {
+    asked += 1;
     try {
-      const { status, text } = await asking.answer;
-      asked += 1;
+      const { status, text } = await reply;
       if (status !== 200 || text !== 'ok') failures.push(`${what}: ${status} ${text}`);
     } catch (error) {
-      // This machine was so busy that the connection stood (or was refused) only after the pre-stop time: that says nothing.
-      const tried = Math.min(asking.connected?.() ?? 0, performance.now());
-      if (tried - signalled >= preStopMs) {
-        tooLate += 1;
-        return;
-      }
       failures.push(`${what}: ${(error as Error).message}`);
     }
   };
   const kept = connect(folder, server.port);
   const other = connect(folder, server.port);
-  await note('before', { answer: kept.ask({ path: '/health' }) });
-  const running = note('in flight', { answer: other.ask({ path: '/slow' }) });
-  const upload = send(folder, server.port, '/upload');
-  upload.begin('first half, ');
-  const uploaded = note('upload', upload);
-  await until('both are under way', () => folder.underWay() >= 2);
-  signalled = performance.now();
-  server.signal('SIGTERM');
-  const isLate = (): boolean => performance.now() - signalled < preStopMs * 0.7;
-  const goOn = async (one: () => Promise<void>): Promise<void> => {
-    while (isLate()) await one();
-  };
-  await Promise.all([
-    goOn(() => note('late, kept connection', { answer: kept.ask({ path: '/health' }) })),
-    goOn(() => {
+  try {
+    await note('before', kept.ask({ path: '/health' }));
+    const running = note('in flight', other.ask({ path: '/slow' }));
+    const upload = send(folder, server.port, '/upload');
+    upload.begin('first half, ');
+    const uploaded = note('upload', upload.answer);
+    await until('both are under way', () => folder.underWay() >= 2);
+    server.signal('SIGTERM');
+    await until('it drains', () => server.log.some(({ event }) => event === 'draining'));
+    for (let count = 0; count < LATE; count += 1) {
       const fresh = send(folder, server.port, '/health');
       fresh.finish('');
-      return note('late, new connection', fresh);
-    }),
-  ]);
-  upload.finish('second half');
-  await Promise.all([running, uploaded]);
-  const { code } = await server.ended;
-  kept.close();
-  other.close();
-  return { exitCode: code, asked, tooLate, failures };
+      await Promise.all([
+        note('late, kept connection', kept.ask({ path: '/health' })),
+        note('late, new connection', fresh.answer),
+      ]);
+    }
+    expireTimers(server);
+    await until('the listener is closed', () => isRefused(server.port));
+    folder.respond();
+    upload.finish('second half');
+    await Promise.all([running, uploaded]);
+    const { code } = await server.ended;
+    return { exitCode: code, asked, failures };
+  } finally {
+    kept.close();
+    other.close();
+  }
 }
 
-interface Asking {
-  readonly answer: Promise<{ readonly status: number; readonly text: string }>;
-  /** When its connection stood; for ever later when it never did. */
-  readonly connected?: () => number;
-}
+const isRefused = (port: number): Promise<boolean> =>
+  new Promise((resolve) => {
+    const socket = connectTcp(port, '127.0.0.1', () => {
+      socket.destroy();
+      resolve(false);
+    }).on('error', () => resolve(true));
+  });
 
 /** A request on a connection of its own, whose body is sent piece by piece. */
 export function send(folder: ServeFolder, port: number, path: string) {

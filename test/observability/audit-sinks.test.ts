@@ -3,7 +3,7 @@ import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, wr
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { openAuditFile } from '../../src/observability/audit-file.ts';
 import { type AuditLog, type AuditSink, openAuditLog } from '../../src/observability/audit-log.ts';
 import { openAuditSyslog } from '../../src/observability/audit-syslog.ts';
@@ -192,19 +192,32 @@ describe('syslog', () => {
 
   test('a receiver that takes nothing any more is given up and connected to again', async () => {
     let connections = 0;
+    let begun = 0;
     const silent = createServer((socket) => {
       connections += 1;
-      socket.pause().on('error', () => {});
+      // It has connected, and sends: nothing more is read.
+      socket.once('data', () => {
+        begun += 1;
+        socket.pause();
+      });
+      socket.on('error', () => {});
     });
     await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
     const { port } = silent.address() as { port: number };
-    const sink = openAuditSyslog({ url: `tcp://127.0.0.1:${port}`, facility: 'auth', patienceMs: 1_500 });
+    const patienceMs = 20_000;
+    const sink = openAuditSyslog({ url: `tcp://127.0.0.1:${port}`, facility: 'auth', patienceMs });
     const big = {
       event: 'grant_issued',
       time: new Date().toISOString(),
       line: `{"x":"${'y'.repeat(30_000_000)}"}\n`,
     } as const;
-    await expect(sink.deliver([big])).rejects.toThrow('takes nothing');
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const delivered = expect(sink.deliver([big])).rejects.toThrow('takes nothing');
+    await until('it sends', () => begun === 1);
+    vi.advanceTimersByTime(patienceMs + 1_000);
+    await delivered;
+    vi.useRealTimers();
     await sink.deliver([{ ...big, line: '{}\n' }]);
     expect(connections).toBe(2);
     await sink.close();

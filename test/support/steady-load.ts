@@ -1,4 +1,5 @@
 import { type ClientHttp2Session, connect as connectHttp2, constants } from 'node:http2';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { httpsClient } from './https-client.ts';
 import { until } from './until.ts';
 
@@ -21,6 +22,8 @@ export interface LoadOptions {
   readonly token?: string;
   readonly http1?: number;
   readonly http2?: number;
+  /** Between two requests of a client. Without it they take the CPU from processes that start meanwhile. */
+  readonly pauseMs?: number;
   /** A new connection for each request of the HTTP/1.1 clients. */
   readonly fresh?: boolean;
   /** What is wrong with an answer; undefined when nothing is. */
@@ -31,7 +34,7 @@ const isOk: NonNullable<LoadOptions['judge']> = ({ status, body }) =>
   status === 200 ? undefined : `status ${status}: ${body.slice(0, 200)}`;
 
 export function steadyLoad(options: LoadOptions): SteadyLoad {
-  const { port, ca, path, token, http1 = 6, http2 = 2, fresh = false, judge = isOk } = options;
+  const { port, ca, path, token, http1 = 6, http2 = 2, fresh = false, pauseMs, judge = isOk } = options;
   const failures: string[] = [];
   let answered = 0;
   const halt = new AbortController();
@@ -44,11 +47,13 @@ export function steadyLoad(options: LoadOptions): SteadyLoad {
 
   const http1Client = async (): Promise<void> => {
     const client = httpsClient({ port, ca, keepAlive: !fresh });
-    while (!halt.signal.aborted)
+    while (!halt.signal.aborted) {
       await client.ask({ path, headers }).then(
         ({ status, text }) => note({ status, body: text }),
         (error: Error) => failures.push(`HTTP/1.1: ${error.message}`),
       );
+      if (pauseMs !== undefined) await sleep(pauseMs);
+    }
     client.close();
   };
 
@@ -62,7 +67,7 @@ export function steadyLoad(options: LoadOptions): SteadyLoad {
       session = made;
       return made;
     };
-    while (!halt.signal.aborted)
+    while (!halt.signal.aborted) {
       await new Promise<void>((resolve) => {
         const stream = open().request({ ':path': path, ...headers });
         let body = '';
@@ -86,6 +91,8 @@ export function steadyLoad(options: LoadOptions): SteadyLoad {
         });
         stream.end();
       });
+      if (pauseMs !== undefined) await sleep(pauseMs);
+    }
     session?.close();
   };
 

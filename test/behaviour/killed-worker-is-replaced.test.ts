@@ -9,7 +9,6 @@ import {
   startServe,
   until,
 } from '../support/serve-process.ts';
-import { endings } from './endings-of-processes.ts';
 
 /** Workers do not start while the file `hold` exists. */
 const HOLD = `
@@ -59,5 +58,3 @@ test('a killed worker is replaced, and no request fails while it is missing or a
   }
   expect(await server.stop()).toBe(0);
 });
-
-endings(2);

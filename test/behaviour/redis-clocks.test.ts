@@ -1,0 +1,87 @@
+import { describe, expect, test } from 'vitest';
+import type { SettingsInput } from '../../src/config/schema.ts';
+import {
+  newKeyring,
+  readKeyringFile,
+  rotateKeyring,
+  writeKeyringFile,
+} from '../../src/tokens/keyring-file.ts';
+import type { TokenGrant } from '../support/house.ts';
+import { call, gatewaysOnRedis, revoke, soon } from './gateways-on-redis.ts';
+
+const { folder, two } = gatewaysOnRedis();
+
+describe('S15 clocks', () => {
+  test('with a clock that is 40 s off tokens are checked but not issued; it is logged, and ends when the clock is right again', async () => {
+    const [house] = await two();
+    const kept = await house.grant();
+    const ready = async (): Promise<number> =>
+      (await fetch(`http://127.0.0.1:${house.adminPort}/readyz`)).status;
+    for (const step of [40, -40]) {
+      house.forgetLog();
+      house.clock.advance(step);
+      await expect(house.grant()).rejects.toThrow(/400 .*invalid_request.*temporary/s);
+      const refresh = await house.refresh(kept.refresh_token);
+      expect([refresh.status, refresh.json['Error']]).toEqual([400, 'invalid_request']);
+      expect(Number(refresh.headers['retry-after'])).toBeGreaterThan(0);
+      expect(await ready()).toBe(503);
+      await soon(() => expect(house.lines.join()).toMatch(/differ by [34]\d\.\d s; nothing is issued/));
+      // Ahead, the token is as good as it was; behind, it is from the future.
+      expect(await call(house, kept)).toBe(step > 0 ? 200 : 401);
+      // An end needs no clock.
+      if (step > 0) {
+        house.clock.advance(-step);
+        const ended = await house.grant();
+        house.clock.advance(step);
+        expect((await revoke(house, ended)).status).toBe(200);
+      }
+      house.clock.advance(-step);
+      expect(await call(house, kept)).toBe(200);
+      await soon(async () => expect(await ready()).toBe(200));
+      await soon(() => expect(house.lines.join()).toMatch(/clock of Redis and ours agree again/));
+      expect(await call(house, await house.grant())).toBe(200);
+    }
+    expect((await house.refresh(kept.refresh_token)).status).toBe(200);
+  });
+
+  test('windows and leases follow the clock of Redis: after a step of 25 s a refresh is still repeated, and tokens are accepted', async () => {
+    const [house, other] = await two();
+    for (const step of [25, -25]) {
+      const grant = await house.grant();
+      const first = await house.refresh(grant.refresh_token);
+      house.clock.advance(step);
+      const repeated = await house.refresh(grant.refresh_token);
+      expect(repeated.json['refresh_token']).toBe(first.json['refresh_token']);
+      expect(repeated.status).toBe(200);
+      expect(await call(other, first.json as unknown as TokenGrant)).toBe(200);
+      house.clock.advance(-step);
+      expect(await call(house, first.json as unknown as TokenGrant)).toBe(200);
+    }
+  });
+
+  test('a token from a clock that is 4 s ahead is valid, also when a signing key made it that is not active here yet', async () => {
+    const own = folder.file('rotating.json');
+    writeKeyringFile(own, newKeyring('EdDSA'), { replace: false });
+    const change = (settings: SettingsInput): SettingsInput => ({ ...settings, keys: { file: own } });
+    const [ahead, behind] = await two(change);
+    const now = Date.now() / 1_000;
+    const rotated = rotateKeyring(readKeyringFile(own), { alg: 'EdDSA', now, publishBefore: 15 });
+    writeKeyringFile(own, rotated, { replace: true });
+    await ahead.reload((settings) => settings);
+    await behind.reload((settings) => settings);
+    const activeFrom = Math.max(...rotated.signing.map((key) => key.activeFrom));
+    const old = await ahead.grant();
+    // Two seconds before it, and two after it: four seconds apart.
+    behind.clock.advance(activeFrom - 2 - behind.clock.now());
+    ahead.clock.advance(activeFrom + 1 - ahead.clock.now());
+    const fresh = await ahead.grant();
+    const kidOf = ({ access_token: token }: TokenGrant): string =>
+      JSON.parse(Buffer.from(token.split('.', 1)[0] ?? '', 'base64url').toString())['kid'];
+    expect(kidOf(fresh)).not.toBe(kidOf(old));
+    expect([await call(behind, fresh), await call(behind, old)]).toEqual([200, 200]);
+    expect((await behind.refresh(fresh.refresh_token)).status).toBe(200);
+    // Much earlier than that no such token can be.
+    behind.clock.advance(-8);
+    expect(await call(behind, await ahead.grant())).toBe(401);
+  });
+});

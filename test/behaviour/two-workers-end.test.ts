@@ -1,0 +1,3 @@
+import { endings } from './endings-of-processes.ts';
+
+endings(2);
