@@ -40,6 +40,8 @@ export interface GatewayOptions {
   readonly loop?: Pick<LoopGuard, 'isPressed'>;
   /** Where this process counts; left out, a place of its own. */
   readonly metrics?: Metrics;
+  /** Milliseconds that a Redis command may take. */
+  readonly commandTimeout?: number | undefined;
 }
 
 /** Seconds; what is left out is as configured. */
@@ -102,6 +104,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       log,
       now,
       role,
+      commandTimeout: options.commandTimeout,
       // Alive, and not ready: whoever probes us should wait as we do.
       onWaiting: answerProbes,
     });

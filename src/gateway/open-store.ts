@@ -21,8 +21,8 @@ export interface OpenStoreOptions {
   readonly log: Logger;
   readonly now: () => number;
   readonly role: 'alone' | 'owner' | 'worker';
-  /** Milliseconds a command to the server has; for somebody who is in no haste. */
-  readonly commandTimeout?: number;
+  /** Milliseconds that a command may take. */
+  readonly commandTimeout?: number | undefined;
   /** The server is not there yet; called once, and we go on waiting for it. */
   readonly onWaiting?: (why: Fault) => Promise<void>;
 }

@@ -2,7 +2,7 @@ import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, expect, vi } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
-import { type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
+import { type House, openHouse, PATIENT_MS, type Reply, type TokenGrant } from '../support/house.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { type FaultyWay, faultyWay } from '../support/tcp-fault.ts';
 import { tempFolder } from '../support/temp-folder.ts';
@@ -48,9 +48,12 @@ export function gatewaysOnRedis() {
     url: string,
     store: SettingsInput['store'] = {},
     change: (settings: SettingsInput) => SettingsInput = (settings) => settings,
+    commandTimeout = PATIENT_MS,
   ): Promise<House> => {
-    const house = await openHouse((settings) =>
-      change({ ...settings, store: { type: 'redis', url, ...store }, keys: { file: keys } }),
+    const house = await openHouse(
+      (settings) => change({ ...settings, store: { type: 'redis', url, ...store }, keys: { file: keys } }),
+      undefined,
+      commandTimeout,
     );
     closeLater(() => house.close());
     return house;

@@ -83,14 +83,17 @@ test('S10 after Redis was emptied no grant is reported as unknown before the los
 
 test('S13 a slow Redis delays grants, but no bearer check', async () => {
   const way = await wayTo(common().port);
-  const house = await openOn(through(way), { prefix: 'slow' });
-  const grant = await house.grant();
+  const store = { prefix: 'slow' };
+  const patient = await openOn(through(way), store);
+  const house = await openOn(through(way), store, undefined, 250);
+  const grant = await patient.grant();
   way.slowDown(20, 40);
-  const refreshed = await Promise.all(Array.from({ length: 20 }, () => house.refresh(grant.refresh_token)));
+  const refreshed = await Promise.all(Array.from({ length: 20 }, () => patient.refresh(grant.refresh_token)));
   expect(new Set(refreshed.map(({ status }) => status))).toEqual(new Set([200]));
   expect(new Set(refreshed.map(({ json }) => json['refresh_token'])).size).toBe(1);
   way.set('black hole');
   const pending = house.refresh(grant.refresh_token);
   expect(await call(house, grant)).toBe(200);
   expect((await pending).json['Error']).toBe('invalid_request');
+  way.set('refuse');
 });

@@ -17,7 +17,14 @@ import { openGateway } from '../../src/gateway/gateway.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { freePort } from '../support/gateway-process.ts';
-import { type House, openHouse, type Reply, settingsIn, type TokenGrant } from '../support/house.ts';
+import {
+  type House,
+  openHouse,
+  PATIENT_MS,
+  type Reply,
+  settingsIn,
+  type TokenGrant,
+} from '../support/house.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { type FaultyWay, faultyWay } from '../support/tcp-fault.ts';
 
@@ -50,7 +57,8 @@ describe('two gateways on one Redis', () => {
   let one: House;
   let two: House;
   beforeAll(async () => {
-    [one, two] = await Promise.all([openHouse(onRedis(server.port)), openHouse(onRedis(server.port))]);
+    const open = (): Promise<House> => openHouse(onRedis(server.port), undefined, PATIENT_MS);
+    [one, two] = await Promise.all([open(), open()]);
   });
   afterAll(() => Promise.all([one.close(), two.close()]));
 

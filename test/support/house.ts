@@ -78,6 +78,9 @@ export const ALICE = 'local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}';
 export const BOB = 'local:{9b1d3c8e-2f4a-4c7b-8d6e-1a2b3c4d5e6f}';
 export const PASSWORD = 'correct horse battery staple';
 
+/** For Redis commands. In production they have 250 ms, in which Redis may not get a CPU on a busy machine. */
+export const PATIENT_MS = 10_000;
+
 /** Cheap parameters: tests sign in often, and the strength of the hash is not what they test. */
 export function testPasswordHash(password: string): string {
   const nonce = randomBytes(16);
@@ -170,6 +173,7 @@ export async function openHouse(
   change: Change = (settings) => settings,
   /** Puts further files into its folder, before it opens. */
   prepare: (folder: string) => void = () => {},
+  commandTimeout?: number,
 ): Promise<House> {
   const place = tempFolder('house');
   const folder = place.path;
@@ -205,7 +209,7 @@ export async function openHouse(
     },
   });
   const open = async (): Promise<Gateway> =>
-    openGateway({ settings: settingsIn(folder, given), log: logger, now });
+    openGateway({ settings: settingsIn(folder, given), log: logger, now, commandTimeout });
   let gateway = await open().catch(async (error: unknown) => {
     await upstream.close();
     place.remove();
