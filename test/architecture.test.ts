@@ -1,4 +1,4 @@
-import { globSync, readFileSync } from 'node:fs';
+import { globSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
@@ -90,4 +90,13 @@ test('packages are named in package.json as dependencies', () => {
       .map((to) => `${file} → ${to}`),
   );
   expect(unknown).toEqual([]);
+});
+
+test('hooks of tests are registered by test files, or by functions that they call', () => {
+  // A worker loads a module once for all test files: hooks at its top level would run for the first file only.
+  const test = new URL('.', import.meta.url);
+  const early = readdirSync(test, { recursive: true, encoding: 'utf8' })
+    .filter((file) => file.endsWith('.ts') && !/\.(?:test|chart|apiserver|image)\.ts$/.test(file))
+    .filter((file) => /^(?:before|after)(?:All|Each)\(/m.test(readFileSync(new URL(file, test), 'utf8')));
+  expect(early).toEqual([]);
 });

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -22,13 +22,28 @@ interface Report {
 }
 
 const load = values.busy
-  ? cpus().map(() => spawn(process.execPath, ['-e', 'for (;;);'], { stdio: 'ignore' }))
+  ? cpus().map(() =>
+      spawn(process.execPath, ['-e', 'const parent = process.ppid; while (process.ppid === parent);'], {
+        stdio: 'ignore',
+      }),
+    )
   : [];
 const folder = mkdtempSync(join(tmpdir(), 'gatehouse-repeat-'));
+const end = (): void => {
+  for (const child of load) child.kill('SIGKILL');
+  rmSync(folder, { recursive: true, force: true });
+};
+for (const signal of ['SIGINT', 'SIGTERM'] as const)
+  process.once(signal, () => {
+    end();
+    process.exit(1);
+  });
+const times = Number(values.times);
+if (!(times >= 1)) throw new RangeError('--times is a number of runs');
 let failedRuns = 0;
 try {
   console.log('| run | seconds | passed | skipped | exit code | failed |\n|---|---|---|---|---|---|');
-  for (let run = 1; run <= Number(values.times); run += 1) {
+  for (let run = 1; run <= times; run += 1) {
     const file = join(folder, `${run}.json`);
     const begun = performance.now();
     const child = spawn(
@@ -41,6 +56,7 @@ try {
       stream.setEncoding('utf8').on('data', (text: string) => (output += text));
     const [code] = (await once(child, 'close')) as [number | null];
     const seconds = Math.round((performance.now() - begun) / 1_000);
+    if (!existsSync(file)) throw new Error(`npm test ended with ${code} before its first test:\n${output}`);
     const { numPassedTests, numPendingTests, testResults } = JSON.parse(readFileSync(file, 'utf8')) as Report;
     const failed = testResults
       .flatMap(({ assertionResults }) => assertionResults)
@@ -54,7 +70,6 @@ try {
     console.error(output.slice(-20_000));
   }
 } finally {
-  for (const child of load) child.kill('SIGKILL');
-  rmSync(folder, { recursive: true, force: true });
+  end();
 }
 process.exitCode = failedRuns === 0 ? 0 : 1;

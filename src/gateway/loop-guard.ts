@@ -44,8 +44,10 @@ export function guardLoop({
     const now = performance.now();
     const waitedNow = runQueueWait();
     // Nanoseconds; the time since the last look counts too, since the histogram may not have seen the end of it.
-    // Time without a CPU is not load of this process: rejecting requests for it would only add to the delay.
-    const delayMs = Math.max(histogram.max / 1e6, now - lookedAt - LOOK_MS) - (waitedNow - waited);
+    const stallMs = Math.max(histogram.max / 1e6, now - lookedAt - LOOK_MS);
+    // Time in which other processes had the CPU is not load of this one. A part of it may be: its own threads and workers
+    // compete for the CPU too, and a CPU limit counts as waiting. So at most three quarters are deducted.
+    const delayMs = Math.max(stallMs - (waitedNow - waited), stallMs / 4);
     histogram.reset();
     lookedAt = now;
     waited = waitedNow;
@@ -77,6 +79,6 @@ export function linuxRunQueueWait(): () => number {
   const buffer = Buffer.alloc(128);
   return () => {
     const length = readSync(file, buffer, 0, buffer.length, 0);
-    return Number(buffer.toString('latin1', 0, length).split(' ')[1]) / 1e6;
+    return Number(buffer.toString('latin1', 0, length).split(' ')[1]) / 1e6 || 0;
   };
 }

@@ -25,6 +25,8 @@ export interface Follower {
   readonly replica: string;
   readonly epoch: () => string;
   readonly floor: () => number;
+  /** The floor for a server that was emptied; empty when this replica cannot know what was revoked since. */
+  readonly vouchedFloor: () => string;
   /** Milliseconds since the last moment at which all that had been announced was known here. */
   staleness(): number;
   /** How many follow the log, this one included, as the last beat told. */
@@ -93,6 +95,11 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
   };
   const staleness = (): number => performance.now() - knownAt;
 
+  const vouchedFloor = (): string => {
+    const informed = owed?.informed ?? staleness() <= lease;
+    return informed ? String(owed?.floor ?? floor) : '';
+  };
+
   const sync = async (): Promise<void> => {
     if (epoch !== undefined) owed ??= { epoch, floor, informed: staleness() <= lease };
     const informed = owed?.informed === true;
@@ -115,7 +122,7 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
   const republish = async (): Promise<void> => {
     let batch: KeyedEntry[] = [];
     const send = async (): Promise<void> => {
-      if (batch.length > 0) await server.announce(epoch ?? '', String(floor), batch);
+      if (batch.length > 0) await server.announce(epoch ?? '', vouchedFloor(), batch);
       batch = [];
     };
     for (const one of view.entries()) {
@@ -232,16 +239,20 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
     // Only up to the beat: what is announced later waits for us. Under steady traffic the log never ends.
     const isBehind = (): boolean => compareIds(applied, head.last) < 0;
     while (isBehind() && inTime() && (await readOnce(undefined)) > 0);
-    if (isBehind()) continue;
+    // Another history in between has not listed this replica yet.
+    if (isBehind() || head.epoch !== epoch) continue;
     knownAt = sentAt;
     break;
   }
   const reading = readOn();
   const timer = setInterval(beatSoon, BEAT_MS).unref();
+  // Announcers wait for what was read beyond the first beat.
+  beatSoon();
   return {
     replica,
     epoch: () => epoch ?? '',
     floor: () => floor,
+    vouchedFloor,
     staleness,
     followers: () => followers,
     async requireSame() {

@@ -67,7 +67,7 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
       const key = keyOf(revocation);
       if (!key.isWellFormed()) throw new RangeError('not a name the store can keep');
       const entry = entryOf(revocation);
-      const head = await server.announce(newEpoch(), String(follower.floor()), [[key, entry]]);
+      const head = await server.announce(newEpoch(), follower.vouchedFloor(), [[key, entry]]);
       view.add(key, entry);
       follower.saw(head);
       await wait(head);
@@ -83,7 +83,7 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
     },
     async bring(revocations) {
       const entries = revocations.map((one) => [keyOf(one), entryOf(one)] as const);
-      const head = await server.announce(newEpoch(), String(follower.floor()), entries);
+      const head = await server.announce(newEpoch(), follower.vouchedFloor(), entries);
       for (const [key, entry] of entries) view.add(key, entry);
       follower.saw(head);
     },

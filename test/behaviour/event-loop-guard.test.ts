@@ -22,6 +22,10 @@ test('X14 a process that was given no CPU is not overloaded: what waited for it 
   expect(await blocked(500, 60_000)).toBe(false);
 });
 
+test('X14 a stall of four times the limit counts as overload, whoever had the CPU', async () => {
+  expect(await blocked(4 * LIMIT_MS + 200, 60_000)).toBe(true);
+});
+
 test.runIf(process.platform === 'linux')(
   'X14 Linux reports the time a thread waits for a CPU, without its own work and its sleep',
   () => {

@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest';
-import { agreeOn, expectedOf, said, statusOf } from './explained-requests.ts';
+import { agreeOn, expectedOf, said, statusOf, withExplainedGateway } from './explained-requests.ts';
+
+withExplainedGateway();
 
 test('explain and the running gateway agree on 100 requests', () => agreeOn(100, 20_260_131));
 

@@ -9,40 +9,43 @@ import { ownAuthorities } from '../../src/proxy/own-authority.ts';
 import { type House, openHouse } from '../support/house.ts';
 import { scope } from '../support/proxy-harness.ts';
 
-/** Compares `gatehouse explain` with what the running gateway does. Importing this module opens that gateway. */
+/** Compares `gatehouse explain` with what the running gateway does. */
 let house: House;
 let desk: ExplainDesk;
 const tokens = new Map<string, string>();
 const TOKENS = ['none', 'report-runner files:read', 'report-runner reports:write', 'other-app files:read'];
 
-beforeAll(async () => {
-  house = await openHouse((settings) => ({
-    ...settings,
-    service: { paths: ['/authsvc', '/auth'] },
-    routes: [
-      { path: '/hosted/**', host: 'hosted.test', requires: 'files:read' },
-      { path: '/slash/**', encodedSlash: true, requires: 'any-token' },
-      { path: '/trial/**', requires: 'reports:write', reportOnly: true },
-      ...(settings.routes ?? []),
-      { path: '/*/b/**', methods: ['GET', 'TRACE', 'QUERY'], public: true },
-    ],
-  }));
-  for (const name of TOKENS.slice(1)) {
-    const [clientId = '', asked = ''] = name.split(' ');
-    tokens.set(name, (await house.grant({ clientId, scope: asked })).access_token);
-  }
-  const settings = house.gateway.settings();
-  const rules = compileRules(rulesOf(settings));
-  const below = servicePaths(settings);
-  const afterCheck = checkMatcher(settings);
-  desk = {
-    rules,
-    isOwnAuthority: ownAuthorities(settings.publicUrl, rules),
-    isServicePath: (path) => below(path) !== undefined,
-    isCheck: (url) => afterCheck(url) !== undefined,
-  };
-});
-afterAll(() => house.close());
+/** Opens the gateway for the tests of a file. */
+export function withExplainedGateway(): void {
+  beforeAll(async () => {
+    house = await openHouse((settings) => ({
+      ...settings,
+      service: { paths: ['/authsvc', '/auth'] },
+      routes: [
+        { path: '/hosted/**', host: 'hosted.test', requires: 'files:read' },
+        { path: '/slash/**', encodedSlash: true, requires: 'any-token' },
+        { path: '/trial/**', requires: 'reports:write', reportOnly: true },
+        ...(settings.routes ?? []),
+        { path: '/*/b/**', methods: ['GET', 'TRACE', 'QUERY'], public: true },
+      ],
+    }));
+    for (const name of TOKENS.slice(1)) {
+      const [clientId = '', asked = ''] = name.split(' ');
+      tokens.set(name, (await house.grant({ clientId, scope: asked })).access_token);
+    }
+    const settings = house.gateway.settings();
+    const rules = compileRules(rulesOf(settings));
+    const below = servicePaths(settings);
+    const afterCheck = checkMatcher(settings);
+    desk = {
+      rules,
+      isOwnAuthority: ownAuthorities(settings.publicUrl, rules),
+      isServicePath: (path) => below(path) !== undefined,
+      isCheck: (url) => afterCheck(url) !== undefined,
+    };
+  });
+  afterAll(() => house.close());
+}
 
 interface Asked {
   readonly method: string;

@@ -94,3 +94,23 @@ test('V09 tokens issued in the second in which an empty Redis is first used are 
     store.revocations.isRevoked(bearer(randomGrantId(), issuedAt));
   expect([isRevoked(before), isRevoked(Math.floor(now()))]).toEqual([true, false]);
 });
+
+test('V09 a replica that was cut off for longer than its lease does not vouch for an emptied Redis, whatever it sends first', async () => {
+  await aged();
+  const stale = await throughWay();
+  const other = await open();
+  const grantId = randomGrantId();
+  const issuedAt = Math.floor(now());
+  way().set('black hole');
+  skip(100);
+  await soon(() => expect(other.revocations.isRevoked(bearer(randomGrantId()))).toBe(false));
+  await other.close();
+  await admin().ask((redis) => redis.flushall());
+  way().set('refuse');
+  way().set('pass');
+  // The first command that arrives is a revocation of another grant, or a beat.
+  await soon(() => end(stale, randomGrantId()));
+  const started = await open();
+  expect(started.revocations.isRevoked(bearer(grantId, issuedAt))).toBe(true);
+  await soon(() => expect(stale.revocations.isRevoked(bearer(grantId, issuedAt))).toBe(true));
+});

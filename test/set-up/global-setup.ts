@@ -24,11 +24,13 @@ export default function setUp(): () => Promise<void> {
   const before = untracked();
   return async () => {
     const left = [
-      ...(await remaining(folder)).map(({ pid, command }) => {
-        process.kill(pid, 'SIGKILL');
+      ...(await remaining(folder)).map(({ pid, command, isStartedByRun }) => {
+        if (isStartedByRun) end(pid);
         return `process ${pid}: ${command}`;
       }),
-      ...readdirSync(folder).map((name) => `temporary file ${join(folder, name)}`),
+      ...readdirSync(folder, { recursive: true }).map(
+        (name) => `temporary file ${join(folder, String(name))}`,
+      ),
       ...untracked()
         .filter((line) => !before.includes(line))
         .map((line) => `file in the checkout: ${line}`),
@@ -46,7 +48,10 @@ export default function setUp(): () => Promise<void> {
 /** Untracked and ignored files of the checkout; empty where there is no git. */
 function untracked(): readonly string[] {
   try {
-    const list = execFileSync('git', ['status', '--porcelain', '--ignored'], { cwd: ROOT, encoding: 'utf8' });
+    const list = execFileSync('git', ['-c', 'core.fsmonitor=false', 'status', '--porcelain', '--ignored'], {
+      cwd: ROOT,
+      encoding: 'utf8',
+    });
     return list.split('\n').filter((line) => line !== '' && !line.endsWith(' node_modules/'));
   } catch {
     return [];
@@ -56,6 +61,16 @@ function untracked(): readonly string[] {
 interface Running {
   readonly pid: number;
   readonly command: string;
+  /** It inherited the run's environment; otherwise it only works in the run's folder, as a curious shell may. */
+  readonly isStartedByRun: boolean;
+}
+
+function end(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // It has ended meanwhile.
+  }
 }
 
 const GRACE_MS = 10_000;
@@ -78,11 +93,9 @@ function processesOf(run: string): readonly Running[] {
         const [, parent] = /\) \S (\d+)/.exec(readFileSync(`/proc/${name}/stat`, 'latin1')) ?? [];
         if (Number(parent) === process.pid) return [];
         const command = readFileSync(`/proc/${name}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
-        const isOfRun =
-          readFileSync(`/proc/${name}/environ`, 'latin1').includes(`${RUN}=${run}\0`) ||
-          command.includes(run) ||
-          readlinkSync(`/proc/${name}/cwd`).startsWith(run);
-        return isOfRun ? [{ pid: Number(name), command }] : [];
+        const isStartedByRun = readFileSync(`/proc/${name}/environ`, 'latin1').includes(`${RUN}=${run}\0`);
+        const isInFolder = command.includes(run) || readlinkSync(`/proc/${name}/cwd`).startsWith(run);
+        return isStartedByRun || isInFolder ? [{ pid: Number(name), command, isStartedByRun }] : [];
       } catch {
         // It has ended, or belongs to another user.
         return [];
