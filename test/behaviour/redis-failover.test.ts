@@ -95,5 +95,5 @@ test('S13 a slow Redis delays grants, but no bearer check', async () => {
   const pending = house.refresh(grant.refresh_token);
   expect(await call(house, grant)).toBe(200);
   expect((await pending).json['Error']).toBe('invalid_request');
-  way.set('refuse');
+  way.set('pass');
 });
