@@ -42,16 +42,16 @@ const wrongSteps = (files: typeof sources): string[] =>
       .map((to) => `${file} → ${to}`),
   );
 
-test('every file lives in a known room', () => {
+test('every source file belongs to a known module', () => {
   expect(sources.length).toBeGreaterThan(40);
   expect(sources.map(({ file }) => file).filter((file) => floorOf(file) < 0)).toEqual([]);
 });
 
-test('imports lead to the same room or downstairs', () => {
+test('modules import only from themselves or lower layers', () => {
   expect(wrongSteps(sources)).toEqual([]);
 });
 
-test('a step upstairs or next door would be seen', () => {
+test('an import from a higher or a sibling layer is detected', () => {
   const up = importsOf("import { a } from '../proxy/a.ts';\nconst b = await import('../stores/b.ts');");
   expect(wrongSteps([{ file: 'grants/bad.ts', imports: up }])).toEqual([
     'grants/bad.ts → proxy/a.ts',

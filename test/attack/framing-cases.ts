@@ -89,7 +89,7 @@ export const REFUSED_HEADS: Readonly<Record<string, RefusedRow>> = {
       END,
     ),
   },
-  'H07 a length that is no clear number': {
+  'H07 an invalid Content-Length': {
     statuses: [400],
     inputs: each(
       POST,
@@ -128,7 +128,7 @@ export const REFUSED_HEADS: Readonly<Record<string, RefusedRow>> = {
       writeMessage({ line: `${GET}\r\n X-A: b`, token }),
     ],
   },
-  'H11 no Host, two Hosts, an empty, a strange and an endless Host': {
+  'H11 a missing, repeated, empty, malformed or overlong Host': {
     statuses: [400],
     inputs: (token) => [
       `${GET}\r\nAuthorization: Bearer ${token}\r\n\r\n`,
@@ -154,7 +154,7 @@ export const REFUSED_HEADS: Readonly<Record<string, RefusedRow>> = {
       'GET /files/1 http/1.1',
     ),
   },
-  'H21 an expectation that nobody meets': {
+  'H21 an unsupported expectation': {
     statuses: [417],
     inputs: each(POST, [
       ['Expect: y 100-continue', 'Content-Length: 0'],
@@ -165,7 +165,7 @@ export const REFUSED_HEADS: Readonly<Record<string, RefusedRow>> = {
     statuses: [405],
     inputs: lines('TRACE /files/1 HTTP/1.1', 'QUERY /files/1 HTTP/1.1'),
   },
-  'H22 methods that nobody knows': { statuses: [400], inputs: lines('FOO /files/1 HTTP/1.1') },
+  'H22 unknown methods': { statuses: [400], inputs: lines('FOO /files/1 HTTP/1.1') },
   'H24 an upgrade to WebSocket where none is allowed': {
     statuses: [403],
     inputs: each(GET, [['Connection: Upgrade', 'Upgrade: websocket']]),

@@ -14,7 +14,7 @@ export const PATH_ROWS: Readonly<Record<string, Readonly<Record<string, string>>
     '/public/..;/admin': '400',
     '/public/..;a=b/admin': '400',
   },
-  'P04 an encoded slash is refused where no rule lets it stand': {
+  'P04 an encoded slash is rejected unless the rule allows it': {
     '/public%2f..%2fadmin': '400',
     '/public%2Fx': '400',
     '/files/a%2Fb': '400',
@@ -48,7 +48,7 @@ export const PATH_ROWS: Readonly<Record<string, Readonly<Record<string, string>>
     '/admin/.': '400',
     '/admin./': '404',
   },
-  'P18 the way into the service is no way out of it': {
+  'P18 paths of the token API cannot be used to reach other routes': {
     '/authsvc/../admin': '400',
     '/authsvc/Authorize/Token/../../../admin': '400',
   },

@@ -79,7 +79,7 @@ describe('time', () => {
     expect(verdict(judge(leaf, until + 1))).toBe('certificate_outside_validity');
   });
 
-  test('C03 an issuer that has itself ended vouches for nobody', async () => {
+  test('C03 certificates of an expired issuer are rejected', async () => {
     const old = await makeCa({ notBefore: at(-20), notAfter: at(-1) });
     expect(verdict(judgeOf([approved(old)])(await issue(old)))).toBe('certificate_issuer_not_approved');
   });
@@ -132,7 +132,7 @@ describe('issuers', () => {
     expect(() => approved(weak)).toThrow('RSA key of 1024 bits');
   });
 
-  test('C05 the issuer’s own certificate is nobody’s client certificate', async () => {
+  test('C05 an issuer’s own certificate is not accepted as a client certificate', async () => {
     expect(verdict(judgeOf([approved(ca)])(ca))).toBe('certificate_unusable');
   });
 });
@@ -145,7 +145,7 @@ describe('revocation', () => {
     expect(verdict(judge(stays))).toBe('name: bob');
   });
 
-  test('C06 an empty list is a list; a list that ran out leaves its own issuer in the dark and no other', async () => {
+  test('C06 an empty CRL is valid; an expired CRL affects only its own issuer', async () => {
     const stale = await makeCrl(ca, { thisUpdate: at(-10), nextUpdate: at(-1) });
     const judge = judgeOf([approved(ca), approved(rsaCa)], { lists: [stale, await makeCrl(rsaCa)] });
     expect(verdict(judge(await issue(ca)))).toBe('certificate_status_unknown');

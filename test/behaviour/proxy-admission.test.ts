@@ -54,7 +54,7 @@ const withBearer = (options: Parameters<typeof bearer>[0]): AdmissionDesk => {
 };
 
 describe('who may pass', () => {
-  test('without a token a stranger learns only that one is needed, even where no rule is', async () => {
+  test('without a token every protected or unknown path is rejected for the missing token', async () => {
     for (const url of ['/files/1', '/admin', '/nowhere'])
       expect(await reason(desk(), url)).toBe('token_missing');
     expect(await reason(desk(), '/public/x')).toBe('admitted');

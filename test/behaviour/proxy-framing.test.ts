@@ -113,7 +113,7 @@ describe('a request is framed anew, and stays one request', () => {
       ]);
     });
 
-  test('H32 an expectation changes nothing about who is calling', async () => {
+  test('H32 Expect does not let a forged identity header through', async () => {
     const headers = [
       'Expect: 100-continue',
       'X-Forwarded-User: evil',

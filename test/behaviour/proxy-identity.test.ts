@@ -112,7 +112,7 @@ describe('who is calling is told by the gateway alone', () => {
     expect(upstream.bytes()).toBe('');
   });
 
-  test('I06 what a stranger says about addresses is replaced by what the socket says', async () => {
+  test('I06 forwarded headers from an untrusted peer are replaced with the socket’s facts', async () => {
     await ask('/files/1', [
       'X-Forwarded-For: 6.6.6.6',
       'Forwarded: for=6.6.6.6',
@@ -225,7 +225,7 @@ describe('I12 one token, sent in one way', () => {
 });
 
 describe('what else goes through, and what does not', () => {
-  test('I13 an upstream cannot speak in our name', async () => {
+  test('I13 an upstream cannot set gatehouse’s headers or cookie', async () => {
     upstream.reply((socket) =>
       socket.write(
         'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Gatehouse-Thing: 1\r\nX_Forwarded_User: root\r\nX-Forwarded-Scope: all\r\n' +

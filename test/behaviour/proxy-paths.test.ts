@@ -60,7 +60,7 @@ describe('the path a rule decides about is the path the upstream gets', () => {
     expect(await fate('*')).toBe('400');
   });
 
-  test('P19 a header cannot speak of another path or method', async () => {
+  test('P19 headers cannot override the path or the method', async () => {
     const names = ['X-Original-URL', 'X-Rewrite-URL', 'X-Forwarded-Uri', 'X-Forwarded-Prefix'];
     const extra = names.map((name) => `${name}: /admin\r\n`).join('');
     const { status } = await ask('/public/a', `${extra}X-HTTP-Method-Override: DELETE\r\n`);

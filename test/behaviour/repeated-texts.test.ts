@@ -11,7 +11,7 @@ import { cachedLinesAreEqual } from './access-log-cache.ts';
 
 test('O an access log with a filled cache writes the same lines as a new one', () => cachedLinesAreEqual(20));
 
-test('O each id and each trace is given once, also where one supply ends and the next begins', () => {
+test('request and trace ids never repeat, also across batches', () => {
   const nobody = { some: false, includes: () => false };
   const ids = Array.from({ length: 5_000 }, () => requestId('192.0.2.7', [], nobody));
   const traces = Array.from({ length: 5_000 }, newTraceparent);
@@ -27,7 +27,7 @@ test('a text in one piece is the same text, whatever it is written in', () => {
   fc.assert(fc.property(anyText, (text) => flat(`a${text}`) === `a${text}`));
 });
 
-test('X what is remembered is bounded, and never somebody else’s', () => {
+test('the header cache is bounded and never returns another entry', () => {
   const recent = new Recent<number>(8, 10);
   for (let at = 0; at < 1_000; at += 1) recent.set(`t${at}`, at);
   const kept = Array.from({ length: 1_000 }, (_, at) => recent.get(`t${at}`));
@@ -38,7 +38,7 @@ test('X what is remembered is bounded, and never somebody else’s', () => {
   expect(recent.get('longer than ten')).toBeUndefined();
 });
 
-test('H a request line is read as the expression that is written out in decision 15 names reads it', () => {
+test('the request line parser agrees with the grammar of decision 15', () => {
   const written = /^(GET|HEAD|POST|PUT|PATCH|DELETE) (\/[\x21\x22\x24-\x7e]*) HTTP\/1\.1$/;
   const line = fc
     .tuple(

@@ -243,7 +243,7 @@ describe('the handshake is authorised like any request', () => {
     expect(raw.join('\n')).not.toMatch(/root|6\.6\.6\.6|this hop only|Basic|Bearer/);
   });
 
-  test('I01 on a public route nobody is told about', async () => {
+  test('I01 no identity is forwarded on a public route', async () => {
     const { upstream, open } = await setUp();
     const client = await open({ path: '/open/1', token: '', headers: ['X-Forwarded-User: root'] });
     expect(client.status).toBe(101);
@@ -350,7 +350,7 @@ describe('an upstream that does not play along', () => {
 });
 
 describe('ends', () => {
-  test('whoever leaves, the other side is let go', async () => {
+  test('when either side disconnects, the other is closed', async () => {
     const { upstream, open } = await setUp();
     const first = await open();
     first.destroy();

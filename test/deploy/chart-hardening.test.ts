@@ -31,14 +31,14 @@ async function modelOf({ apiVersion, kind }: Manifest): Promise<new (data: unkno
 describe.each(MATRIX)('%s', (name) => {
   const objects = golden(name);
 
-  test('A1 every object is one its API would take', async () => {
+  test('A1 every object is valid for its API version', async () => {
     for (const object of objects) {
       const Model = await modelOf(object);
       expect(() => new Model(object).validate(), `${object.kind} ${object.metadata.name}`).not.toThrow();
     }
   });
 
-  test('A4 O11 every container is shut in', () => {
+  test('A4 O11 every container is hardened', () => {
     const pods = podSpecs(objects);
     expect(pods.length).toBeGreaterThan(0);
     for (const { where, spec, isOurs } of pods) {

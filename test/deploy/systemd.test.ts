@@ -64,7 +64,7 @@ describe.skipIf(!works)('A11 the systemd unit', () => {
 
 const SYSUSERS = readFileSync(join(ROOT, 'deploy/systemd/gatehouse.sysusers'), 'utf8');
 
-test('A11 its user is one as which nobody can log in', () => {
+test('A11 its user cannot log in', () => {
   expect(SYSUSERS).toMatch(
     new RegExp(`^u ${setting('User')} - "[^"]+" /var/lib/gatehouse /usr/sbin/nologin$`, 'm'),
   );
@@ -80,7 +80,7 @@ test.skipIf(!existsSync('/usr/bin/systemd-sysusers'))('A11 sysusers makes its us
   expect(readFileSync(join(root, 'etc/passwd'), 'utf8')).toContain('gatehouse:');
 });
 
-test('A11 the line that starts it does, and tells a wrong configuration by the code that is not tried again', async () => {
+test('A11 ExecStart works, and an invalid configuration exits with the code that prevents a restart', async () => {
   const house = await makeServeFolder((settings) => ({
     ...settings,
     shutdown: { preStop: '0s', drain: '5s' },

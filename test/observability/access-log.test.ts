@@ -75,7 +75,7 @@ describe('the line of a request', () => {
     });
   });
 
-  test('O05 is one line of JSON whatever is sent, and holds no secret', async () => {
+  test('L01 L03 is one line of JSON without secrets for any input', async () => {
     const { access_token: token } = await house.grant();
     const from = house.lines.length;
     await house.api(`/files/${token}/%22%0a%1b[31m`, token);
