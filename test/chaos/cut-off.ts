@@ -4,7 +4,7 @@ import type { Reply } from '../support/https-client.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
 import type { TcpFault } from '../support/tcp-fault.ts';
-import { type Fleet, openFleet, type Replica } from './fleet.ts';
+import { type Fleet, openFleet, persistently, type Replica } from './fleet.ts';
 import { closer, report } from './form.ts';
 
 const LEASE = 3;
@@ -87,10 +87,12 @@ export function testCutOff({ faults, cuts }: CutOffs): void {
         cut.way.set(fault);
         const cutAt = performance.now();
         // `ack: reachable` waits for the replicas that beat; `ack: everywhere` must wait for the lease.
-        const looselyEnded = reachable.caller.revoke(loose.access_token).then((answer) => {
-          expect(answer.status).toBe(200);
-          return performance.now();
-        });
+        const looselyEnded = persistently(() => reachable.caller.revoke(loose.access_token)).then(
+          (answer) => {
+            expect(answer.status).toBe(200);
+            return performance.now();
+          },
+        );
         const told: Reply[] = [];
         const strictlyEndedAt = await until(
           'the revocation applies everywhere',
