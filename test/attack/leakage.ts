@@ -84,7 +84,10 @@ async function drive(): Promise<void> {
       }),
     );
     note(await house.post('/Authorize/Certificate', { client_id: secret, scope: 'files' }, { as }));
-    note(await house.post('/Authorize/Certificate', { client_id: 'report-runner', scope: secret }, { as }));
+    const asked = { client_id: 'report-runner', scope: secret };
+    const excess = await house.post('/Authorize/Certificate', asked, { as });
+    // `invalid_scope` names the excess in lower case, to the client that asked for it.
+    note({ ...excess, text: excess.text.replaceAll(secret.toLowerCase(), '') });
     note(await house.post('/Authorize/Device', { client_id: secret, scope: 'files' }));
     note(await house.post(`/Authorize/${secret}`, {}));
     note(
