@@ -23,7 +23,7 @@ if (file !== undefined && collect !== undefined)
       collect();
       const { heapUsed, arrayBuffers, external } = process.memoryUsage();
       const held: Held = { heapBytes: heapUsed, arrayBufferBytes: arrayBuffers, externalBytes: external };
-      // In one step: whoever waits for the file finds it whole.
+      // Renamed in one step, so that a reader never finds it incomplete.
       writeFileSync(`${file}.new`, JSON.stringify(held));
       renameSync(`${file}.new`, file);
     }, 100);

@@ -91,7 +91,7 @@ export async function soak(options: SoakOptions): Promise<Soaked> {
     const alice = connect(folder, server.port, folder.alice);
     const failures: string[] = [];
     let turnedAway = 0;
-    /** A process that a busy machine has held up says so and asks to be asked again: told, and no failure. */
+    /** An overloaded process asks for a retry: this is reported and counts as no failure. */
     const judged = (status: number, wanted: number, what: string): string | undefined => {
       if (status === 503) turnedAway += 1;
       return status === wanted || status === 503 ? undefined : `${what}: ${status}`;
