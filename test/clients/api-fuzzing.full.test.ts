@@ -1,3 +1,3 @@
 import { fuzzApi } from './api-fuzz.ts';
 
-fuzzApi(Number(process.env['FUZZ_EXAMPLES'] ?? 20));
+fuzzApi(Number(process.env['FUZZ_EXAMPLES'] ?? 20), 'anonymous', 'authenticated');

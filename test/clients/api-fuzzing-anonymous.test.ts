@@ -1,0 +1,3 @@
+import { fuzzApi } from './api-fuzz.ts';
+
+fuzzApi(1, 'anonymous');
