@@ -41,7 +41,7 @@ async function gateWithStoppedTimers(): Promise<ProxyHarness> {
   });
   const stopped = await proxyHarness({
     upstream: upstream.url,
-    upstreamSettings: { timeouts: { connect: 1, headers: 1, idle: 1 } },
+    upstreamSettings: { timeouts: { connect: 1, headers: 1, idle: 1 }, bodyBuffer: 0, minRate: 0 },
   });
   onTestFinished(async () => {
     vi.useRealTimers();
@@ -193,7 +193,10 @@ describe('an upstream that gives no answer', () => {
       early.listen(0, '127.0.0.1', resolve);
     });
     const { port } = early.address() as AddressInfo;
-    const away = await proxyHarness({ upstream: `http://127.0.0.1:${port}` });
+    const away = await proxyHarness({
+      upstream: `http://127.0.0.1:${port}`,
+      upstreamSettings: { bodyBuffer: 0 },
+    });
     const client = await rawClient(away.port);
     client.send(
       'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 200000\r\n\r\nthe beginning',

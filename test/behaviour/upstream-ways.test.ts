@@ -286,7 +286,7 @@ describe('a body that does not come to its end', () => {
     ['in chunks', 'Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n', 'half'],
     ['before any of it', 'Content-Length: 10\r\n\r\n', 'POST'],
   ])('%s leaves no connection that anybody uses again', async (_, rest, seen) => {
-    const { upstream, gate } = await setUp({ upstreamSettings: { connections: 1 } });
+    const { upstream, gate } = await setUp({ upstreamSettings: { connections: 1, bodyBuffer: 0 } });
     expect((await rawRequest(gate.port, message('GET /files/1'))).status).toBe(200);
     const client = await rawClient(gate.port);
     client.send(message('POST /files/2', rest));
@@ -352,6 +352,7 @@ describe('a body that does not come to its end', () => {
       const request = Object.assign(new Readable({ read() {} }), { complete: false });
       const told: string[] = [];
       const body = new SentBody(request as unknown as IncomingMessage, 5, 100, {
+        bodyBuffered() {},
         bodyMoved: () => void told.push(body.isWhole ? 'whole' : 'more'),
         bodyFailed(fault: BodyFault) {
           told.push(fault.kind);
@@ -413,7 +414,7 @@ describe.each(['fast', 'full'] as const)(
       });
       cleanups.push(() => void server.close());
       const { port } = server.address() as { port: number };
-      const upstreamSettings = { connections: 1 };
+      const upstreamSettings = { connections: 1, bodyBuffer: 0 };
       const gate = await proxyHarness({ upstream: `http://127.0.0.1:${port}`, firstLane, upstreamSettings });
       cleanups.push(() => gate.close());
       const client = await rawClient(gate.port);
