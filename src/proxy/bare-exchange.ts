@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http';
-import { BodyPace, bufferFor, ReadAhead, readTime, STREAM_WAIT } from './client-pace.ts';
+import { BodyPace, bufferFor, ReadAhead, STREAM_WAIT } from './client-pace.ts';
 import { type Carried, type ForwardJob, GrantEnded, REPEATABLE, refusalFor } from './exchange.ts';
 import type { AnswerHead } from './leg/answer-head.ts';
 import { type Asking, askSoon } from './leg/ask-soon.ts';
@@ -238,7 +238,6 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
     if (this.#readAhead.allows(unread)) return;
     this.#stalled = true;
     this.#slot.stalled();
-    this.#wait(readTime(this.#upstream.pace, unread));
     this.#socket?.pause();
   }
 
@@ -297,6 +296,8 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
         return this.#end(new LostAnswer('no answer in time', ANSWER_LATE));
       case 'answering':
         if (!this.#stalled) return this.#end(new LostAnswer('no more in time', ANSWER_LATE));
+        if (this.#readAhead.hasRead(this.#job.response.writableLength))
+          return this.#wait(this.#upstream.timeouts.idle);
         return this.onEvicted();
       case 'over':
     }

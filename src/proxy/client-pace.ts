@@ -1,7 +1,7 @@
 import { limitName } from '../http/rate-limit.ts';
 import { EXPECTS_BODY } from './request-head.ts';
 
-/** How slowly a client may send a body or read a response. Times in seconds. */
+/** How slowly a client may send a body. Times in seconds. */
 export interface PaceTerms {
   /** The longest silence. */
   readonly idle: number;
@@ -42,10 +42,6 @@ export class BodyPace {
   }
 }
 
-/** Seconds in which a client must have read what is buffered for it. */
-export const readTime = ({ idle, minRate }: PaceTerms, buffered: number): number =>
-  minRate > 0 ? idle + buffered / minRate : idle;
-
 /** Milliseconds after which a body of unknown length is forwarded as it arrives: it may be a stream that never ends. */
 export const STREAM_WAIT = 200;
 
@@ -65,15 +61,24 @@ let bodyMemory = 0;
 /** Permission to buffer one response beyond what its connection takes. */
 export class ReadAhead {
   #held = false;
+  #unread = 0;
 
   /** May more be written to a client that has `buffered` bytes to read? */
   allows(buffered: number): boolean {
+    this.#unread = buffered;
     if (buffered >= READ_AHEAD) return false;
     if (this.#held) return true;
     if (readingAhead >= MAX_READ_AHEAD) return false;
     readingAhead += 1;
     this.#held = true;
     return true;
+  }
+
+  /** Has the client read since this was asked last? Bytes leave in parts, of up to 64 KiB. */
+  hasRead(buffered: number): boolean {
+    const hasRead = buffered < this.#unread;
+    this.#unread = buffered;
+    return hasRead;
   }
 
   end(): void {

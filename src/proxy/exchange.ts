@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Dispatcher } from 'undici';
 import type { Tally } from '../http/call.ts';
-import { BodyPace, bufferFor, type PaceTerms, ReadAhead, readTime, STREAM_WAIT } from './client-pace.ts';
+import { BodyPace, bufferFor, type PaceTerms, ReadAhead, STREAM_WAIT } from './client-pace.ts';
 import type { AnswerHead } from './leg/answer-head.ts';
 import { ANSWER_LATE, CONNECT_LATE } from './leg/upstream-socket.ts';
 import type { StreamEnd } from './live-streams.ts';
@@ -270,7 +270,14 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
     controller.pause();
     this.#stalled = true;
     this.#slot.stalled();
-    this.#wait(readTime(this.#lines.pace, unread), () => this.onEvicted());
+    this.#waitForReader();
+  }
+
+  #waitForReader(): void {
+    this.#wait(this.#timeouts.idle, () => {
+      if (this.#readAhead.hasRead(this.#job.response.writableLength)) this.#waitForReader();
+      else this.onEvicted();
+    });
   }
 
   onResponseEnd(): void {

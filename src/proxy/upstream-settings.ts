@@ -10,7 +10,7 @@ export interface UpstreamSettings {
     readonly body?: number;
     readonly websocket?: number;
   };
-  /** Bytes per second that a client must send of a body and read of a response. */
+  /** Bytes per second that a client must send of a body. */
   readonly minRate?: number;
   /** Bytes of a body that are read before a connection is used. */
   readonly bodyBuffer?: number;

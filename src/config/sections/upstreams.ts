@@ -31,7 +31,7 @@ export const upstreamSection = (path: Path) =>
         .prefault({}),
       minRate: size.prefault('240B').meta({
         description:
-          'Bytes per second that a client must send of a body and read of a response, after the first `timeouts.idle`; `0B` for no minimum.',
+          'Bytes per second that a client must send of a request body, after the first `timeouts.idle`; otherwise 408. `0B`: no minimum.',
       }),
       bodyBuffer: size.prefault('64KiB').meta({
         description:

@@ -2,7 +2,7 @@ import type { Bearer } from '../../domain/bearer.ts';
 import type { Tally } from '../../http/call.ts';
 import { flat } from '../../observability/flat-text.ts';
 import { errorFields } from '../../observability/logger.ts';
-import { BodyBuffer, BodyPace, ReadAhead, readTime } from '../client-pace.ts';
+import { BodyBuffer, BodyPace, ReadAhead } from '../client-pace.ts';
 import { GrantEnded, REPEATABLE, refusalFor } from '../exchange.ts';
 import type { AnswerHead } from '../leg/answer-head.ts';
 import { type Asking, askSoon } from '../leg/ask-soon.ts';
@@ -291,11 +291,8 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
       this.#answerHead = '';
     }
     this.#uncork();
-    this.#wait(
-      this.#stalled
-        ? readTime(this.#upstream.pace, this.#connection.socket.writableLength)
-        : this.#upstream.timeouts.idle,
-    );
+    // A client that reads nothing keeps a connection from others.
+    this.#wait(this.#upstream.timeouts.idle);
   }
 
   onWhole(kept: boolean): void {
@@ -377,6 +374,8 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
         return this.#fail({ reason: 'upstream_too_slow' }, new LostAnswer('no answer in time', ANSWER_LATE));
       case 'answering':
         if (!this.#stalled) return this.#broken(new LostAnswer('no more in time', ANSWER_LATE));
+        if (this.#readAhead.hasRead(this.#connection.socket.writableLength))
+          return this.#wait(this.#upstream.timeouts.idle);
         this.abandon('client_too_slow');
         return this.#connection.breakOff();
       case 'none':
