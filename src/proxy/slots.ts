@@ -219,13 +219,13 @@ export class Slots {
     let isSoon = false;
     if (this.#waiting > this.#waitingUploads)
       while (this.#stalled.size > this.#maxStalled) {
-        const victim = mostOf(this.#stalled, (slot) => slot.isSlowReader(now));
+        const victim = mostOf(this.#stalled, 'held', (slot) => slot.isSlowReader(now));
         isSoon ||= victim === undefined;
         if (victim === undefined) break;
         victim.evict();
       }
     if (this.#waitingUploads > 0 && this.#uploading.size >= this.#maxUploads) {
-      const victim = mostOf(this.#uploading, (slot) => slot.isSlowUpload(now));
+      const victim = mostOf(this.#uploading, 'uploads', (slot) => slot.isSlowUpload(now));
       const fewest = Math.min(...[...this.#queue].filter(hasUploads).map(({ uploads }) => uploads));
       if (victim?.share !== undefined && victim.share.uploads > fewest + 1) victim.evict();
       else isSoon = true;
@@ -243,11 +243,15 @@ const isIdle = ({ held, waiting, waitingUploads }: Share): boolean =>
 
 const hasUploads = ({ waitingUploads }: Share): boolean => waitingUploads.length > 0;
 
-/** The first slot of the share that holds the most. */
-function mostOf(slots: Iterable<Slot>, fits: (slot: Slot) => boolean): Slot | undefined {
+/** The first slot that fits, of the share with the most slots or uploads. */
+function mostOf(
+  slots: Iterable<Slot>,
+  what: 'held' | 'uploads',
+  fits: (slot: Slot) => boolean,
+): Slot | undefined {
   let most: Slot | undefined;
   for (const slot of slots)
-    if (fits(slot) && (most === undefined || (slot.share?.held ?? 0) > (most.share?.held ?? 0))) most = slot;
+    if (fits(slot) && (slot.share?.[what] ?? 0) > (most?.share?.[what] ?? 0)) most = slot;
   return most;
 }
 
