@@ -183,7 +183,7 @@ describe('an upstream that gives no answer', () => {
     }
   });
 
-  test('an answer in full before the body was heard out is the answer', async () => {
+  test('a complete response sent before the request body ends is forwarded', async () => {
     upstream.reset();
     const early = createServer((socket) => {
       socket.on('error', () => {});
@@ -213,7 +213,7 @@ describe('an upstream that gives no answer', () => {
 });
 
 describe('what an answer means stays', () => {
-  test('U08 steps on the way are not the answer', async () => {
+  test('U08 interim responses are not taken for the final response', async () => {
     upstream.reply((socket) =>
       socket.write(
         'HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok',

@@ -81,7 +81,7 @@ describe.each(kinds)('counts in %s', (_, open) => {
     expect(counts.filter((before) => before < 7)).toHaveLength(7);
   });
 
-  test('a count stands for its time, whatever stands beside it, and is taken back', async () => {
+  test('a count lasts for its period, independent of others, and is taken back', async () => {
     now = NOW;
     const limits = await open(() => now);
     const look = () => limits.count('a', { seconds: 0 }, 0);
@@ -101,7 +101,7 @@ describe.each(kinds)('counts in %s', (_, open) => {
     expect(await limits.count('a', { most: 1, seconds: 60 }, 1)).toBe(0);
   });
 
-  test('there is somebody who shares them', async () => {
+  test('one process counts as the only user of its limits', async () => {
     expect((await open(() => NOW)).sharers()).toBe(1);
   });
 });

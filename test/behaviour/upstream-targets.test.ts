@@ -97,7 +97,7 @@ describe('which target is chosen', () => {
     ]);
   });
 
-  test('the time out has a longest', () => {
+  test('the time a target is left out has an upper limit', () => {
     const { told, fail, pass } = watched(2);
     for (let round = 0; round < 8; round += 1) {
       fail(0, 3);
