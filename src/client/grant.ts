@@ -65,7 +65,7 @@ export function grantFrom(answer: Answer, asked: Asked, before?: KeptGrant): Kep
     !isToken(access_token) ||
     !isToken(refresh_token) ||
     !(typeof token_type === 'string' && token_type.toLowerCase() === 'bearer') ||
-    !isWhole(expires_in, 1, HUNDRED_YEARS) ||
+    !isWhole(expires_in, 0, HUNDRED_YEARS) ||
     !isWhole(expires, 0, LAST_SECOND) ||
     !isWhole(refresh_until, 0, LAST_SECOND) ||
     !(scope === undefined || isScope(scope)) ||
