@@ -27,7 +27,10 @@ beforeAll(async () => {
   pages = await openConfirmPages((settings) => ({
     ...settings,
     directories: {
-      staff: { label: 'corp', ldap: { url: ldap.plain, ...SERVICE, base: `ou=people,${BASE_DN}` } },
+      staff: {
+        label: 'corp',
+        ldap: { url: ldap.plain, ...SERVICE, base: `ou=people,${BASE_DN}`, timeout: '60s' },
+      },
     },
   }));
 });
