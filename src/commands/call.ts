@@ -3,7 +3,8 @@ import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest, type RequestOptions } from 'node:https';
 import { resolve } from 'node:path';
 import { connectionTrouble } from '../client/connection-trouble.ts';
-import { webAddress } from './address.ts';
+import { printableLines } from '../client/printable.ts';
+import { mustBePrivate, webAddress } from './address.ts';
 import { mustBePair } from './certificate-files.ts';
 import { type Command, CommandError, type Context, EXIT, UsageError, writeJson } from './command.ts';
 
@@ -32,6 +33,7 @@ export const command: Command = {
   notes: [
     'METHOD is GET, or POST with a body, unless told. Exit code 0 with any answer, 69 without one.',
     '--output json prints status, headers and body.',
+    'Control characters in the body are printed as escapes. Credentials are sent over https, or to this machine only.',
   ],
   async run(context) {
     const url = webAddress('gatehouse call: URL', context.words.at(-1) ?? '', { scheme: 'https' });
@@ -46,19 +48,23 @@ export const command: Command = {
       ...fileOption(context, 'cacert', 'ca'),
     };
     mustBePair(files);
+    const headers = headersOf(context, body);
+    if (hasSecret(headers, body)) mustBePrivate('gatehouse call', url);
     const answer = await send(url, {
       method,
       agent: false,
-      headers: headersOf(context, body),
+      headers,
       signal: AbortSignal.timeout(LIMIT_MS),
+      // Named, so that no environment variable can turn it off.
+      rejectUnauthorized: true,
       ...files,
       body,
     });
-    const { status, headers, text } = answer;
-    if (context.json) writeJson(context, { status, headers, body: text });
+    const { status, text } = answer;
+    if (context.json) writeJson(context, { status, headers: answer.headers, body: text });
     else {
       const tail = context.flag('show-status') ? `  [${status}]` : '';
-      context.stdout(`${text.replace(/\n$/, '')}${tail}\n`);
+      context.stdout(`${printableLines(text).replace(/\n$/, '')}${tail}\n`);
     }
     return EXIT.ok;
   },
@@ -79,6 +85,13 @@ function headersOf(context: Context, body: string | undefined): Record<string, s
   }
   return headers;
 }
+
+const SECRET_HEADERS: readonly string[] = ['authorization', 'proxy-authorization', 'cookie', 'dpop'];
+const SECRET_FIELDS =
+  /(?:^|[&{,"\s])(?:(?:access_|refresh_|id_)?token|device_code|user_code|client_secret|(?:client_)?assertion|password)"?\s*[:=]/i;
+
+const hasSecret = (headers: Readonly<Record<string, unknown>>, body: string | undefined): boolean =>
+  SECRET_HEADERS.some((name) => headers[name] !== undefined) || SECRET_FIELDS.test(body ?? '');
 
 type Files = Partial<Readonly<Record<'cert' | 'key' | 'ca', Buffer>>>;
 

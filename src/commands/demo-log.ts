@@ -1,3 +1,4 @@
+import { printable } from '../client/printable.ts';
 import { type AuditEvent, createLogger, type LogFields, type Logger } from '../observability/logger.ts';
 
 /** What happened, in words a first-time reader understands. */
@@ -50,8 +51,7 @@ function told(fields: LogFields, nameOf: (identity: string) => string): string {
   const parts = TOLD.flatMap((name) => {
     const value = fields[name];
     if (typeof value !== 'string' || value === '') return [];
-    // Nothing a stranger sends may steer the terminal.
-    const text = value.replace(/\p{Cc}+/gu, ' ').slice(0, 120);
+    const text = printable(value.slice(0, 120));
     return [name === 'identity' ? nameOf(text) : name === 'reason' ? text.replaceAll('_', ' ') : text];
   });
   return parts.length === 0 ? '' : `: ${parts.join(', ')}`;
