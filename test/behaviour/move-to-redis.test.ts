@@ -164,7 +164,14 @@ const restore = (change: Partial<SettingsInput> = {}) => {
 test('it is run again as often as one likes, changes nothing then, and sets nothing back', async () => {
   const grant = await house.grant();
   await backUp();
-  expect(await restore()).toEqual({ grants: 1, devices: 0, userCodes: 0, revocations: 0, present: 0 });
+  expect(await restore()).toEqual({
+    grants: 1,
+    devices: 0,
+    userCodes: 0,
+    revocations: 0,
+    present: 0,
+    refused: 0,
+  });
   await house.gateway.close();
   const gateway = await moved();
   const next = (await refresh(gateway, grant.refresh_token)).json as unknown as TokenGrant;
@@ -208,13 +215,13 @@ test("another house's Redis, missing or other keys, a server that is away and a 
 
   await redis.flushall();
   await expect(restore({ keys: { file: 'nowhere.json' } })).rejects.toThrow(/nowhere\.json is missing/);
-  await expect(restore({ keys: { file: others } })).rejects.toThrow(/lacks the key/);
+  await expect(restore({ keys: { file: others } })).rejects.toThrow(/which keys\.file does not have/);
   expect(await redis.keys('gh:*:g')).toEqual([]);
   await expect(restore({ store: { type: 'redis', url: 'redis://127.0.0.1:1' } })).rejects.toThrow(
     /nobody listens there/,
   );
   writeFileSync(file(), 'not a backup', { mode: 0o600 });
   await redis.flushall();
-  await expect(restore()).rejects.toThrow(/damaged/);
+  await expect(restore()).rejects.toThrow(/was not restored/);
   expect(await redis.keys('*')).toEqual([]);
 });
