@@ -1,7 +1,8 @@
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
-import { deviceSteps, requestIdOf } from '../support/device-steps.ts';
+import { isTemporary } from '../chaos/fleet.ts';
+import { deviceSteps, FORM, requestIdOf } from '../support/device-steps.ts';
 import { ALICE, BOB, type House, openHouse, PATIENT_MS, type TokenGrant } from '../support/house.ts';
 import { type RawRecords, rawEmbedded, rawRedis, storeFolder, tamper } from '../support/raw-records.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
@@ -94,15 +95,18 @@ describe.each(STORES)('records that were altered in $name', (store) => {
     expect([exchanged.status, exchanged.json['access_token']]).toEqual([400, undefined]);
 
     const refused = [grantIdOf(mine), grantIdOf(narrow), requestIdOf(codes)];
-    expect(house.audits('record_refused').map(({ record, reason }) => [record, reason])).toEqual(
-      refused.map((id) => [id, 'mac_wrong']),
-    );
+    const audits = house.audits('record_refused').map(({ record, reason }) => `${record} ${reason}`);
+    expect(audits.toSorted()).toEqual(refused.map((id) => `${id} mac_wrong`).toSorted());
     const alarms = house.log.filter(({ event }) => event === 'store_record_refused');
-    expect(alarms.map(({ level, record }) => [level, record])).toEqual(refused.map((id) => ['error', id]));
+    expect(alarms.map(({ level, record }) => `${level} ${record}`).toSorted()).toEqual(
+      refused.map((id) => `error ${id}`).toSorted(),
+    );
     const metrics = await scrape(house.adminPort);
     const counted = (kind: string): number =>
       metrics.value(`gatehouse_store_records_refused_total{kind="${kind}",reason="mac_wrong"}`);
-    expect([counted('grants'), counted('devices'), counted('userCodes')]).toEqual([2, 1, 0]);
+    // Grants are also read in the background after a start.
+    expect(counted('grants')).toBeGreaterThanOrEqual(2);
+    expect([counted('devices'), counted('userCodes')]).toEqual([1, 0]);
 
     const next = await house.refresh(kept.refresh_token);
     expect(next.status).toBe(200);
@@ -139,13 +143,25 @@ describe.each(STORES)('records that were altered in $name', (store) => {
       await tamper(raw, 'grants', grantIdOf(grant), rename);
       await tamper(raw, 'devices', requestIdOf(codes), rename);
     });
+    const body = new URLSearchParams({
+      grant_type: 'refresh_token',
+      client_id: 'report-runner',
+      refresh_token: grant.refresh_token,
+    });
+    const path = '/authsvc/oauth2/token';
+    const standard = await house.ask({
+      path,
+      method: 'POST',
+      headers: { 'content-type': FORM },
+      body: `${body}`,
+    });
+    expect([standard.status, standard.json['error']]).toEqual([503, 'temporarily_unavailable']);
     for (const reply of [
+      standard,
       await house.refresh(grant.refresh_token),
       await deviceSteps(house).exchange(codes.device_code),
-    ]) {
-      expect([reply.status, reply.json['Error']]).toEqual([503, 'temporarily_unavailable']);
-      expect(reply.headers['retry-after']).toBeDefined();
-    }
+    ])
+      expect(isTemporary(reply), reply.text).toBe(true);
     expect(house.audits('record_refused')).toEqual([]);
   });
 });
