@@ -76,7 +76,7 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
   };
   /** An absent revocation lets a token pass, and no MAC shows that it is absent: this process remembers what it has seen. */
   let unrepaired = view.entries()[Symbol.iterator]();
-  const repair = async (): Promise<number> => {
+  const repairOnce = async (): Promise<number> => {
     const soon = control.storeTime() + REPAIR_MARGIN;
     let left = Math.max(REPAIR_LEAST, Math.ceil(view.size() / REPAIR_PASSES));
     let restored = 0;
@@ -102,6 +102,13 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
     }
     if (restored > 0) options.onRestored(restored);
     return restored;
+  };
+  let repairing: Promise<number> | undefined;
+  const repair = (): Promise<number> => {
+    repairing ??= repairOnce().finally(() => {
+      repairing = undefined;
+    });
+    return repairing;
   };
   const upkeep = async (): Promise<void> => {
     await sweep();

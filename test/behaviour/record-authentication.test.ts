@@ -1,4 +1,5 @@
 import { createHmac, hkdfSync } from 'node:crypto';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { DeviceRequest } from '../../src/domain/device-request.ts';
 import type { RecordAuthenticator, RecordKind, RecordPlace } from '../../src/ports/record-authenticator.ts';
@@ -8,10 +9,14 @@ import { openRedis } from '../../src/stores/redis.ts';
 import { openKeyring } from '../../src/tokens/keyring.ts';
 import { newKeyring, rotateKeyring } from '../../src/tokens/keyring-file.ts';
 import { type RecordMac, type RefusedBecause, recordMac } from '../../src/tokens/record-mac.ts';
-import { type RawRecords, rawEmbedded, rawRedis, tamper } from '../support/raw-records.ts';
+import { runCommand } from '../support/command-in-process.ts';
+import { type LogLine, openHouse } from '../support/house.ts';
+import { type RawRecords, rawEmbedded, rawRedis, storeFolder, tamper } from '../support/raw-records.ts';
 import { anAuthenticator, keyringOf } from '../support/record-keys.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
+import { scrape } from '../support/scrape.ts';
 import { aFolder, aGrant } from '../support/store-fixtures.ts';
+import { until } from '../support/until.ts';
 
 const NOW = Math.floor(Date.now() / 1_000);
 const LATER = NOW + 3_600;
@@ -288,5 +293,45 @@ describe('the MAC of a record', () => {
       expect(keyless.seal(note, json)).toBe(json);
       expect(check(keyless, json, note)).toBe('authentic');
     }
+  });
+});
+
+describe('a gateway on a store of an earlier version', () => {
+  test('rewrites idle grants in the background, says when it is done, and works on with refuse', async () => {
+    const house = await openHouse();
+    onTestFinished(() => house.close());
+    const grants = [await house.grant(), await house.grant(), await house.grant()];
+    const done = (): LogLine[] => house.log.filter(({ event }) => event === 'store_records_authenticated');
+    await until('the first pass', () => done().length === 1);
+    await house.restart(async () => {
+      const raw = rawEmbedded(storeFolder(house.folder));
+      for (const { refresh_token: token } of grants)
+        await tamper(raw, 'grants', token.split('.')[1] ?? '', withoutMac);
+      await raw.close();
+    });
+    await until('every grant is read', () => done().length === 2);
+    expect(done()[1]).toMatchObject({ level: 'info', grants: 3 });
+    const unauthenticated = (await scrape(house.adminPort)).value(
+      'gatehouse_store_records_unauthenticated_total{kind="grants"}',
+    );
+    expect(unauthenticated).toBeGreaterThanOrEqual(3);
+
+    await house.reload((settings) => ({ ...settings, store: { unauthenticatedRecords: 'refuse' } }));
+    expect(house.log.filter(({ event }) => event === 'restart_needed')).toMatchObject([
+      { setting: 'store.unauthenticatedRecords' },
+    ]);
+    await house.restart();
+    for (const { refresh_token: token } of grants) expect((await house.refresh(token)).status).toBe(200);
+    expect(house.audits('record_refused')).toEqual([]);
+    expect(done()).toHaveLength(2);
+  });
+
+  test('check mentions that records without a MAC are accepted', async () => {
+    const house = await openHouse();
+    onTestFinished(() => house.close());
+    const check = (...more: readonly string[]) =>
+      runCommand(['check', '--config', join(house.folder, 'gatehouse.yaml'), ...more]);
+    expect((await check()).stdout).toContain('note: store.unauthenticatedRecords: is accept');
+    expect((await check('--set', 'store.unauthenticatedRecords=refuse')).stdout).not.toContain('note:');
   });
 });
