@@ -216,8 +216,8 @@ export const command: Command = {
     else {
       const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`;
       if (!ok) context.stderr(`gatehouse: ${count} with files of ${loaded.name}\n${listed(problems)}`);
-      if (ok) context.stdout(`${loaded.name}: sound\n`);
-      for (const note of notes) context.stdout(`note: ${note}\n`);
+      if (ok)
+        context.stdout([`${loaded.name}: sound`, ...notes.map((note) => `note: ${note}`), ''].join('\n'));
       if (warnings.length > 0) context.stderr(warnings.map((warning) => `warning: ${warning}\n`).join(''));
     }
     return ok ? EXIT.ok : EXIT.configuration;

@@ -27,11 +27,15 @@ export interface RecordAuthenticationOptions {
 /** The authenticator of a serving process: what it refuses is logged, audited and counted. */
 export function recordAuthentication(options: RecordAuthenticationOptions): RecordMac {
   const { settings, log, metrics, now } = options;
+  const accepted = (kind: RecordKind) =>
+    metrics.counter('gatehouse_store_records_unauthenticated_total', kind);
   const refusals = (kind: RecordKind, reason: RefusedBecause) =>
     metrics.counter('gatehouse_store_records_refused_total', kind, reason);
   // Series that begin at zero: an alert on the first increase needs a value before it.
-  for (const kind of KINDS)
+  for (const kind of KINDS) {
+    accepted(kind);
     for (const reason of ['mac_wrong', 'mac_missing'] as const) refusals(kind, reason);
+  }
   const reported = boundedCache<string, { readonly at: number }>(REMEMBERED);
   const isDue = ({ kind, id }: RecordPlace): boolean => {
     const name = `${kind} ${id}`;
@@ -51,7 +55,7 @@ export function recordAuthentication(options: RecordAuthenticationOptions): Reco
       log.audit('record_refused', { kind, record: id, reason });
     },
     onAccepted({ kind }) {
-      metrics.counter('gatehouse_store_records_unauthenticated_total', kind).value += 1;
+      accepted(kind).value += 1;
     },
   });
 }

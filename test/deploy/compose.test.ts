@@ -145,6 +145,7 @@ test('A10 the steps of the README do what it says, with the containers as proces
       const redis = await redisServer(mapped(valkey.command.slice(1)));
       servers.push(redis);
       const bare = new Redis(redis.port, { lazyConnect: true, enableReadyCheck: false });
+      bare.on('error', () => {});
       await expect(bare.ping()).rejects.toThrow('NOAUTH');
       bare.disconnect();
       const env = environment(`redis://gatehouse@127.0.0.1:${redis.port}/0`);
