@@ -21,8 +21,8 @@ export interface RecordAuthenticator {
   seal(place: RecordPlace, json: string): string;
   /**
    * Throws a `Fault` when the record names a key that this process does not have: during a rotation that is a fault of
-   * ours, and not a missing record. A record that authorises nothing any more (`isOver`) is refused then: its key may have been
-   * removed in the meantime.
+   * ours, and not a missing record. A record that authorises nothing any more (`isOver`) and a note are refused then: their key
+   * may have been removed in the meantime, and notes can be made again.
    */
   check(place: RecordPlace, json: string, hasMac: boolean, isOver: boolean): Authenticity;
   /** The MAC of a whole backup, with the current key or with the named one; undefined when there is no such key. */

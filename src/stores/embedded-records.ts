@@ -135,6 +135,9 @@ export function embeddedRecords<T>(
     });
   };
 
+  const isRefusedNote = (id: string, { json, hasMac }: StoredEnvelope): boolean =>
+    kind === 'notes' && authenticator.check(placeOf(kind, id), json, hasMac, false) === 'refused';
+
   /** The record with a MAC. A store without room keeps it as it is for now. */
   const rewrite = async (id: string, found: StoredEnvelope & Seen): Promise<Seen | undefined> => {
     const { record, keepUntil } = found;
@@ -168,7 +171,7 @@ export function embeddedRecords<T>(
       env.requireRoom();
       for (let tries = 0; tries < MAX_TRIES; tries += 1) {
         const found = lookUp(id);
-        if (found !== undefined && now() < found.keepUntil) return 'taken';
+        if (found !== undefined && now() < found.keepUntil && !isRefusedNote(id, found)) return 'taken';
         // What has ended but was not swept yet is written over; the sweeper and we cannot both be first.
         // A grant stays with its identity for life, so only its making and its end touch the list of holders.
         const holders = { before: holderKey(kind, id, found?.record), after: holderKey(kind, id, record) };

@@ -150,6 +150,14 @@ export function redisRecords<T>(options: RedisRecordsOptions<T>): RecordStore<T>
     const done = (await replaceOne({ key: keyOf(id), seen, version, till, json })) === 1;
     return done ? (version as Version) : undefined;
   };
+  /** True when there was a note that fails authentication, and this one is in its place. */
+  const replaceRefused = async (id: string, till: string, record: T): Promise<boolean> => {
+    const { value } = await readOne(keyOf(id));
+    if (typeof value !== 'string') return false;
+    const { json, hasMac, ...found } = unpack(kind, value);
+    const outcome = authenticator.check(placeOf(id, found.version, found.till), json, hasMac, false);
+    return outcome === 'refused' && (await swap(id, found.version, till, record)) !== undefined;
+  };
   /** The record with a MAC. A server that cannot write now keeps it as it is. */
   const rewrite = async (id: string, { version, till, record }: Unpacked): Promise<Version | undefined> => {
     try {
@@ -181,7 +189,8 @@ export function redisRecords<T>(options: RedisRecordsOptions<T>): RecordStore<T>
       await beforeCreate?.(id, record, keepUntil);
       const [version, till] = [nextVersion(), milliseconds(keepUntil)];
       const args = [version, till, text(id, version, till, record), client.timeArgument()];
-      return (await writer.run(CREATE, [keyOf(id)], args)) === 1 ? 'created' : 'taken';
+      if ((await writer.run(CREATE, [keyOf(id)], args)) === 1) return 'created';
+      return kind === 'n' && (await replaceRefused(id, till, record)) ? 'created' : 'taken';
     },
     async replace(id, seen, record, keepUntil) {
       if (!isUsableId(id)) return 'stale';

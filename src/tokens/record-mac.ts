@@ -92,7 +92,7 @@ export function recordMac({ now, unauthenticated, onRefused, onAccepted }: Recor
       if (at < 0 || json[dot] !== '.' || !json.endsWith(END) || !KEY_ID.test(id))
         return refuse(place, 'mac_wrong');
       const key = keys.get(id);
-      if (key === undefined && isOver) return 'refused';
+      if (key === undefined && (isOver || place.kind === 'notes')) return 'refused';
       if (key === undefined)
         throw new Fault(
           'keys_unavailable',

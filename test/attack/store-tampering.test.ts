@@ -135,6 +135,24 @@ describe.each(STORES)('records that were altered in $name', (store) => {
     expect((await house.refresh(ended.refresh_token)).json['Error']).toBe('invalid_grant');
   });
 
+  test('a grant that was altered, revoked and put back as it was stays revoked for as long as it could be refreshed', async () => {
+    house = await store.open();
+    const grant = await house.grant();
+    const id = grantIdOf(grant);
+    let whole = '';
+    await store.attack(async (raw) => {
+      whole = await raw.read('grants', id);
+      await raw.write('grants', id, whole.replace(ALICE, BOB));
+    });
+    expect((await house.api('/authsvc/Revoke/Token', grant.access_token)).status).toBe(200);
+    await store.attack((raw) => raw.write('grants', id, whole));
+    const end = grant.refresh_until - house.clock.now();
+    expect(end).toBeGreaterThan(7 * 86_400);
+    house.clock.advance(end - 60);
+    expect((await house.refresh(grant.refresh_token)).json['Error']).toBe('invalid_grant');
+    expect(house.audits('grant_refreshed')).toEqual([]);
+  });
+
   test('a record of a key that this process does not have is a temporary error, and not an unknown grant', async () => {
     house = await store.open();
     const [grant, codes] = [await house.grant(), await deviceSteps(house).ask()];

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { DeviceRequest } from '../../src/domain/device-request.ts';
 import type { RecordAuthenticator, RecordKind, RecordPlace } from '../../src/ports/record-authenticator.ts';
-import type { Store } from '../../src/ports/store.ts';
+import { KEEP_FOREVER, type Store } from '../../src/ports/store.ts';
 import { openEmbedded } from '../../src/stores/embedded.ts';
 import { openRedis } from '../../src/stores/redis.ts';
 import { openKeyring } from '../../src/tokens/keyring.ts';
@@ -189,6 +189,33 @@ describe.each(STORES)('$name', ({ place: newPlace }) => {
       expect((await grants.read('read'))?.record.generation).toBe(2);
       expect(await grants.read('idle')).toBeUndefined();
     });
+  });
+
+  test('a note that fails authentication, or whose key was removed, is made again; one that is authentic stays', async () => {
+    const place = newPlace();
+    const refused: string[] = [];
+    const onRefused = ({ id }: RecordPlace): void => void refused.push(id);
+    await within(place, anAuthenticator({}, keyringOf('mold')), async ({ notes }) => {
+      for (const id of ['kept', 'altered', 'removed']) await notes.create(id, { at: 'first' }, KEEP_FOREVER);
+    });
+    const strict = anAuthenticator({ onRefused }, keyringOf('mold', 'mnew'));
+    await attack(place, (raw) => tamper(raw, 'notes', 'altered', (text) => text.replace('first', 'other')));
+    await within(place, strict, async ({ notes }) => {
+      expect(await notes.read('altered')).toBeUndefined();
+      const outcomes = await Promise.all(
+        ['kept', 'altered'].map((id) => notes.create(id, { at: 'second' }, KEEP_FOREVER)),
+      );
+      expect(outcomes).toEqual(['taken', 'created']);
+      expect((await notes.read('altered'))?.record).toEqual({ at: 'second' });
+      expect(await notes.create('altered', { at: 'third' }, KEEP_FOREVER)).toBe('taken');
+    });
+    expect(new Set(refused)).toEqual(new Set(['altered']));
+    await within(place, anAuthenticator({ onRefused }, keyringOf('mnew')), async ({ notes }) => {
+      expect(await notes.read('removed')).toBeUndefined();
+      expect(await notes.create('removed', { at: 'third' }, KEEP_FOREVER)).toBe('created');
+      expect((await notes.read('removed'))?.record).toEqual({ at: 'third' });
+    });
+    expect(refused).not.toContain('removed');
   });
 
   test('a rotation: old keys verify, new ones write, a missing one is a fault until it is loaded', async () => {
