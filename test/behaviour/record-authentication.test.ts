@@ -1,4 +1,4 @@
-import { createHmac, hkdfSync } from 'node:crypto';
+import { createHmac, hkdfSync, randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { DeviceRequest } from '../../src/domain/device-request.ts';
@@ -6,6 +6,7 @@ import type { RecordAuthenticator, RecordKind, RecordPlace } from '../../src/por
 import { KEEP_FOREVER, type Store } from '../../src/ports/store.ts';
 import { openEmbedded } from '../../src/stores/embedded.ts';
 import { openRedis } from '../../src/stores/redis.ts';
+import { hmacSha256 } from '../../src/tokens/hmac.ts';
 import { openKeyring } from '../../src/tokens/keyring.ts';
 import { newKeyring, rotateKeyring } from '../../src/tokens/keyring-file.ts';
 import { type RecordMac, type RefusedBecause, recordMac } from '../../src/tokens/record-mac.ts';
@@ -269,6 +270,24 @@ describe('the MAC of a record', () => {
     const key = Buffer.from(hkdfSync('sha256', secret, '', 'gatehouse store record 1', 32));
     const input = `grants 7 3\ngrant-1v 1${json.slice(0, -1)}`;
     expect(m).toBe(`mtest.${createHmac('sha256', key).update(input).digest('base64url')}`);
+  });
+
+  test('equals HMAC-SHA-256 of node:crypto for texts of every length and alphabet', () => {
+    const key = randomBytes(32);
+    const mac = hmacSha256(key);
+    const lengths = [
+      ...Array.from({ length: 200 }, (_, length) => length),
+      5_460,
+      5_461,
+      5_462,
+      5_463,
+      20_000,
+    ];
+    for (const letter of ['a', 'ä', '€', '😀', '\ud800'])
+      for (const length of lengths) {
+        const text = letter.repeat(length).slice(0, length);
+        expect(mac(text)).toBe(createHmac('sha256', key).update(text).digest('base64url'));
+      }
   });
 
   test('covers kind, id, context and text, with the borders between them', () => {
