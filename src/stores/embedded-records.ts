@@ -138,7 +138,7 @@ export function embeddedRecords<T>(
   const isRefusedNote = (id: string, { json, hasMac }: StoredEnvelope): boolean =>
     kind === 'notes' && authenticator.check(placeOf(kind, id), json, hasMac, false) === 'refused';
 
-  /** The record with a MAC. A store without room keeps it as it is for now. */
+  /** The record with a MAC. A store that cannot write keeps it as it is for now. */
   const rewrite = async (id: string, found: StoredEnvelope & Seen): Promise<Seen | undefined> => {
     const { record, keepUntil } = found;
     const version = found.version + 1;

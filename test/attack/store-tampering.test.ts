@@ -95,10 +95,12 @@ describe.each(STORES)('records that were altered in $name', (store) => {
     expect([exchanged.status, exchanged.json['access_token']]).toEqual([400, undefined]);
 
     const refused = [grantIdOf(mine), grantIdOf(narrow), requestIdOf(codes)];
-    const audits = house.audits('record_refused').map(({ record, reason }) => `${record} ${reason}`);
+    const audits = house
+      .audits('record_refused')
+      .map(({ record, reason }) => `${String(record)} ${String(reason)}`);
     expect(audits.toSorted()).toEqual(refused.map((id) => `${id} mac_wrong`).toSorted());
     const alarms = house.log.filter(({ event }) => event === 'store_record_refused');
-    expect(alarms.map(({ level, record }) => `${level} ${record}`).toSorted()).toEqual(
+    expect(alarms.map(({ level, record }) => `${String(level)} ${String(record)}`).toSorted()).toEqual(
       refused.map((id) => `error ${id}`).toSorted(),
     );
     const metrics = await scrape(house.adminPort);
@@ -171,7 +173,7 @@ describe.each(STORES)('records that were altered in $name', (store) => {
       path,
       method: 'POST',
       headers: { 'content-type': FORM },
-      body: `${body}`,
+      body: body.toString(),
     });
     expect([standard.status, standard.json['error']]).toEqual([503, 'temporarily_unavailable']);
     for (const reply of [

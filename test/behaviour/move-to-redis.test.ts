@@ -14,6 +14,7 @@ import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { gatehouse } from '../support/command-line.ts';
 import { deviceSteps } from '../support/device-steps.ts';
 import {
+  ALICE,
   BOB,
   baseSettings,
   type House,
@@ -22,6 +23,7 @@ import {
   settingsIn,
   type TokenGrant,
 } from '../support/house.ts';
+import { rawEmbedded, rawRedis, storeFolder, tamper } from '../support/raw-records.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 
 let server: RedisServer;
@@ -178,6 +180,24 @@ test('it is run again as often as one likes, changes nothing then, and sets noth
   expect(await restore()).toMatchObject({ grants: 1, present: 1 });
   expect(await call(gateway, next)).toBe(200);
   expect((await refresh(gateway, next.refresh_token)).status).toBe(200);
+});
+
+test('a record that was altered in the backed-up store does not come along, and one in Redis is not taken over', async () => {
+  const grants = [await house.grant(), await house.grant()];
+  const [altered = '', other = ''] = grants.map(({ refresh_token: token }) => token.split('.')[1]);
+  await house.restart(async () => {
+    const raw = rawEmbedded(storeFolder(house.folder));
+    await tamper(raw, 'grants', altered, (text) => text.replace(ALICE, BOB));
+    await raw.close();
+  });
+  await backUp();
+  expect(await restore()).toMatchObject({ grants: 1, refused: 1 });
+  expect(await redis.exists(`gh:{${altered}}:g`)).toBe(0);
+  // The record in Redis carries a MAC for its new place.
+  const raw = rawRedis(server.port);
+  await tamper(raw, 'grants', other, (text) => text.replace(ALICE, BOB));
+  await raw.close();
+  await expect(restore()).rejects.toThrow(`the record ${other} in Redis fails authentication`);
 });
 
 test('interrupted, no gatehouse starts on it until it has been run to its end', async () => {

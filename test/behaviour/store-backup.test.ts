@@ -155,7 +155,7 @@ test('a sound backup that was made with other keys, or without any, is refused u
     now: () => NOW,
     authenticator: forger,
   });
-  await forged.grants.create('g', aGrant({ identity: 'corp:{somebody else}' }), LATER);
+  await forged.grants.create('g', aGrant({ identity: 'corp:{another}' }), LATER);
   const file = join(folder.path, 'forged.backup');
   await forged.backup(file);
   await forged.close();
