@@ -22,6 +22,8 @@ const WORDS: Readonly<Record<AuditEvent, string>> = {
   configuration_changed: 'configuration taken up',
   locked_out: 'tried too often',
   keys_changed: 'keys changed',
+  record_refused: 'record failed authentication',
+  revocations_restored: 'missing revocations put back',
   admin_act: 'administration',
   service_started: 'serving',
   service_stopped: 'ending',

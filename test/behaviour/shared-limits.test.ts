@@ -2,6 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { SharedLimits } from '../../src/ports/shared-limits.ts';
 import { memoryLimits } from '../../src/stores/memory-limits.ts';
 import { openRedis } from '../../src/stores/redis.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { NOW } from '../support/store-fixtures.ts';
 
@@ -25,6 +26,7 @@ const kinds: readonly (readonly [string, (now: () => number) => Promise<SharedLi
       stores += 1;
       const store = await openRedis({
         url: server.url,
+        authenticator: anAuthenticator(),
         prefix: `l${stores}`,
         maxStaleness: 60,
         ack: 'reachable',
