@@ -154,6 +154,8 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     parsers.push(http1);
     /** HTTP/1.1, by whoever reads it first. */
     const read = (socket: Socket): void => {
+      // RFC 9112 §9.6: each side is ended by itself. Who reads the connection handles its `end`.
+      socket.allowHalfOpen = true;
       if (firstReader === undefined) {
         http1.emit('connection', socket);
         return;

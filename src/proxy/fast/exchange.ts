@@ -68,6 +68,11 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
     return this.#left > 0;
   }
 
+  /** The body of the response is being sent in chunks. */
+  get isChunked(): boolean {
+    return this.#stage === 'answering' && this.#chunked;
+  }
+
   start(admitted: Admitted, upstream: BareUpstream, body: Buffer | undefined, left: number): void {
     const { generation, fields, id, peer, encrypted, notes } = this.#connection;
     const { rule, target, caller } = admitted;
