@@ -92,7 +92,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
       },
     });
     await ensureKeyFile(settings, opened);
-    ensureAdminToken(settings.admin.tokenFile);
+    ensureAdminToken(settings.admin.tokenFile, log);
     const { text } = options;
     crew = manCrew({
       fork: () => cluster.fork(workerEnvironment(process.env)),
