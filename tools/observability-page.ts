@@ -27,6 +27,10 @@ On the admin listener (\`admin.host\`, \`admin.port\`), without a token or a cer
 | \`/readyz\` | \`/ready\`, \`/health/ready\` | 200 when it should get traffic, 503 with the reasons when it should not; \`?verbose\` tells every check |
 | \`/metrics\` | | the figures of all workers together, in the Prometheus text format |
 
+The \`Host\` of a request for \`/metrics\` must be an IP address, \`localhost\` or a name in \`admin.hostNames\`; otherwise the
+response is 421 ([why](administration.md#over-http)). At most 256 connections are open at a time: beyond that, the oldest one that
+waits for a request is closed, so that probes are answered while other clients hold connections open.
+
 An upstream that is down does not make gatehouse unready: it would take the token service away as well.
 
 ## Metrics

@@ -68,6 +68,23 @@ async function missingKeys({ store, keys }: Settings): Promise<string[]> {
   }
 }
 
+/** The files of the admin listener; a missing token is made at the first start. */
+const checkAdmin: Check = async ({ admin: { tokenFile, tls } }) => {
+  const { existsSync } = await import('node:fs');
+  const { adminTokenFault, adminTokenProblem } = await import('../gateway/admin-token.ts');
+  const { isReadByOthers } = await import('../tokens/keyring-file.ts');
+  const fault = adminTokenFault(tokenFile);
+  return {
+    problems: fault?.kind === 'refused' ? [adminTokenProblem(fault)] : [],
+    warnings: [
+      ...(fault?.kind === 'restricted' ? [adminTokenProblem(fault)] : []),
+      ...(tls !== undefined && existsSync(tls.key) && isReadByOthers(tls.key)
+        ? [`admin.tls.key: ${tls.key} can be read by others; run chmod 600`]
+        : []),
+    ],
+  };
+};
+
 /** Certificates and keys of https upstreams. */
 const checkUpstreamFiles: Check = async ({ upstreams }) => {
   const { readMaterial } = await import('../proxy/upstream-files.ts');
@@ -181,6 +198,7 @@ const checkReach: Check = async ({ publicUrl, listen, directories, integrations,
 const CHECKS: readonly Check[] = [
   checkCertificates,
   checkKeys,
+  checkAdmin,
   checkUpstreamFiles,
   checkPeople,
   checkIntentions,

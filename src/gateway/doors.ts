@@ -90,11 +90,12 @@ export async function openAdminFor(
   administration: () => AdministrationDeps | undefined,
   log: Logger,
 ): Promise<AdminListener> {
-  const { host, port, tokenFile } = settings.admin;
+  const { host, port, hostNames, tokenFile } = settings.admin;
   try {
     return await openAdmin({
       host,
       port,
+      hostNames,
       tokenFile,
       tls: adminTlsOf(settings),
       log,

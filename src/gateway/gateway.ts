@@ -117,7 +117,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     closing.push(() => store.close());
     if (role === 'alone') {
       await ensureKeyFile(settings, store);
-      ensureAdminToken(settings.admin.tokenFile);
+      ensureAdminToken(settings.admin.tokenFile, log);
     }
     const permanent = createPermanent({
       settings,
@@ -379,6 +379,7 @@ function needsRestart(before: Settings, next: Settings): string[] {
     'limits.connections': limits.connections,
     'admin.host': admin.host,
     'admin.port': admin.port,
+    'admin.hostNames': admin.hostNames,
     'admin.tokenFile': admin.tokenFile,
     'admin.tls': admin.tls,
     ...Object.fromEntries(Object.entries(store).map(([name, value]) => [`store.${name}`, value])),

@@ -109,7 +109,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
     });
     await ensureKeyFile(settings, opened);
     useKeys(settings);
-    ensureAdminToken(settings.admin.tokenFile);
+    ensureAdminToken(settings.admin.tokenFile, log);
     const { text } = options;
     crew = manCrew({
       fork: () => cluster.fork(workerEnvironment(process.env)),

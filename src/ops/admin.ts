@@ -7,6 +7,8 @@ import { EXPOSITION_TYPE } from '../observability/exposition.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { adminCaller } from './admin-caller.ts';
+import { limitConnections } from './admin-connections.ts';
+import { hostCheck } from './admin-host.ts';
 import type { AdminRequest } from './administration.ts';
 
 /** One thing readiness depends on: resolves, or throws what is wrong. */
@@ -21,6 +23,8 @@ export interface AdminOptions {
   readonly checks: readonly Check[];
   /** Left out: plain HTTP. */
   readonly tls?: AdminTls | undefined;
+  /** Names under which metrics and the administration may be requested, beside `localhost` and IP addresses. */
+  readonly hostNames?: readonly string[];
   /** Holds the token that opens the administration. */
   readonly tokenFile: string;
   /** Looks at grants and ends them; undefined while the store has not been reached yet. */
@@ -56,11 +60,15 @@ export interface AdminListener {
 const LIVE = new Set(['/livez', '/healthz', '/ping', '/health/alive']);
 const READY = new Set(['/readyz', '/ready', '/health/ready']);
 const METRICS = '/metrics';
+const MOST_CONNECTIONS = 256;
+const STALLED_MS = 120_000;
 const ADMIN = '/admin/v1';
 
 /** The admin listener, apart from the public one: what is here cannot be reached through the public port. */
 export async function openAdmin(options: AdminOptions): Promise<AdminListener> {
-  const { host, port, checks, metrics, tls, log } = options;
+  const { host, port, checks, metrics, tls, tokenFile, log } = options;
+  let certificate = tls?.certificate;
+  const isKnownHost = hostCheck([host, ...(options.hostNames ?? [])], () => certificate);
   const patience = { headersTimeout: 5_000, requestTimeout: 10_000, connectionsCheckingInterval: 1_000 };
   const server: Server | SecureServer =
     tls === undefined
@@ -68,21 +76,38 @@ export async function openAdmin(options: AdminOptions): Promise<AdminListener> {
       : createSecureServer({
           ...patience,
           ...contextOf(tls),
+          handshakeTimeout: 5_000,
           // Probes have no certificate: who has one of the CA is told apart by `authorized`.
           requestCert: tls.clientCa !== undefined,
           rejectUnauthorized: false,
         });
-  server.maxConnections = 256;
+  limitConnections(server, MOST_CONNECTIONS);
+  // A last resort: connections that are being closed still count.
+  server.maxConnections = 4 * MOST_CONNECTIONS;
+  // A client that does not read its response.
+  server.setTimeout(STALLED_MS);
   const scrape =
     metrics &&
     shared(
       async () => answerWith(await metrics(await readiness(checks))),
       (error) => log?.error('metrics_failed', errorFields(error)),
     );
+  let reportedAt = Number.NEGATIVE_INFINITY;
+  /** At most once a minute: any client can cause it. */
+  const reportExposed = (): void => {
+    if (performance.now() - reportedAt < 60_000) return;
+    reportedAt = performance.now();
+    log?.error('admin_token_refused', { file: tokenFile, problem: 'other users can read it; run chmod 600' });
+  };
   server.on('request', (request, response) => {
-    const [path = '', query = ''] = (request.url ?? '').split('?', 2);
+    const { path, query } = splitTarget(request.url ?? '');
+    const isGuarded = path === METRICS || path === ADMIN || path.startsWith(`${ADMIN}/`);
+    if (isGuarded && !isKnownHost(request)) return sendJson(response, MISDIRECTED);
+    if (isGuarded && isFromPage(request)) return sendJson(response, FROM_PAGE);
     if (path === ADMIN || path.startsWith(`${ADMIN}/`))
-      return void administration(options, request, path, query).then((answer) => sendJson(response, answer));
+      return void administration(options, request, path, query, reportExposed).then((answer) =>
+        sendJson(response, answer),
+      );
     if (request.method !== 'GET' && request.method !== 'HEAD')
       return sendJson(response, {
         status: 405,
@@ -93,7 +118,8 @@ export async function openAdmin(options: AdminOptions): Promise<AdminListener> {
     if (READY.has(path))
       return void readiness(checks).then((found) => {
         const ready = found.every(({ problem }) => problem === undefined);
-        const detail = query.split('&').includes('verbose') || !ready;
+        const detail =
+          (query.split('&').includes('verbose') || !ready) && isKnownHost(request) && !isFromPage(request);
         sendJson(response, {
           status: ready ? 200 : 503,
           body: { status: ready ? 'ready' : 'not ready', ...(detail && { checks: found }) },
@@ -112,6 +138,7 @@ export async function openAdmin(options: AdminOptions): Promise<AdminListener> {
       if ((next.clientCa === undefined) !== (tls?.clientCa === undefined))
         throw new Error('whether certificates are asked for is settled at start');
       server.setSecureContext(contextOf(next));
+      certificate = next.certificate;
     },
     close: () =>
       new Promise((resolve) => {
@@ -143,14 +170,10 @@ async function administration(
   request: IncomingMessage,
   path: string,
   query: string,
+  reportExposed: () => void,
 ): Promise<Answer> {
-  if (isFromPage(request))
-    return {
-      status: 403,
-      body: { error: 'access_denied', error_description: 'Web pages do not administer.' },
-    };
   try {
-    const by = adminCaller(request, tokenFile);
+    const by = adminCaller(request, tokenFile, reportExposed);
     if (by === undefined) return NOBODY;
     if (administer === undefined) return NOT_YET;
     return await administer({
@@ -168,6 +191,21 @@ async function administration(
   }
 }
 
+/** RFC 9110 §15.5.20. */
+const MISDIRECTED: Answer = {
+  status: 421,
+  body: {
+    error: 'misdirected_request',
+    error_description:
+      'The admin listener does not serve this host name; use an IP address, or add the name to admin.hostNames.',
+  },
+};
+
+const FROM_PAGE: Answer = {
+  status: 403,
+  body: { error: 'access_denied', error_description: 'Requests from web pages are not accepted.' },
+};
+
 const NOBODY: Answer = {
   status: 401,
   body: {
@@ -183,6 +221,12 @@ const NOT_YET: Answer = {
   body: { error: 'temporarily_unavailable', error_description: 'The store has not been reached yet.' },
   headers: { 'retry-after': '1' },
 };
+
+/** RFC 3986 §3.4: a query may contain question marks. */
+function splitTarget(target: string): { readonly path: string; readonly query: string } {
+  const at = target.indexOf('?');
+  return at < 0 ? { path: target, query: '' } : { path: target.slice(0, at), query: target.slice(at + 1) };
+}
 
 const CHECK_SECONDS = 2;
 

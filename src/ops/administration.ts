@@ -34,6 +34,8 @@ const USUAL = 100;
 const MAX_BODY = 4_096;
 const BODY_SECONDS = 5;
 const ID = /^[A-Za-z0-9_-]{1,64}$/;
+/** Of any store: a grant id, or numbers before one. */
+const CURSOR = /^[A-Za-z0-9_ -]{1,96}$/;
 
 /** Looks at grants and ends them, for an operator. */
 export async function administer(deps: AdministrationDeps, asked: AdminRequest): Promise<Answer> {
@@ -89,6 +91,7 @@ async function list(deps: AdministrationDeps, query: URLSearchParams): Promise<A
   if (!/^[1-9]\d{0,3}$/.test(limit) || Number(limit) > MOST)
     throw new BadRequest(`limit is a number from 1 to ${MOST}.`);
   const [name, clientId, after] = [one('name'), one('client'), one('after')];
+  if (after !== undefined && !CURSOR.test(after)) throw new BadRequest('after is the next of another page.');
   if (name !== undefined && one('identity') !== undefined)
     throw new BadRequest('name and identity are given; one of them is enough.');
   const identity = name === undefined ? one('identity') : await identityNamed(deps, name);

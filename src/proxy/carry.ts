@@ -6,13 +6,14 @@ import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Carriage, type CarriageRoom, type EndStreams, tellEnded, tellFault } from './carriage.ts';
 import { corsOf, originOf, withCors } from './cors.ts';
+import { GrantEnded, refusalFor } from './exchange.ts';
 import type { ForwardFacts, HeaderRules } from './headers.ts';
 import type { LiveStreams, StreamEnd } from './live-streams.ts';
 import { type ProxyRefusal, reasonOf } from './refuse.ts';
 import type { RequestHead } from './request-head.ts';
 import type { UpstreamSettings } from './upstream-settings.ts';
 import type { Upstreams, Way } from './upstreams.ts';
-import { type Admitted, bearerOf, type WaysOut, wirePath } from './way-out.ts';
+import { type Admitted, bearerOf, isEventStream, type WaysOut, wirePath } from './way-out.ts';
 
 export type { EndStreams } from './carriage.ts';
 
@@ -70,20 +71,26 @@ export function createCarrier(deps: CarrierDeps): Carrier {
     const location = out.locationFor(admitted, target.authority ?? head.host);
     const report = (event: string, cause: unknown): void => tellFault(log, call, rule, event, cause);
     if (upgrade === undefined) return;
-    tunnels.carry({
+    const bearer = endStreams === 'none' ? undefined : bearerOf(admitted);
+    // The token may expire or be revoked while the upstream takes its time with the handshake.
+    let end = (why: StreamEnd): void => {
+      const ended = new GrantEnded(why);
+      pending?.cancel(refusalFor(ended), ended);
+    };
+    let unwatch = streams.add({ bearer, upgraded: true, end: (why) => end(why) });
+    response.once('close', () => unwatch());
+    const pending = tunnels.carry({
       ...upgrade,
       path: wirePath(rule, target),
       headers: list,
       answerHeaders: (raw, status) => headers.forClient(raw, status, call.id),
       opened(tunnel) {
         response.statusCode = 101;
-        const end = (why: StreamEnd): void => {
+        end = (why) => {
           tellEnded(log, call, admitted, why);
           if (why === 'going_away') tunnel.end(1001, 'going away');
           else tunnel.end(1008, `access token ${why.replaceAll('_', ' ')}`);
         };
-        const bearer = endStreams === 'none' ? undefined : bearerOf(admitted);
-        response.once('close', streams.add({ bearer, upgraded: true, end }));
       },
       declined(answer: IncomingMessage) {
         const status = answer.statusCode ?? 502;
@@ -91,8 +98,18 @@ export function createCarrier(deps: CarrierDeps): Carrier {
         const cors = corsOf(rule, request.rawHeaders);
         call.note({ reason: 'upgrade_declined' });
         response.writeHead(status, cors === undefined ? given : withCors(given, cors));
+        // From here on an ordinary response, which ends with its token as it would have without the upgrade.
+        unwatch();
+        let ended = false;
+        const cut = (why: StreamEnd): void => {
+          ended = true;
+          tellEnded(log, call, admitted, why);
+          response.destroy();
+        };
+        if (bearer !== undefined && (endStreams === 'all' || isEventStream(answer.rawHeaders)))
+          unwatch = streams.add({ bearer, upgraded: false, end: cut });
         pipeline(answer, response, (error) => {
-          if (error) report('upstream_broke_off', error);
+          if (error && !ended) report('upstream_broke_off', error);
         });
       },
       failed(refusal, cause) {

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { TokenFault } from '../domain/refusal.ts';
+import { endsItself } from '../tls/client-error.ts';
 
 /** Every way a proxied request is turned away. What a stranger is told stands in the table below. */
 export type ProxyRefusal =
@@ -244,6 +245,7 @@ export function answerEarly(response: ServerResponse, { status, text, close, hea
   if (close && body !== '') {
     // Closing while the client still sends would reset the connection and take this answer with it: listen a little longer.
     response.write(body);
+    endsItself(response);
     discardRest(request, () => response.end());
     return;
   }

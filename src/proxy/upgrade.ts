@@ -34,8 +34,15 @@ export interface UpgradeJob {
   readonly broken: (cause: unknown) => void;
 }
 
+/** A handshake that was sent to the upstream. */
+export interface PendingUpgrade {
+  /** Gives it up, unless it was answered before. */
+  cancel(refusal: ProxyRefusal, cause: Error): void;
+}
+
 export interface Tunnels {
-  carry(job: UpgradeJob): void;
+  /** Undefined when it was refused at once. */
+  carry(job: UpgradeJob): PendingUpgrade | undefined;
   /** Ends all that are open. */
   close(): void;
 }
@@ -55,14 +62,19 @@ export function openTunnels(
   const open = new Set<Tunnel>();
   let made: ProxyServer | undefined;
 
-  const carry = (job: UpgradeJob): void => {
+  const carry = (job: UpgradeJob): PendingUpgrade | undefined => {
     const { socket } = job;
     const key = onlyField(job.headers, 'sec-websocket-key');
     const unfit = misfit(key, onlyField(job.headers, 'sec-websocket-version'));
-    if (unfit !== undefined) return job.failed(unfit, undefined);
+    if (unfit !== undefined) {
+      job.failed(unfit, undefined);
+      return undefined;
+    }
     const end = ends[targets.choose().place];
-    if (end === undefined || end.running >= websockets)
-      return job.failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
+    if (end === undefined || end.running >= websockets) {
+      job.failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
+      return undefined;
+    }
 
     let settled = false;
     const settle = (): boolean => {
@@ -89,7 +101,10 @@ export function openTunnels(
     }, timeouts.headers * 1_000);
 
     const theirs = begin(job, end.address, (error) => fail(refusalFor(error), error));
-    if (theirs instanceof Error) return fail(refusalFor(theirs), theirs);
+    if (theirs instanceof Error) {
+      fail(refusalFor(theirs), theirs);
+      return undefined;
+    }
     sent = theirs;
     // What it does with an error or an ordinary answer is write to the client's connection itself: that is ours to do.
     sent.removeAllListeners('error').on('error', (error) => {
@@ -126,6 +141,16 @@ export function openTunnels(
       tunnel.joined();
       job.opened(tunnel);
     });
+    return {
+      cancel(refusal, cause) {
+        if (!settle()) return;
+        job.failed(refusal, cause);
+        theirs
+          .removeAllListeners('error')
+          .on('error', () => {})
+          .destroy();
+      },
+    };
   };
 
   /** Everything up to the first byte, which is sent later: nothing can have come back when this returns. */

@@ -21,6 +21,8 @@ export function answerClientError(
   const running = callOn();
   // RFC 9112 §9.6: what follows a request that said close is not looked at, but that request is still owed its answer.
   if (error.code === 'HPE_CLOSED_CONNECTION' && running !== undefined) return;
+  // The parser rejects everything that still arrives until the connection is closed.
+  if (lingering.has(socket)) return;
   if (error.code === 'ECONNRESET' || !socket.writable) {
     socket.destroy();
     return;
@@ -35,14 +37,31 @@ export function answerClientError(
     });
     return;
   }
-  if (running?.headersSent === true) socket.destroy();
-  else endWith(socket, STATUS[error.code ?? ''] ?? 400);
+  if (running?.headersSent !== true) return endWith(socket, STATUS[error.code ?? ''] ?? 400);
+  // A response sent from within the parser, which reports the error afterwards: destroying the socket would discard it.
+  if (endedByItsSender.has(running)) return;
+  if (!running.writableEnded) return void socket.destroy();
+  lingering.add(socket);
+  running.once('close', () => {
+    socket.end();
+    destroyIn(LINGER_MS, socket, socket);
+  });
 }
 
 const answeringFirst = new WeakSet<Duplex>();
+/** Sockets that are closed shortly; nothing more is read from them. */
+const lingering = new WeakSet<Duplex>();
+const endedByItsSender = new WeakSet<ServerResponse>();
+
+/**
+ * For a response that says `Connection: close` and is complete but for its end, while the request is not: its sender ends
+ * it and so closes the connection, whatever the parser makes of the rest of the request.
+ */
+export const endsItself = (response: ServerResponse): void => void endedByItsSender.add(response);
 
 /** A short answer where HTTP has let go of the connection, and its end, also when the other side does not end it. */
 export function endWith(socket: Duplex, status: number): void {
+  lingering.add(socket);
   socket.end(
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nConnection: close\r\nCache-Control: no-store\r\nContent-Length: 0\r\n\r\n`,
   );

@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { sendJson } from '../http/answer.ts';
 import type { Call } from '../http/call.ts';
 import { headerValues } from './caller.ts';
+import { endsItself } from './client-error.ts';
 import { hostName } from './client-hello.ts';
 
 /**
@@ -9,6 +10,11 @@ import { hostName } from './client-hello.ts';
  * that the caller may send one. Whoever wants it earlier calls `writeContinue`.
  */
 export function continueWhenRead(request: IncomingMessage, response: ServerResponse): void {
+  // Node closes the connection after a final response without `100 Continue`, since the client may or may not send its
+  // body. Where the request is complete there is no such doubt, and a pipelined request may be in progress already.
+  Object.defineProperty(response, '_expect_continue', {
+    get: () => !request.complete && announcesBody(request),
+  });
   const write = response.writeContinue.bind(response);
   let said = false;
   response.writeContinue = () => {
@@ -18,6 +24,9 @@ export function continueWhenRead(request: IncomingMessage, response: ServerRespo
   };
   request.once('resume', () => response.writeContinue());
 }
+
+const announcesBody = ({ headers }: IncomingMessage): boolean =>
+  headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0';
 
 export const waitsForContinue = ({ headers }: IncomingMessage): boolean =>
   headers.expect?.toLowerCase() === '100-continue';
@@ -45,6 +54,66 @@ export function misdirected({ response, id }: Call): void {
     },
     headers: { connection: 'close' },
   });
+}
+
+export type CodingFault = 'several' | 'http_1_0' | 'not_served';
+
+/** RFC 9112 §6.1: what is wrong with the transfer coding of an HTTP/1 request, on any path. `chunked` alone is served. */
+export function codingFault({ headers, rawHeaders, httpVersion }: IncomingMessage): CodingFault | undefined {
+  const coding = headers['transfer-encoding'];
+  if (coding === undefined) return undefined;
+  if (headerValues(rawHeaders, 'transfer-encoding').length > 1) return 'several';
+  if (httpVersion === '1.0') return 'http_1_0';
+  return coding.toLowerCase() === 'chunked' ? undefined : 'not_served';
+}
+
+const CODING_REFUSALS = {
+  several: {
+    status: 400,
+    error: 'invalid_request',
+    description: 'The request is not acceptable: more than one Transfer-Encoding.',
+    reason: 'malformed: more than one Transfer-Encoding',
+  },
+  http_1_0: {
+    status: 400,
+    error: 'invalid_request',
+    description: 'The request is not acceptable: Transfer-Encoding on HTTP/1.0.',
+    reason: 'malformed: Transfer-Encoding on HTTP/1.0',
+  },
+  not_served: {
+    status: 501,
+    error: 'not_implemented',
+    description: 'The only transfer coding served is chunked.',
+    reason: 'coding_not_served',
+  },
+} as const satisfies Record<CodingFault, object>;
+
+const DISCARD_MS = 1_000;
+
+/**
+ * The end of such a request is unknown (RFC 9112 §6.3), and the parser reports an error right after its header section. The
+ * response is ended a moment later, so that closing with unread data does not reset the connection and discard it.
+ */
+export function refuseCoding(call: Call, fault: CodingFault): void {
+  const { request, response, id } = call;
+  const { status, error, description, reason } = CODING_REFUSALS[fault];
+  call.note({ decision: 'refused', reason });
+  const text = JSON.stringify({ error, error_description: description, request_id: id });
+  response.shouldKeepAlive = false;
+  endsItself(response);
+  response.writeHead(status, {
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': Buffer.byteLength(text),
+    'cache-control': 'no-store',
+    'x-content-type-options': 'nosniff',
+    'x-request-id': id,
+    connection: 'close',
+  });
+  if (request.method === 'HEAD') response.flushHeaders();
+  else response.write(text);
+  request.resume();
+  const timer = setTimeout(() => response.end(), DISCARD_MS);
+  response.once('close', () => clearTimeout(timer));
 }
 
 /** RFC 9110 §15.5.15, RFC 6585 §5: more than anybody needs. */

@@ -4,6 +4,7 @@ import type { Duplex } from 'node:stream';
 import type { Call } from '../http/call.ts';
 import { answerClientError, endWith, refusePlainly } from './client-error.ts';
 import { waitsForContinue } from './early-answers.ts';
+import { type AwaitedPart, probeHalfClosed } from './half-close.ts';
 import { answerFor, isHandshake } from './handshake-call.ts';
 import { KEEP_ALIVE_SECONDS, type ListenerLimits, STALLED_SECONDS } from './listener-options.ts';
 import type { OpenConnections } from './open-connections.ts';
@@ -55,6 +56,23 @@ export function createHttp1Server({ limits, open, receive }: Http1Options): Serv
     // Silence while a call is worked on is judged by whoever works on it.
     if (open.callOn(socket) === undefined || socket.writableLength > 0) socket.destroy();
   });
+  // RFC 9112 §9.6: a client may end its side of the connection and go on reading.
+  Object.assign(server, { httpAllowHalfOpen: true });
+  function onEnd(this: Socket): void {
+    const last = open.lastCallOn(this);
+    if (last === undefined) return;
+    if (!last.headersSent) last.shouldKeepAlive = false;
+    probeHalfClosed(this, () => awaitedOf(open.callOn(this)));
+  }
+  server.on('connection', (socket: Socket) => {
+    socket.allowHalfOpen = true;
+    socket.on('end', onEnd);
+  });
+  /** A WebSocket, or a connection that is closed after this: both sides end together. */
+  const endsTogether = (socket: Duplex): void => {
+    socket.allowHalfOpen = false;
+    socket.off('end', onEnd);
+  };
   server.on('request', (request, response) => {
     // A request line may say HTTP/2.0 in the hands of this parser too; nobody may take it for what it says.
     if (request.httpVersionMajor === 1) receive(request, response);
@@ -67,12 +85,14 @@ export function createHttp1Server({ limits, open, receive }: Http1Options): Serv
   });
   server.on('checkExpectation', unexpected);
   server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+    endsTogether(socket);
     socket.on('error', () => socket.destroy());
     if (open.callOn(socket) === undefined)
       receive(request, answerFor(request, request.socket), { upgrade: { socket, head } });
     else outOfOrder(socket);
   });
   server.on('connect', (_request: IncomingMessage, socket: Duplex) => {
+    endsTogether(socket);
     socket.on('error', () => socket.destroy());
     if (open.callOn(socket) === undefined) endWith(socket, 405);
     else outOfOrder(socket);
@@ -83,4 +103,10 @@ export function createHttp1Server({ limits, open, receive }: Http1Options): Serv
   // A server that is fed by hand does not listen, and only a listening one watches its time limits.
   server.emit('listening');
   return server;
+}
+
+function awaitedOf(response: ServerResponse | undefined): AwaitedPart {
+  if (response === undefined || response.writableEnded) return 'other';
+  if (!response.headersSent) return 'status-line';
+  return response.chunkedEncoding && response.req.method !== 'HEAD' ? 'chunk' : 'other';
 }

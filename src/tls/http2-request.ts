@@ -12,15 +12,19 @@ export class Http2Request extends IncomingMessage {
   /** As RFC 9113 §6.5.2 counts: names, values, and 32 for each. */
   readonly headSize: number;
   #reading = false;
+  readonly #onPart: (size: number) => void;
 
   constructor(
     stream: ServerHttp2Stream,
     socket: Socket,
     headers: IncomingHttpHeaders & Record<string, unknown>,
     rawHeaders: readonly string[],
+    /** Learns of each part of the body that is read. */
+    onPart: (size: number) => void,
   ) {
     super(socket);
     this.#stream = stream;
+    this.#onPart = onPart;
     // Not "2.0": so calls node a request of HTTP/1.1 that only says it were one.
     this.httpVersion = '2';
     this.httpVersionMajor = 2;
@@ -48,6 +52,7 @@ export class Http2Request extends IncomingMessage {
     }
     this.#stream
       .on('data', (part: Buffer) => {
+        this.#onPart(part.length);
         if (!this.push(part)) this.#stream.pause();
       })
       .on('end', () => {

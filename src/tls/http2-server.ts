@@ -1,6 +1,7 @@
 import { constants, createServer, type ServerHttp2Session, type ServerHttp2Stream } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
 import { destroyIn } from './client-error.ts';
+import { watchHttp2Input } from './http2-input.ts';
 import { Http2Request } from './http2-request.ts';
 import { Http2Response } from './http2-response.ts';
 
@@ -36,19 +37,22 @@ const RESETS = { beyondStreams: 20, perSecond: 20 } as const;
 const PINGS = { burst: 100, perSecond: 5 } as const;
 const SETTINGS = { burst: 20, perSecond: 1 } as const;
 const CONNECTION_WINDOW = 1_048_576;
+const STREAM_WINDOW = 262_144;
 const LINGER_MS = 1_000;
+const GOAWAY_MS = 50;
 
 /**
  * HTTP/2 with bounds on everything a client can do without being served: half-made heads, resets (CVE-2023-44487, and
- * CVE-2025-8671, where the client makes us send them), pings, settings, silence.
+ * CVE-2025-8671, where the client makes us send them), pings, settings, silence, and bytes of any other frames.
  */
 export function createHttp2Server(options: Http2ServerOptions): Http2Server {
   const { limits } = options;
+  const watchInput = watchHttp2Input();
   const server = createServer({
     settings: {
       maxConcurrentStreams: limits.streams,
       maxHeaderListSize: limits.headers,
-      initialWindowSize: 262_144,
+      initialWindowSize: STREAM_WINDOW,
       enablePush: false,
       enableConnectProtocol: false,
     },
@@ -66,13 +70,18 @@ export function createHttp2Server(options: Http2ServerOptions): Http2Server {
   });
   return {
     take(socket) {
-      server.once('session', (session) => lookAfter(session, socket, options));
+      server.once('session', (session) => lookAfter(session, socket, options, watchInput));
       server.emit('connection', socket);
     },
   };
 }
 
-function lookAfter(session: ServerHttp2Session, socket: TLSSocket, options: Http2ServerOptions): void {
+function lookAfter(
+  session: ServerHttp2Session,
+  socket: TLSSocket,
+  options: Http2ServerOptions,
+  watchInput: ReturnType<typeof watchHttp2Input>,
+): void {
   const peer = socket.remoteAddress ?? '';
   const resets = allowance({
     burst: options.limits.streams + RESETS.beyondStreams,
@@ -87,14 +96,24 @@ function lookAfter(session: ServerHttp2Session, socket: TLSSocket, options: Http
     if (thrownOut) return;
     thrownOut = true;
     options.onAbuse(peer, why);
-    session.destroy(undefined, constants.NGHTTP2_ENHANCE_YOUR_CALM);
-    destroyIn(LINGER_MS, socket, socket);
+    if (!session.destroyed) session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    // Destroying the session closes the socket at once, before the frame is sent.
+    setTimeout(() => {
+      session.destroy(new Error(`too many ${why}`), constants.NGHTTP2_ENHANCE_YOUR_CALM);
+      destroyIn(LINGER_MS, socket, socket);
+    }, GOAWAY_MS);
   };
   const close = (): void => {
     if (session.closed || session.destroyed) return;
     session.close();
     if (running === 0) destroyIn(LINGER_MS, socket, socket);
   };
+  const input = watchInput({
+    session,
+    socket,
+    streamWindow: STREAM_WINDOW,
+    onExcess: () => throwOut('frames without a purpose'),
+  });
   let silence = setTimeout(close, options.limits.headerTimeout * 1_000);
   const begin = (): void => {
     running += 1;
@@ -128,7 +147,8 @@ function lookAfter(session: ServerHttp2Session, socket: TLSSocket, options: Http
       return;
     }
     begin();
-    const request = new Http2Request(stream, socket, headers, rawHeaders);
+    const request = new Http2Request(stream, socket, headers, rawHeaders, (size) => input.body(size));
+    input.request(request.headSize);
     const response = new Http2Response(request, stream);
     stream.setTimeout(options.stalled * 1_000, () => {
       // Silence while an answer is worked on is judged by whoever works on it.
@@ -136,6 +156,7 @@ function lookAfter(session: ServerHttp2Session, socket: TLSSocket, options: Http
     });
     stream.once('close', () => {
       end();
+      if (!request.complete && response.writableFinished) input.cutShort();
       const reset = !response.cut && !response.writableFinished && !session.destroyed && !socket.destroyed;
       if (reset && !resets()) throwOut('resets');
     });

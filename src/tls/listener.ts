@@ -20,10 +20,12 @@ import { destroyIn } from './client-error.ts';
 import { hostName } from './client-hello.ts';
 import { certificateOf, rememberConnections } from './connections.ts';
 import {
+  codingFault,
   continueWhenRead,
   isOneOf,
   misdirected,
   namesOneOf,
+  refuseCoding,
   tooLong,
   waitsForContinue,
 } from './early-answers.ts';
@@ -125,6 +127,8 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     if (request.rawHeaders.length > MAX_FIELDS * 2 || head > limits.headers) return tooLong(call, 431);
     if ((request.url ?? '').length > (limits.url ?? URL_LENGTH)) return tooLong(call, 414);
     if (!asked && askedHosts !== undefined && namesOneOf(request, askedHosts)) return misdirected(call);
+    const coding = multiplexed ? undefined : codingFault(request);
+    if (coding !== undefined) return refuseCoding(call, coding);
     if (waits) continueWhenRead(request, response);
     options.onCall(call);
   };
@@ -150,6 +154,8 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     parsers.push(http1);
     /** HTTP/1.1, by whoever reads it first. */
     const read = (socket: Socket): void => {
+      // RFC 9112 §9.6: each side is ended by itself. Who reads the connection handles its `end`.
+      socket.allowHalfOpen = true;
       if (firstReader === undefined) {
         http1.emit('connection', socket);
         return;

@@ -28,6 +28,8 @@ export interface OpenConnections {
   isEnding(socket: Duplex): boolean;
   /** The call that is being answered on this connection. */
   callOn(socket: Duplex): ServerResponse | undefined;
+  /** The call that was received last, and not answered yet. */
+  lastCallOn(socket: Duplex): ServerResponse | undefined;
   count(): number;
   /** True when everything ended within the time; what did not is cut off. */
   drain(seconds: number): Promise<boolean>;
@@ -116,6 +118,7 @@ export function trackConnections(tls: boolean): OpenConnections {
       return false;
     },
     callOn: (socket) => callsOf(socket)[0],
+    lastCallOn: (socket) => callsOf(socket).at(-1),
     count: () => sockets.size,
     async drain(seconds) {
       draining = true;

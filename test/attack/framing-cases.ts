@@ -61,6 +61,19 @@ export const REFUSED_HEADS: Readonly<Record<string, RefusedRow>> = {
     statuses: [400, 501],
     inputs: each(POST, [['Transfer-Encoding: identity, chunked']], END),
   },
+  'H03 a transfer coding that is not chunked': {
+    statuses: [501],
+    inputs: each(
+      POST,
+      [
+        ['Transfer-Encoding: identity'],
+        ['Transfer-Encoding: xchunked'],
+        ['Transfer-Encoding: "chunked"'],
+        ['Transfer-Encoding: chunked;q=1'],
+      ],
+      END,
+    ),
+  },
   'H04 a compressed transfer coding': {
     statuses: [501],
     inputs: each(POST, [['Transfer-Encoding: gzip, chunked']], END),

@@ -50,6 +50,37 @@ describe('an ambiguous head is refused', () => {
       await attack.stands();
     });
 
+  test('H03 a transfer coding that is not served, on a path of the token service: 501, and nothing is done', async () => {
+    const { access_token: token } = await attack.house.grant();
+    const revoke = 'GET /authsvc/Revoke/Token HTTP/1.1';
+    for (const coding of ['identity', 'gzip, chunked']) {
+      const headers = [`Transfer-Encoding: ${coding}`];
+      const sent = attack.write({ line: revoke, headers, body: END, token });
+      const { status, body } = await attack.send(sent, { untilClosed: true });
+      expect([coding, status, JSON.parse(body).error]).toEqual([coding, 501, 'not_implemented']);
+    }
+    expect((await attack.house.api('/files/1', token)).status).toBe(200);
+    await attack.stands(token);
+  });
+
+  test('H03 a transfer coding that is not served behind a request in progress: both are answered, in order', async () => {
+    attack.upstream.reset();
+    let answer = (): void => {};
+    attack.upstream.reply((socket, request) => {
+      answer = () => ok(socket, request);
+    });
+    await onConnection(async (client) => {
+      client.send(
+        attack.write(GET) + attack.write({ ...POST, headers: ['Transfer-Encoding: identity'], body: END }),
+      );
+      await until('the first is upstream', () => attack.upstream.requests.length === 1);
+      answer();
+      const text = await client.closed();
+      expect(text.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 501']);
+    });
+    await attack.stands();
+  });
+
   test('H22 CONNECT opens no tunnel', () =>
     attack.refused([405], attack.write({ line: 'CONNECT a:443 HTTP/1.1' })));
 });
@@ -74,6 +105,15 @@ describe('a chunked body that breaks off', () => {
           await attack.stands();
         });
     });
+
+  test('H14 in the same read as a head that was answered at once: the response arrives, then the end', async () => {
+    const headers = [CHUNKED];
+    const body = `${chunk('good')}+2\r\nab\r\n`;
+    const sent = attack.write({ line: `POST /files/${'a'.repeat(9_000)} HTTP/1.1`, headers, body });
+    const { status } = await attack.send(sent + attack.write(GET), { untilClosed: true });
+    expect([status, attack.upstream.bytes()]).toEqual([414, '']);
+    await attack.stands();
+  });
 
   test('H15 a chunk extension is accepted, and not forwarded', async () => {
     const body = `2;a=b\r\nab\r\n0;c="d"\r\n\r\n`;

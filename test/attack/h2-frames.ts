@@ -19,7 +19,7 @@ export const FRAME = {
   continuation: 9,
 } as const;
 
-export const FLAG = { endStream: 1, ack: 1, endHeaders: 4 } as const;
+export const FLAG = { endStream: 1, ack: 1, endHeaders: 4, padded: 8 } as const;
 
 export interface Frame {
   readonly type: number;

@@ -133,3 +133,26 @@ for (const method of ['GET', 'HEAD', 'DELETE', 'OPTIONS'])
       await attack.stands();
     }
   });
+
+test.each([
+  ['GET', [] as string[], ''],
+  ['POST', ['Content-Length: 2'], 'ab'],
+])(
+  'H20 a request behind a complete %s that expects 100 Continue is answered',
+  async (method, headers, body) => {
+    attack.upstream.reset();
+    const client = await attack.client();
+    client.send(
+      attack.write({
+        line: `${method} /files/1 HTTP/1.1`,
+        headers: ['Expect: 100-continue', ...headers],
+        body,
+      }) + attack.write({ line: 'GET /files/2 HTTP/1.1' }),
+    );
+    const text = await client.until((all) => all.includes('GET /files/2'));
+    client.destroy();
+    expect(text).toMatch(new RegExp(`${method} /files/1(?:.|\\r|\\n)*GET /files/2$`));
+    expect(attack.upstream.requests.map(({ target }) => target)).toEqual(['/files/1', '/files/2']);
+    await attack.stands();
+  },
+);

@@ -16,7 +16,7 @@ const lines: string[] = [];
 
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'gatehouse-admin-'));
-  writeFileSync(join(folder, 'token'), `${TOKEN}\n`);
+  writeFileSync(join(folder, 'token'), `${TOKEN}\n`, { mode: 0o600 });
   const settings = settingsIn(folder, { ...baseSettings(1), admin: { port: 0, tokenFile: 'token' } });
   const log = createLogger({ level: 'info', format: 'json', write: (line) => void lines.push(line) });
   const broken = {

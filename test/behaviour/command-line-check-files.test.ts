@@ -1,4 +1,4 @@
-import { rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { runCommand } from '../support/command-in-process.ts';
@@ -106,6 +106,23 @@ test('of a certificate and a key that are both missing, both are told', async ()
   expect(code).toBe(78);
   expect(stderr).toContain(`${join(place, 'server.pem')}: does not exist`);
   expect(stderr).toContain(`${join(place, 'server-key.pem')}: does not exist`);
+});
+
+test('an admin token that other users can read is a problem; one that gatehouse restricts itself is a warning', async () => {
+  const { place, config } = await installation();
+  const file = join(place, 'admin-token');
+  writeFileSync(file, 'a token of some length\n');
+  const args = ['check', '-c', config, '--set', `admin.tokenFile=${file}`];
+  for (const [mode, code, found] of [
+    [0o644, 78, `  admin.tokenFile: other users can read ${file} (mode 644); run chmod 600`],
+    [0o660, 0, `warning: admin.tokenFile: other users can read ${file} (mode 660); run chmod 600`],
+  ] as const) {
+    chmodSync(file, mode);
+    const said = await runCommand(args);
+    expect([said.code, said.stderr]).toEqual([code, expect.stringContaining(found)]);
+  }
+  chmodSync(file, 0o600);
+  expect(await runCommand(args)).toMatchObject({ code: 0, stderr: '' });
 });
 
 test('a key file that others can read is a problem; a missing one is made at the first start', async () => {

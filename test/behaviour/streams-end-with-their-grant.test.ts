@@ -11,8 +11,10 @@ import { until } from '../support/until.ts';
 import {
   encode,
   openWebSocket,
+  shakeHands,
   TEXT,
   type WebSocketUpstream,
+  type WebSocketUpstreamOptions,
   webSocketUpstream,
 } from '../support/websocket.ts';
 
@@ -62,8 +64,11 @@ async function endlessUpstream() {
   return { port: (server.address() as AddressInfo).port, open, uploads };
 }
 
-async function setUp(endStreams?: 'all' | 'upgrades-and-events' | 'none') {
-  const sockets = await webSocketUpstream();
+async function setUp(
+  endStreams?: 'all' | 'upgrades-and-events' | 'none',
+  answer?: WebSocketUpstreamOptions['answer'],
+) {
+  const sockets = await webSocketUpstream({ ...(answer && { answer }) });
   cleanups.push(() => sockets.close());
   const streams = await endlessUpstream();
   const house = await openHouse((settings) => withStreams(settings, sockets, streams.port, endStreams));
@@ -89,6 +94,7 @@ const withStreams = (
     { path: '/ws/**', requires: 'files:read', websocket: true, upstream: 'sockets' },
     { path: '/try/**', requires: 'files:read', websocket: true, reportOnly: true, upstream: 'sockets' },
     { path: '/open/**', public: true, websocket: true, upstream: 'sockets' },
+    { path: '/events/upgradable/**', requires: 'files:read', websocket: true, upstream: 'streams' },
     { path: '/events/**', requires: 'files:read', upstream: 'streams' },
     { path: '/downloads/**', requires: 'files:read', upstream: 'streams' },
     ...(settings.routes ?? []),
@@ -258,6 +264,46 @@ describe('a stream also ends with', () => {
     expect(await house.gateway.drain({ drain: 86_400 })).toBe(true);
     await until('it is over', () => client.gone());
     expect(client.closed()).toMatchObject({ code: 1001 });
+  });
+});
+
+describe('a WebSocket handshake', () => {
+  test.each(['expires', 'is revoked'])(
+    'is refused when its token %s before the upstream has answered',
+    async (how) => {
+      const pending: (() => void)[] = [];
+      const { house, sockets } = await setUp(undefined, (request, socket) => {
+        pending.push(() => shakeHands(request, socket));
+      });
+      const { access_token: token, expires_in } = await house.grant();
+      const opening = openWebSocket({ port: house.port, path: '/ws/1', token, ca: house.ca.pem });
+      await until('the upstream has it', () => pending.length === 1);
+      if (how === 'expires') house.clock.advance(expires_in + 1);
+      else await revoke(house, token);
+      advance();
+      const client = await opening;
+      cleanups.push(() => client.destroy());
+      expect([client.status, JSON.parse(client.body()).error]).toEqual([401, 'invalid_token']);
+      await until('the upstream connection is closed', () => sockets.open() === 0);
+    },
+  );
+
+  test('that the upstream answers with an event stream: it ends with the token like any other', async () => {
+    const { house, streams } = await setUp();
+    const { access_token: token } = await house.grant();
+    const client = await openWebSocket({
+      port: house.port,
+      path: '/events/upgradable/1',
+      token,
+      ca: house.ca.pem,
+    });
+    cleanups.push(() => client.destroy());
+    await until('the beginning', () => client.body().includes('first'));
+    expect(client.status).toBe(200);
+    await revoke(house, token);
+    advance();
+    await until('it is over', () => client.gone() && streams.open.size === 0);
+    expect(client.body()).not.toMatch(/0\r\n\r\n$/);
   });
 });
 

@@ -59,9 +59,21 @@ export const adminSection = (path: Path) =>
       description: 'Address of the admin listener: probes, metrics, and the administration of grants.',
     }),
     port: z.int().min(0).max(65_535).default(9443).meta({ description: 'Port of the admin listener.' }),
+    hostNames: z
+      .array(
+        z
+          .string()
+          .max(253)
+          .regex(/^[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*$/, 'must be a host name without a port'),
+      )
+      .default([])
+      .meta({
+        description:
+          'Host names under which metrics and the administration of grants may be requested, such as the name of a Prometheus target. IP addresses, `localhost` and `admin.host` are always accepted; probes answer under any name.',
+      }),
     tokenFile: path.prefault('data/admin-token').meta({
       description:
-        'Bearer token for the administration of grants; made when missing, mode 0600. Read anew at every use. Probes and metrics need none.',
+        'Bearer token for the administration of grants; made when missing, mode 0600, and refused when other users can read it. Read anew at every use. Probes and metrics need none.',
     }),
     tls: z
       .strictObject({

@@ -4,6 +4,7 @@ import { errorFields } from '../../observability/logger.ts';
 import { clientAddress, requestId } from '../../tls/caller.ts';
 import { endWith } from '../../tls/client-error.ts';
 import type { Session, TakenConnection } from '../../tls/first-reader.ts';
+import { type AwaitedPart, probeHalfClosed } from '../../tls/half-close.ts';
 import { KEEP_ALIVE_SECONDS, STALLED_SECONDS } from '../../tls/listener-options.ts';
 import { type Admission, type AdmissionQuestion, admit } from '../admission.ts';
 import { networkKey } from '../client-pace.ts';
@@ -65,6 +66,10 @@ export class FastConnection implements Session, DoneCall, Due {
   #requests = 0;
   #arrivedAt = 0;
   #status = 0;
+  /** The status line of the response is written, or about to be. */
+  #begun = false;
+  /** The client has ended its side of the connection. */
+  #inputOver = false;
   /** No more requests after this one: the client said so, or we did. */
   #close = false;
   #draining: 'no' | 'soon' | 'now' = 'no';
@@ -92,7 +97,8 @@ export class FastConnection implements Session, DoneCall, Due {
     };
     this.deadline = performance.now() + office.limits.headerTimeout * 1_000;
     office.deadlines.add(this);
-    this.socket.on('data', this.#onData).on('drain', this.#onDrain).on('close', this.#onClose);
+    this.socket.on('data', this.#onData).on('drain', this.#onDrain);
+    this.socket.on('end', this.#onEnd).on('close', this.#onClose);
   }
 
   isBusy(): boolean {
@@ -202,6 +208,38 @@ export class FastConnection implements Session, DoneCall, Due {
     }
   };
 
+  readonly #onEnd = (): void => {
+    try {
+      this.#inputEnded();
+    } catch (error) {
+      this.onFault(error);
+    }
+  };
+
+  /** The client sends nothing more, and may wait for its responses. */
+  #inputEnded(): void {
+    const { socket } = this;
+    this.#inputOver = true;
+    if (this.#state === 'idle') {
+      if (this.#held === undefined) socket.end();
+      // A request that will never be complete.
+      else this.#handOver('head');
+      return;
+    }
+    if (this.#held === undefined) this.#close = true;
+    if (this.#state !== 'busy') return;
+    if (!this.#exchange.wantsBody) return probeHalfClosed(socket, this.#awaited);
+    if (this.#begun) return void socket.destroy();
+    this.#exchange.abandon();
+    this.refuse({ reason: 'malformed', detail: 'the body broke off' });
+  }
+
+  readonly #awaited = (): AwaitedPart => {
+    if (this.#state !== 'busy') return 'other';
+    if (!this.#begun) return 'status-line';
+    return this.#exchange.isChunked ? 'chunk' : 'other';
+  };
+
   readonly #onClose = (): void => {
     this.office.deadlines.remove(this);
     this.#exchange.flushed();
@@ -251,7 +289,7 @@ export class FastConnection implements Session, DoneCall, Due {
 
   #waitForHead(begun: string): boolean {
     if (begun.length >= this.office.limits.headers) return this.#pass('size');
-    if (this.#reads > HEAD_READS || isHopeless(begun)) return this.#pass('head');
+    if (this.#reads > HEAD_READS || this.#inputOver || isHopeless(begun)) return this.#pass('head');
     this.deadline = performance.now() + HEAD_MS;
     return false;
   }
@@ -312,6 +350,7 @@ export class FastConnection implements Session, DoneCall, Due {
     if (rule.cors !== undefined || wouldRefuse !== undefined) return this.#handOver('rule');
     const upstream = this.generation.bareOf(rule);
     if (upstream === undefined) return this.#handOver('upstream');
+    if (this.#inputOver && held.length < bodyEnd) return this.#handOver('framing');
     this.#carry(admission, upstream, held, bodyEnd);
   }
 
@@ -347,9 +386,10 @@ export class FastConnection implements Session, DoneCall, Due {
     this.#reads = 0;
     this.#requests += 1;
     this.#state = 'busy';
-    this.#close = this.fields.close;
+    this.#close = this.fields.close || (this.#inputOver && this.#held === undefined);
     // As node has it for a client that leaves before it was answered.
     this.#status = 200;
+    this.#begun = false;
     this.#arrivedAt = this.#question.now;
     this.id = requestId(this.peer, rawHeaders, trustedProxies);
     this.clientAddress = clientAddress(this.peer, rawHeaders, trustedProxies);
@@ -383,6 +423,7 @@ export class FastConnection implements Session, DoneCall, Due {
 
   begin(status: number): void {
     this.#status = status;
+    this.#begun = true;
   }
 
   /** The answer is written; `taken`: and nothing of it waits for the client. */
@@ -435,11 +476,20 @@ export class FastConnection implements Session, DoneCall, Due {
     const { socket } = this;
     this.#state = 'gone';
     this.office.deadlines.remove(this);
-    socket.off('data', this.#onData).off('drain', this.#onDrain).off('close', this.#onClose);
+    socket.off('data', this.#onData).off('drain', this.#onDrain);
+    socket.off('end', this.#onEnd).off('close', this.#onClose);
     this.office.handedOver(socket, reason);
-    socket.pause();
-    if (this.#held !== undefined) socket.unshift(this.#held);
+    const held = this.#held;
     this.#held = undefined;
+    if (this.#inputOver) {
+      // Nothing can be put back into a stream that has ended.
+      this.#taken.handOver();
+      if (held !== undefined) socket.emit('data', held);
+      socket.emit('end');
+      return;
+    }
+    socket.pause();
+    if (held !== undefined) socket.unshift(held);
     this.#taken.handOver();
     socket.resume();
   }

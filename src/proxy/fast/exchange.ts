@@ -80,6 +80,11 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     return !this.#connection.isPaused;
   }
 
+  /** The body of the response is being sent in chunks. */
+  get isChunked(): boolean {
+    return this.#stage === 'answering' && this.#chunked;
+  }
+
   start(admitted: Admitted, upstream: BareUpstream, body: Buffer | undefined, left: number): void {
     const { generation, fields, id, peer, encrypted, notes } = this.#connection;
     const { rule, target, caller } = admitted;

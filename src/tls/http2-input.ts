@@ -1,0 +1,101 @@
+import type { ServerHttp2Session } from 'node:http2';
+import type { TLSSocket } from 'node:tls';
+
+/** What a client has sent that served a purpose. */
+export interface Http2Input {
+  /** A request began with a header section of this size (RFC 9113 §6.5.2). */
+  request(headSize: number): void;
+  /** A part of a request body was read. */
+  body(size: number): void;
+  /** A request was answered and ended by us before its body was complete: the client may have sent a whole window of it. */
+  cutShort(): void;
+}
+
+export interface Http2InputOptions {
+  readonly session: ServerHttp2Session;
+  readonly socket: TLSSocket;
+  /** Bytes a stream may receive before its window is updated. */
+  readonly streamWindow: number;
+  /** Called once: the client sends frames that serve no purpose. */
+  readonly onExcess: () => void;
+}
+
+/** Bytes at once, and bytes a second after that, of frames that serve no purpose that we know of. */
+const BURST = 262_144;
+const PER_SECOND = 4_096;
+/** The most that can be saved up. Flow control lets a client answer long after the data was sent. */
+const MOST_EARNED = 4_194_304;
+/** Frame headers, priorities and a compressed form that is longer than the text. */
+const PER_REQUEST = 1_024;
+/** Frame header and padding (RFC 9113 §6.1). */
+const PER_PART = 300;
+const LOOK_MS = 1_000;
+
+interface Watched {
+  look(now: number): void;
+}
+
+/**
+ * Bounds what a client can send without being served: WINDOW_UPDATE, PRIORITY, empty or padded DATA and unknown frames,
+ * which neither nghttp2 nor Node count. Node shows no single frame, but it counts the bytes it has read, and what they
+ * were good for is known here: requests, their bodies, and window updates for responses, of which a client sends no more
+ * bytes than we send. The rest must be small (docs/decisions/0012-http2-front.md).
+ */
+export function watchHttp2Input(): (options: Http2InputOptions) => Http2Input {
+  const sessions = new Set<Watched>();
+  let timer: NodeJS.Timeout | undefined;
+
+  const lookAtAll = (): void => {
+    const now = performance.now();
+    for (const one of sessions) one.look(now);
+    if (sessions.size > 0) return;
+    clearInterval(timer);
+    timer = undefined;
+  };
+
+  return ({ session, socket, streamWindow, onExcess }) => {
+    /** Bytes that were read or written until the last look, and body bytes that were read and not consumed. */
+    let read = 0;
+    let written = 0;
+    let held = 0;
+    /** Earned since the last look. */
+    let earned = 0;
+    /** What was sent in excess; negative: what may still be sent. */
+    let excess = 0;
+    let lookedAt = performance.now();
+
+    const watched: Watched = {
+      look(now) {
+        const { bytesRead, bytesWritten } = socket;
+        if (bytesRead === read) return;
+        const { effectiveRecvDataLength = 0 } = session.state;
+        const useful = earned + (bytesWritten - written) + (effectiveRecvDataLength - held);
+        const forTime = ((now - lookedAt) / 1_000) * PER_SECOND;
+        excess = Math.max(excess + (bytesRead - read) - useful - forTime, -MOST_EARNED);
+        lookedAt = now;
+        read = bytesRead;
+        written = bytesWritten;
+        held = effectiveRecvDataLength;
+        earned = 0;
+        if (excess <= BURST) return;
+        sessions.delete(watched);
+        onExcess();
+      },
+    };
+    sessions.add(watched);
+    session.once('close', () => sessions.delete(watched));
+    socket.once('close', () => sessions.delete(watched));
+    timer ??= setInterval(lookAtAll, LOOK_MS).unref();
+    return {
+      request(headSize) {
+        earned += headSize + PER_REQUEST;
+      },
+      body(size) {
+        earned += size + PER_PART;
+      },
+      cutShort() {
+        earned += streamWindow;
+      },
+    };
+  };
+}

@@ -1,0 +1,248 @@
+import { once } from 'node:events';
+import { chmodSync, statSync, writeFileSync } from 'node:fs';
+import { createServer as createSecureServer } from 'node:https';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { ensureAdminToken } from '../../src/gateway/admin-token.ts';
+import { type AdminListener, openAdmin } from '../../src/ops/admin.ts';
+import { limitConnections } from '../../src/ops/admin-connections.ts';
+import { issueServer, makeCa } from '../support/pki.ts';
+import {
+  type RawAnswer,
+  type RawClient,
+  rawRequest,
+  rawTlsClient,
+  readAnswer,
+} from '../support/raw-client.ts';
+import { type TempFolder, tempFolder } from '../support/temp-folder.ts';
+import { until } from '../support/until.ts';
+
+const TOKEN = 'an-admin-token-for-tests';
+let folder: TempFolder;
+let tokenFile: string;
+let admin: AdminListener;
+let isReady = true;
+let asked: string[] = [];
+const logged: string[] = [];
+
+const options = () => ({
+  host: '127.0.0.1',
+  port: 0,
+  tokenFile,
+  checks: [
+    {
+      name: 'store',
+      check: async () => {
+        if (!isReady) throw new Error('a detail of the store');
+      },
+    },
+  ],
+  hostNames: ['Gatehouse.Internal.example'],
+  metrics: async () => 'gatehouse_ready 1\n',
+  administer: async ({ path, query }: { readonly path: string; readonly query: URLSearchParams }) => {
+    asked.push(`${path}?${query.toString()}`);
+    return { status: 200, body: {} };
+  },
+  log: { error: (event: string) => void logged.push(event) },
+});
+
+beforeAll(async () => {
+  folder = tempFolder('admin');
+  tokenFile = `${folder.path}/admin-token`;
+  writeFileSync(tokenFile, TOKEN, { mode: 0o600 });
+  admin = await openAdmin(options());
+});
+afterEach(() => {
+  asked = [];
+  isReady = true;
+});
+afterAll(async () => {
+  await admin.close();
+  folder.remove();
+});
+
+const ask = (path: string, headers: readonly string[] = [], host = 'localhost'): Promise<RawAnswer> =>
+  rawRequest(
+    admin.port,
+    [
+      `GET ${path} HTTP/1.1`,
+      ...(host === '' ? [] : [`Host: ${host}`]),
+      'Connection: close',
+      ...headers,
+      '',
+      '',
+    ].join('\r\n'),
+  );
+const bearer = `Authorization: Bearer ${TOKEN}`;
+
+test('X01 probes are answered while more slow connections are held open than are allowed', async () => {
+  const held: Socket[] = [];
+  try {
+    for (let count = 0; count < 300; count += 1) {
+      const socket = connect(admin.port, '127.0.0.1');
+      socket.on('error', () => {});
+      held.push(socket);
+      await once(socket, 'connect');
+      socket.write('GET /livez HTTP/1.1\r\nHost: a\r\nX-Slow: ');
+    }
+    for (const path of ['/livez', '/readyz', '/metrics'])
+      expect([path, (await ask(path)).status]).toEqual([path, 200]);
+    // The oldest were closed for the newest.
+    await until('the excess is closed', () => held.filter(({ closed }) => closed).length >= 300 - 256);
+    expect(held.at(-1)?.closed).toBe(false);
+  } finally {
+    for (const socket of held) socket.destroy();
+  }
+});
+
+test('over TLS only open connections count, and handshakes that are not finished are closed first', async () => {
+  const ca = await makeCa();
+  const { pem: cert, keyPem: key } = await issueServer(ca);
+  const server = createSecureServer({ cert, key }, (_request, response) => void response.end('here'));
+  limitConnections(server, 4);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  const opened: { destroy(): void }[] = [];
+  try {
+    const ask = async (more = ''): Promise<RawClient> => {
+      const client = await rawTlsClient(port, ca.pem);
+      opened.push(client);
+      client.send(`GET / HTTP/1.1\r\nHost: localhost\r\n${more}\r\n`);
+      await client.until((text) => text.includes('here'));
+      return client;
+    };
+    const kept = await ask();
+    for (let count = 0; count < 8; count += 1) await (await ask('Connection: close\r\n')).closed();
+    expect(kept.ending()).toBeUndefined();
+    const raw = Array.from({ length: 6 }, () => connect(port, '127.0.0.1').on('error', () => {}));
+    opened.push(...raw);
+    await until('the excess is closed', () => raw.filter(({ closed }) => closed).length >= 2);
+    await ask();
+  } finally {
+    for (const one of opened) one.destroy();
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  }
+});
+
+test('a response that is not read does not keep its connection from being closed for a probe', async () => {
+  const held: Socket[] = [];
+  try {
+    for (let count = 0; count < 300; count += 1) {
+      const socket = connect(admin.port, '127.0.0.1');
+      socket.on('error', () => {}).pause();
+      held.push(socket);
+      await once(socket, 'connect');
+      socket.write('GET /readyz?verbose HTTP/1.1\r\nHost: a\r\n\r\n');
+    }
+    expect((await ask('/livez')).status).toBe(200);
+  } finally {
+    for (const socket of held) socket.destroy();
+  }
+});
+
+test.each([
+  ['attacker.example', 421],
+  ['attacker.example:9443', 421],
+  ['localhost.attacker.example', 421],
+  ['127.0.0.1.attacker.example', 421],
+  ['[::1].attacker.example', 421],
+  ['127.0.0.1@attacker.example', 421],
+  ['', 400],
+  ['localhost', 200],
+  ['LOCALHOST:9443', 200],
+  ['127.0.0.1:9443', 200],
+  ['10.244.1.17:9443', 200],
+  ['[::1]:9443', 200],
+  ['[fd00::17]', 200],
+  ['gatehouse.internal.example:9443', 200],
+  ['gatehouse.internal.example.', 200],
+])('metrics and the administration under the host name "%s": %i', async (host, status) => {
+  expect((await ask('/metrics', [], host)).status).toBe(status);
+  expect((await ask('/admin/v1/grants', [bearer], host)).status).toBe(status);
+  expect(asked).toHaveLength(status === 200 ? 1 : 0);
+});
+
+test('two Host fields are refused; HTTP/1.0 without one is served', async () => {
+  expect((await ask('/metrics', ['Host: attacker.example'])).status).toBeGreaterThanOrEqual(400);
+  expect((await rawRequest(admin.port, 'GET /metrics HTTP/1.0\r\n\r\n').catch(() => undefined))?.status).toBe(
+    200,
+  );
+});
+
+test('over TLS the names of the certificate are accepted too', async () => {
+  const ca = await makeCa();
+  const server = await issueServer(ca);
+  const secure = await openAdmin({ ...options(), tls: { certificate: server.pem, key: server.keyPem } });
+  try {
+    for (const [host, status] of [
+      ['localhost', 200],
+      ['attacker.example', 421],
+    ] as const) {
+      const client = await rawTlsClient(secure.port, ca.pem);
+      client.send(`GET /metrics HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+      expect(readAnswer(await client.closed()).status).toBe(status);
+    }
+  } finally {
+    await secure.close();
+  }
+});
+
+test('requests of web pages are refused, for metrics as for the administration', async () => {
+  for (const header of ['Origin: https://attacker.example', 'Origin: null', 'Sec-Fetch-Site: cross-site'])
+    for (const path of ['/metrics', '/admin/v1/grants'])
+      expect([header, path, (await ask(path, [header, bearer])).status]).toEqual([header, path, 403]);
+  expect(asked).toEqual([]);
+  // An address that was typed.
+  expect((await ask('/metrics', ['Sec-Fetch-Site: none'])).status).toBe(200);
+});
+
+test('probes answer under any host name, and give details only under a known one', async () => {
+  isReady = false;
+  for (const host of ['attacker.example', 'localhost'])
+    for (const path of ['/readyz', '/readyz?verbose']) {
+      const { status, body } = await ask(path, [], host);
+      expect([host, status, body.includes('a detail')]).toEqual([host, 503, host === 'localhost']);
+    }
+  expect((await ask('/livez', [], 'attacker.example')).status).toBe(200);
+});
+
+test.each([
+  '/admin/v1/../v1/grants',
+  '/admin/v1//grants',
+  '/admin/v1/%67rants/../revoke',
+  '/admin/v1%2fgrants',
+  '/admin/v1\\grants',
+  '/ADMIN/v1/grants',
+  '/admin/v1;x/grants',
+  '/livez/../admin/v1/grants',
+  '/metrics/../admin/v1/grants',
+  '//admin/v1/grants',
+  'http://localhost/admin/v1/grants',
+])('the path %s is not normalised: without the token it opens nothing', async (path) => {
+  const { status } = await ask(path);
+  expect([401, 404]).toContain(status);
+  expect(asked).toEqual([]);
+});
+
+test('a question mark within the query is part of the query', async () => {
+  expect((await ask('/admin/v1/grants?identity=local:a?b&state=all', [bearer])).status).toBe(200);
+  expect(asked).toEqual(['/grants?identity=local%3Aa%3Fb&state=all']);
+});
+
+test('a token file that other users can read is refused: at start, and while running', async () => {
+  for (const mode of [0o644, 0o604, 0o666]) {
+    chmodSync(tokenFile, mode);
+    expect(() => ensureAdminToken(tokenFile)).toThrow(`(mode ${mode.toString(8)}); run chmod 600`);
+    expect(statSync(tokenFile).mode & 0o777).toBe(mode);
+    expect((await ask('/admin/v1/grants', [bearer])).status).toBe(401);
+  }
+  // Reported, and not once for each request.
+  expect(logged).toEqual(['admin_token_refused']);
+  // As a kubelet leaves it that applies fsGroup to a volume.
+  chmodSync(tokenFile, 0o660);
+  expect((await ask('/admin/v1/grants', [bearer])).status).toBe(401);
+  ensureAdminToken(tokenFile, { warn: (event) => void logged.push(event) });
+  expect([logged.at(-1), statSync(tokenFile).mode & 0o777]).toEqual(['admin_token_restricted', 0o600]);
+  expect((await ask('/admin/v1/grants', [bearer])).status).toBe(200);
+});

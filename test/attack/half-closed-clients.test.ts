@@ -1,0 +1,153 @@
+import type { Socket } from 'node:net';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { type ProxyHarness, proxyHarness, rule } from '../support/proxy-harness.ts';
+import { type RawClient, rawClient, rawTlsClient } from '../support/raw-client.ts';
+import { type RecordingUpstream, recordingUpstream } from '../support/recording-upstream.ts';
+import { until } from '../support/until.ts';
+
+/** docs/decisions/0025-half-closed-clients.md */
+
+const get = (path = '/files/1'): string =>
+  `GET ${path} HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`;
+const post = (length: number, body: string): string =>
+  `POST /files/1 HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\nContent-Length: ${length}\r\n\r\n${body}`;
+const CHUNKED_GET = get('/files/2').replace('\r\n\r\n', '\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n');
+const FIRST_EVENT =
+  'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n';
+
+for (const path of ['fast', 'full'] as const)
+  for (const tls of [false, true])
+    describe(`the ${path} path, ${tls ? 'TLS' : 'plain'}`, () => {
+      let upstream: RecordingUpstream;
+      let gate: ProxyHarness;
+      beforeAll(async () => {
+        upstream = await recordingUpstream();
+        gate = await proxyHarness({
+          upstream: upstream.url,
+          rules: [rule('/files/**', 'files:read')],
+          firstLane: path,
+          tls,
+          upstreamSettings: { timeouts: { connect: 5, headers: 60, idle: 60 } },
+        });
+      });
+      const clients: RawClient[] = [];
+      afterEach(() => {
+        for (const client of clients.splice(0)) client.destroy();
+        upstream.reset();
+      });
+      afterAll(async () => {
+        await gate.close();
+        await upstream.close();
+      });
+
+      async function connected(): Promise<RawClient> {
+        const client = await (tls ? rawTlsClient(gate.port, gate.ca.pem) : rawClient(gate.port));
+        client.socket.allowHalfOpen = true;
+        clients.push(client);
+        return client;
+      }
+      /** The upstream connections of requests, which get this instead of a response. */
+      function unanswered(text = ''): Socket[] {
+        const held: Socket[] = [];
+        upstream.reply((socket) => {
+          if (text !== '') socket.write(text);
+          held.push(socket);
+        });
+        return held;
+      }
+
+      test.each([
+        ['a GET', get()],
+        ['a POST with its body', post(5, 'hello')],
+        ['a GET of HTTP/1.0', get().replace('HTTP/1.1', 'HTTP/1.0')],
+      ])('a client that sends %s and ends its side gets the response, then the end', async (_, message) => {
+        const client = await connected();
+        client.socket.end(message);
+        const text = await client.closed();
+        expect(text).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
+        expect(text).toMatch(/\r\n\r\n(?:GET|POST) \/files\/1$/);
+        expect(client.ending()).toBe('end');
+      });
+
+      test('the response may begin long after the end of the input, and is the same to the letter', async () => {
+        const held = unanswered();
+        const client = await connected();
+        client.socket.end(get());
+        await until('it is upstream', () => held.length === 1);
+        // The first bytes of the status line are sent while it waits.
+        await client.until((text) => text.length >= 2);
+        expect('HTTP/1.1 '.startsWith(client.text())).toBe(true);
+        held[0]?.write('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate');
+        expect(await client.closed()).toMatch(/^HTTP\/1\.1 200 OK\r\n[^]*\r\n\r\nlate$/);
+      });
+
+      test.each([
+        ['of the fast path', [get('/files/1'), get('/files/2')]],
+        ['of either path, the last incomplete', [get('/files/1'), CHUNKED_GET, get('/files/3').slice(0, 30)]],
+      ])('requests %s and the end of the input: all complete ones are answered', async (_, messages) => {
+        const client = await connected();
+        client.socket.end(messages.join(''));
+        const text = await client.closed();
+        expect(text.match(/GET \/files\/\d/g)).toEqual(['GET /files/1', 'GET /files/2']);
+        expect(upstream.requests).toHaveLength(2);
+      });
+
+      test('a response in chunks arrives whole', async () => {
+        const held = unanswered(FIRST_EVENT);
+        const client = await connected();
+        client.send(get());
+        const before = await client.until((text) => text.includes('first\r\n'));
+        client.socket.end();
+        await client.until((text) => text.length > before.length);
+        held[0]?.write('4\r\nnext\r\n0\r\n\r\n');
+        const text = await client.closed();
+        expect(text.slice(before.length)).toMatch(/^0+4\r\nnext\r\n0\r\n\r\n$/);
+      });
+
+      test('a client that closes its connection ends its request upstream', async () => {
+        const held = unanswered();
+        const client = await connected();
+        client.send(get());
+        await until('it is upstream', () => held.length === 1);
+        client.destroy();
+        await until('the upstream connection is closed', () => held[0]?.destroyed);
+      });
+
+      test('a client that closes its connection while its event stream is idle ends it upstream', async () => {
+        const held = unanswered(FIRST_EVENT);
+        const client = await connected();
+        client.send(get());
+        await client.until((text) => text.includes('first'));
+        client.destroy();
+        await until('the upstream connection is closed', () => held[0]?.destroyed);
+      });
+
+      test('a client that waits for its response and closes later ends its request upstream', async () => {
+        const held = unanswered();
+        const client = await connected();
+        client.socket.end(get());
+        await until('it is upstream', () => held.length === 1);
+        await client.until((text) => text.length >= 2);
+        client.destroy();
+        await until('the upstream connection is closed', () => held[0]?.destroyed);
+      });
+
+      test.each([
+        ['a header section', 'GET /files/1 HTTP/1.1\r\nHost: gate.te'],
+        ['a body', post(10, 'half')],
+      ])('the end of the input within %s: 400, and nothing complete upstream', async (_, message) => {
+        const client = await connected();
+        client.socket.end(message);
+        expect(await client.closed()).toMatch(/^HTTP\/1\.1 400 /);
+        expect(upstream.requests).toEqual([]);
+      });
+
+      test('an idle connection whose client ends its side is closed', async () => {
+        const client = await connected();
+        client.send(get());
+        await client.until((text) => text.includes('GET /files/1'));
+        client.socket.end();
+        await client.closed();
+        expect(client.ending()).toBe('end');
+      });
+    });
