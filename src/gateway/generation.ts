@@ -92,7 +92,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     integrations,
     policy: policyOf(settings),
     pace: permanent.pace,
-    waiting: permanent.waiting,
+    pending: permanent.pending,
     servingSince: permanent.servingSince,
     mayRecord: permanent.mayRecord,
     now,
@@ -135,7 +135,9 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     rates: {
       page: permanent.limiter('page', rates.page),
       codeGuesses: permanent.limiter('codeGuesses', rates.codeGuesses),
+      networkCodeGuesses: permanent.limiter('networkCodeGuesses', rates.networkCodeGuesses),
       allCodeGuesses: permanent.limiter('allCodeGuesses', rates.allCodeGuesses),
+      identityCodeGuesses: permanent.limiter('identityCodeGuesses', rates.identityCodeGuesses),
     },
   });
   const headers = { ...settings.headers, cookie: sessionCookie(settings.publicUrl) };
