@@ -234,6 +234,7 @@ const PROXY: { readonly [R in ProxyReason]: Omit<Extract<ProxyRefusal, { reason:
   misdirected: {},
   expectation_failed: {},
   coding_not_served: {},
+  service_worker_script: {},
   upgrade_not_served: {},
   websocket_version: {},
   origin_not_allowed: {},

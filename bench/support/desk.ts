@@ -4,12 +4,13 @@ import type { Settings } from '../../src/config/schema.ts';
 import { openKeys, readKeys } from '../../src/gateway/keys.ts';
 import { certificateFilesOf, integrationsOf, policyOf } from '../../src/gateway/registry.ts';
 import type { GrantDesk } from '../../src/grants/desk.ts';
+import { pendingRequests } from '../../src/grants/pending-requests.ts';
 import { pollPace } from '../../src/grants/poll-pace.ts';
-import { waitingRoom } from '../../src/grants/waiting-room.ts';
 import { createPeople } from '../../src/identity/people.ts';
 import type { Logger } from '../../src/observability/logger.ts';
 import type { Store } from '../../src/ports/store.ts';
 import { openEmbedded } from '../../src/stores/embedded.ts';
+import { memoryLimits } from '../../src/stores/memory-limits.ts';
 import { openRedis } from '../../src/stores/redis.ts';
 import { loadCertificateFiles } from '../../src/tls/certificate-files.ts';
 import { createCertificateJudge } from '../../src/tls/certificate-judge.ts';
@@ -47,7 +48,11 @@ export async function openDesk(
       integrations: integrationsOf(settings, issuers),
       policy: policyOf(settings),
       pace: pollPace(),
-      waiting: waitingRoom({ all: 1, perClient: 1 }),
+      pending: pendingRequests({
+        limits: { all: 1, perClient: 1 },
+        shared: memoryLimits({ now: () => 0 }),
+        hide: (text) => text,
+      }),
       servingSince: () => now(),
       now,
       log,

@@ -26,7 +26,7 @@ export const device: Operation = {
     });
     if (!codes.ok) return codes;
     const { deviceCode, userCode, expires, expiresIn, interval } = codes.value;
-    const page = `${service.publicUrl}${service.path}/device`;
+    const page = `${service.pagesUrl}${service.path}/device`;
     return granted({
       status: 200,
       body: {

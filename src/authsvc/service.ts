@@ -10,6 +10,8 @@ import type { ErrorTable } from '../http/wire-error.ts';
 export interface Service {
   readonly desk: GrantDesk;
   readonly publicUrl: string;
+  /** Origin of the confirmation pages. */
+  readonly pagesUrl: string;
   /** The first service path: the one we name in answers. */
   readonly path: string;
   /** Seconds in which a request body must arrive. */

@@ -149,10 +149,13 @@ const checkIntentions: Check = async ({ certificates, integrations, routes, upst
 };
 
 /** Names that lead nowhere: each is sound by itself, and nobody will ever pass. */
-const checkReach: Check = async ({ publicUrl, listen, directories, integrations, routes }) => {
+const checkReach: Check = async ({ publicUrl, pages, listen, directories, integrations, routes }) => {
   const { covers, writeScope } = await import('../domain/scope.ts');
   const { readFile } = await import('node:fs/promises');
   const { X509Certificate } = await import('node:crypto');
+  const { isIP } = await import('node:net');
+  const { pagesOriginOf } = await import('../gateway/pages-origin.ts');
+  const { host: pagesHost } = pagesOriginOf({ publicUrl, pages });
   const groups = new Set(
     Object.values(directories).flatMap(({ users }) => users.flatMap((user) => user.groups)),
   );
@@ -180,12 +183,19 @@ const checkReach: Check = async ({ publicUrl, listen, directories, integrations,
   const { protocol, hostname } = new URL(publicUrl);
   if (protocol === 'http:') warnings.push('publicUrl: says http, but the listener speaks TLS');
   try {
-    const name = hostname.replace(/^\[|\]$/g, '');
     const leaf = new X509Certificate(await readFile(tls.certificate));
-    if (leaf.checkHost(name) === undefined && leaf.checkIP(name) === undefined)
-      warnings.push(
-        `listen.tls.certificate: is not for ${name}, the host of publicUrl; clients will refuse it`,
-      );
+    const served = [
+      ['publicUrl', hostname],
+      ...(pagesHost === undefined ? [] : [['pages.url', pagesHost]]),
+    ] as const;
+    for (const [setting = '', host = ''] of served) {
+      const name = host.replace(/^\[|\]$/g, '');
+      // `checkIP` throws for a name.
+      if ((isIP(name) === 0 ? leaf.checkHost(name) : leaf.checkIP(name)) === undefined)
+        warnings.push(
+          `listen.tls.certificate: is not for ${name}, the host of ${setting}; clients will refuse it`,
+        );
+    }
     const { isReadByOthers } = await import('../tokens/keyring-file.ts');
     if (isReadByOthers(tls.key))
       warnings.push(`listen.tls.key: ${tls.key} can be read by others; run chmod 600`);
@@ -193,6 +203,28 @@ const checkReach: Check = async ({ publicUrl, listen, directories, integrations,
     // What cannot be read is told by the check of certificates.
   }
   return { problems: [], warnings };
+};
+
+/**
+ * Routes on which a browser can open an HTML document of the API on the origin of the pages. A navigation carries no
+ * bearer token, so only a route that lets requests pass without one can serve a document.
+ */
+const checkPagesOrigin: Check = async ({ publicUrl, pages, device, integrations, routes }) => {
+  const usesPages = device.enabled && integrations.some(({ grants }) => grants.includes('device'));
+  if (pages.url !== undefined || !usesPages) return { problems: [], warnings: [] };
+  const { hostname } = new URL(publicUrl);
+  const open = routes.flatMap(({ public: isPublic, reportOnly, methods, host, path }, index) => {
+    const isNavigable = methods === undefined || methods.includes('GET') || methods.includes('POST');
+    const isShared = host === undefined || host.toLowerCase() === hostname;
+    return (isPublic === true || reportOnly) && isNavigable && isShared ? [`routes[${index}] (${path})`] : [];
+  });
+  if (open.length === 0) return { problems: [], warnings: [] };
+  return {
+    problems: [],
+    warnings: [
+      `pages.url: is not set, so the pages share their origin with ${open.join(', ')}; a script in an HTML response from there could act on the pages. give the pages a host of their own, or write shared here if the API serves no HTML`,
+    ],
+  };
 };
 
 const CHECKS: readonly Check[] = [
@@ -203,6 +235,7 @@ const CHECKS: readonly Check[] = [
   checkPeople,
   checkIntentions,
   checkReach,
+  checkPagesOrigin,
 ];
 
 export const command: Command = {

@@ -54,6 +54,9 @@ integrations:                            # the programs that may ask for tokens
       - groups: [readers]
         scope: files:read                # readers get this part only
 
+pages:
+  url: shared                            # the demo API serves no HTML; in production: https://login.example.test
+
 introspection:                           # who may ask what a token is worth: other services of yours
   access:
     - groups: [operators]                # by client certificate

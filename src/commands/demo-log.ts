@@ -14,6 +14,7 @@ const WORDS: Readonly<Record<AuditEvent, string>> = {
   device_confirmed: 'device confirmed',
   device_denied: 'device refused by a person',
   device_closed: 'device closed after wrong passwords',
+  device_displaced: 'device request expired early',
   device_code_replayed: 'used device code shown again',
   sign_in: 'signed in',
   sign_in_failed: 'sign-in failed',

@@ -32,7 +32,8 @@ export const command: Command = {
     const { settings } = loaded;
     const { compileRules } = await import('../domain/rule-matcher.ts');
     const { integrationsOf, rulesOf } = await import('../gateway/registry.ts');
-    const { checkMatcher, ownPaths } = await import('../gateway/service-paths.ts');
+    const { pagesOriginOf } = await import('../gateway/pages-origin.ts');
+    const { checkMatcher, ownPaths, servicePaths } = await import('../gateway/service-paths.ts');
     const { explain } = await import('../proxy/explain.ts');
     const { ownAuthorities } = await import('../proxy/own-authority.ts');
 
@@ -44,10 +45,14 @@ export const command: Command = {
     const host = context.option('host') ?? new URL(settings.publicUrl).host;
     const rules = compileRules(rulesOf(settings));
     const afterCheck = checkMatcher(settings);
+    const below = servicePaths(settings);
+    const pagesHost = pagesOriginOf(settings).host;
     const desk: ExplainDesk = {
       rules,
-      isOwnAuthority: ownAuthorities(settings.publicUrl, rules),
+      isOwnAuthority: ownAuthorities(settings.publicUrl, rules, pagesHost),
+      pagesHost,
       isServicePath: ownPaths(settings),
+      isPage: (path) => /^\/device(?:\/|$)/.test(below(path) ?? ''),
       isCheck: (url) => afterCheck(url) !== undefined,
     };
     const answer = explain(desk, {

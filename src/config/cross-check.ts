@@ -49,6 +49,7 @@ export interface SoundSettings extends ObservabilitySections {
   readonly routes?: readonly (Route | undefined)[];
   readonly service?: { readonly paths: readonly string[] };
   readonly headers?: Readonly<Record<string, string>>;
+  readonly pages?: { readonly url?: string };
 }
 
 interface Assertion {
@@ -110,6 +111,7 @@ export function crossCheck(settings: SoundSettings, tell: Tell): void {
   checkIntegrations(settings, tell);
   checkRoutes(settings, tell);
   checkHeaders(settings, tell);
+  checkPages(settings, tell);
 }
 
 function checkListeners({ listen, admin }: SoundSettings, tell: Tell): void {
@@ -336,6 +338,26 @@ function checkHeaders({ headers = {}, upstreams, publicUrl }: SoundSettings, tel
   }
 }
 
+/** A host of their own separates the pages from the API only where a browser separates the two. */
+function checkPages({ pages, publicUrl, routes = [] }: SoundSettings, tell: Tell): void {
+  if (pages?.url === undefined || pages.url === 'shared') return;
+  const own = new URL(pages.url);
+  routes.forEach((route, index) => {
+    if (route?.host !== undefined && route.host.toLowerCase() === own.hostname)
+      tell(['routes', index, 'host'], 'is the host of pages.url, which serves the pages alone');
+  });
+  if (publicUrl === undefined) return;
+  const api = new URL(publicUrl);
+  if (own.origin === api.origin) return;
+  if (own.hostname === api.hostname)
+    tell(
+      ['pages', 'url'],
+      'has the host name of publicUrl; choose another one: browsers send cookies to every port of a host',
+    );
+  if (own.protocol === 'http:' && api.protocol === 'https:')
+    tell(['pages', 'url'], 'is http, but publicUrl is https; use https for both');
+}
+
 const listed = (names: Iterable<string>): string => {
   const known = [...names];
   return known.length === 0 || known.length > 8 ? '' : `; there is ${known.join(', ')}`;
@@ -353,4 +375,5 @@ export const COMPARED: readonly string[] = [
   'routes',
   'service',
   'headers',
+  'pages',
 ] satisfies readonly (keyof SoundSettings)[];

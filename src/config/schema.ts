@@ -10,7 +10,7 @@ import { routeSection } from './sections/routes.ts';
 import { storeSection } from './sections/store.ts';
 import { deviceSection, keysSection, tokensSection } from './sections/tokens.ts';
 import { headersSection, upstreamSection } from './sections/upstreams.ts';
-import { pathIn, peers } from './units.ts';
+import { isOrigin, pathIn, peers } from './units.ts';
 
 /** A name of the operator's choice. */
 const ownName = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/);
@@ -25,7 +25,7 @@ export function settingsSections(folder: string) {
     publicUrl: z
       .string()
       .refine(
-        (text) => URL.canParse(text) && /^https?:\/\/[^/?#]+$/.test(text),
+        isOrigin,
         'must be an origin such as https://api.example.test, without a path or a slash at its end',
       )
       .default('https://localhost:8443')

@@ -123,6 +123,9 @@ export interface Peers {
   readonly includes: (address: string) => boolean;
 }
 
+/** RFC 6454 §6.2. */
+export const isOrigin = (text: string): boolean => URL.canParse(text) && /^https?:\/\/[^/?#]+$/.test(text);
+
 export const headerName = z
   .string()
   .regex(/^[A-Za-z0-9][A-Za-z0-9-]{0,63}$/, 'must be a header name of letters, digits and dashes');

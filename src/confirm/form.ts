@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { readBody } from '../http/body.ts';
+import { isSameOriginForm } from './fetch-metadata.ts';
 
 export type Fields = ReadonlyMap<string, string>;
 export type ReadForm =
@@ -11,25 +12,12 @@ export type ReadForm =
 const MAX_BYTES = 16 * 1_024;
 const MAX_FIELDS = 16;
 
-/**
- * Did a page of ours send this? Browsers say where a form comes from, and a page cannot make them lie. Where a
- * browser says nothing, the form token alone decides.
- */
-function isForeign(request: IncomingMessage, origin: string): boolean {
-  const { origin: from, 'sec-fetch-site': site } = request.headers;
-  if (site !== undefined && site !== 'same-origin' && site !== 'none') return true;
-  // A browser that is told to send no referrer sends `Origin: null` with forms (Fetch, "append a request Origin
-  // header"): then only its word that the form is of the same origin counts.
-  if (from === 'null') return site !== 'same-origin';
-  return from !== undefined && from !== origin;
-}
-
 const isFormType = (type: string | undefined): boolean =>
   /^application\/x-www-form-urlencoded *(?:; *charset="?utf-8"?)?$/i.test(type ?? '');
 
 export async function readForm(request: IncomingMessage, origin: string, seconds: number): Promise<ReadForm> {
   const { 'content-type': type, 'content-encoding': coding } = request.headers;
-  if (isForeign(request, origin) || !isFormType(type)) return { kind: 'foreign' };
+  if (!isSameOriginForm(request.headers, origin) || !isFormType(type)) return { kind: 'foreign' };
   if (coding !== undefined && coding !== 'identity') return { kind: 'unreadable', status: 400 };
   const body = await readBody(request, MAX_BYTES, seconds);
   switch (body.kind) {

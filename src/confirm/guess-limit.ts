@@ -22,13 +22,7 @@ export interface ConfirmMemory {
    */
   readonly failuresAs: RateLimit;
   readonly failuresAsUnknown: RateLimit;
-  /**
-   * Wrong codes of addresses that had not guessed before, once everybody's budget is used up: a few addresses that
-   * guess all day do not close the page for people who come with the right code. Small, so that many addresses
-   * with one guess each do not get far.
-   */
-  readonly newcomers: RateLimit;
-  /** Codes are looked up one after another, passwords one after another for each device request. */
+  /** Codes are looked up one after another for each session, passwords one after another for each device request. */
   readonly codeTurns: Turns;
   readonly signInTurns: Turns;
 }
@@ -44,9 +38,7 @@ const SIGN_IN_RATES: SignInRates = {
   failuresAs: { burst: 30, perSecond: 1 / 2 },
 };
 
-const NEWCOMERS: Rate = { burst: 30, perSecond: 1 / 2 };
-
-export type Guesses = 'signInsFrom' | 'failuresAs' | 'failuresAsUnknown' | 'newcomers';
+export type Guesses = 'signInsFrom' | 'failuresAs' | 'failuresAsUnknown';
 
 export interface ConfirmMemoryOptions {
   readonly now: () => number;
@@ -78,8 +70,7 @@ export function confirmMemory(options: ConfirmMemoryOptions): ConfirmMemory {
     signInsFrom: limit('signInsFrom', rates.from),
     failuresAs: limit('failuresAs', rates.failuresAs),
     failuresAsUnknown: limit('failuresAsUnknown', rates.failuresAs),
-    newcomers: limit('newcomers', NEWCOMERS),
-    codeTurns: turns({ waiting: 64, seconds: 10 }),
+    codeTurns: turns({ waiting: 16, seconds: 10 }),
     signInTurns: turns({ waiting: 8, seconds: 10 }),
   };
 }

@@ -33,8 +33,12 @@ const headersFor = ({ style, logo }: Look): Readonly<Record<string, string>> => 
   pragma: 'no-cache',
   'x-content-type-options': 'nosniff',
   'x-robots-tag': 'noindex, nofollow',
+  // With COEP the opener policy is another one than that of a page that sends COOP alone (HTML, "matching cross-origin
+  // opener policies"): such a page of the API on the same origin cannot script this one either.
   'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-embedder-policy': 'require-corp',
   'cross-origin-resource-policy': 'same-origin',
+  'origin-agent-cluster': '?1',
   'permissions-policy': 'camera=(), geolocation=(), microphone=(), payment=(), usb=()',
 });
 

@@ -25,11 +25,20 @@ export function endedPage(room: Said, { reason }: Refusal): Page {
   return noticePage(room.words[said], { status, link: startAgain(room) });
 }
 
-export const tooManyPage = (room: Said, seconds: number): Page =>
-  noticePage(
-    { title: room.words.tooMany.title, lead: room.words.tooMany.lead(room.words.minutes(seconds)) },
-    { status: 429, retryAfter: seconds, link: { href: room.at(''), text: room.words.tryAgain } },
+/** `signIn`: where to sign in, if that helps. */
+export function tooManyPage({ words, at }: Said, seconds: number, signIn?: string): Page {
+  const { tooMany, tryAgain, minutes } = words;
+  const wait = minutes(seconds);
+  return noticePage(
+    { title: tooMany.title, lead: signIn === undefined ? tooMany.lead(wait) : tooMany.leadSignIn(wait) },
+    {
+      status: 429,
+      retryAfter: seconds,
+      link:
+        signIn === undefined ? { href: at(''), text: tryAgain } : { href: signIn, text: words.signIn.title },
+    },
   );
+}
 
 export const expiredPage = (room: Said): Page =>
   noticePage(room.words.expired, { status: 403, link: startAgain(room) });
@@ -42,6 +51,10 @@ export const unreadablePage = (room: Said, status: number): Page =>
 
 export const missingPage = (room: Said): Page =>
   noticePage(room.words.missingPage, { status: 404, link: startAgain(room) });
+
+/** The pages are on another host. RFC 9110 §15.5.20. */
+export const misdirectedPage = (room: Said, pages: string): Page =>
+  noticePage(room.words.missingPage, { status: 421, link: { href: pages, text: room.words.startAgain } });
 
 export const wrongMethodPage = (room: Said, allow: string): Page =>
   noticePage(room.words.wrongMethod, { status: 405, allow, link: startAgain(room) });

@@ -1,3 +1,4 @@
+import { showUserCode } from '../domain/device-request.ts';
 import { LANGUAGES, type Language } from '../domain/language.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import type { Call } from '../http/call.ts';
@@ -7,7 +8,8 @@ import type { OpenIdProvider } from '../identity/openid.ts';
 import { errorFields } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { approve, deny, showEnd, showReview } from './decide.ts';
-import { showCode, takeCode } from './enter-code.ts';
+import { codeInLink, showCode, takeCode } from './enter-code.ts';
+import { isNavigation } from './fetch-metadata.ts';
 import { type Fields, readForm } from './form.ts';
 import type { ConfirmMemory } from './guess-limit.ts';
 import { isLanguage, preferred, WORDS } from './languages.ts';
@@ -18,6 +20,7 @@ import {
   expiredPage,
   failurePage,
   faultPage,
+  misdirectedPage,
   missingPage,
   refusedPage,
   tooManyPage,
@@ -41,7 +44,8 @@ export interface ConfirmDeps {
   readonly desk: GrantDesk;
   /** Where the pages are, such as `/authsvc/device`. */
   readonly basePath: string;
-  readonly publicUrl: string;
+  /** Origin of the pages. */
+  readonly url: string;
   readonly rates: ConfirmRates;
   readonly memory: ConfirmMemory;
   /** Seconds. */
@@ -56,6 +60,11 @@ export interface ConfirmDeps {
 export interface ConfirmPages {
   /** `rest` is what follows the base path, without the query. */
   handle(call: Call, rest: string): Promise<void>;
+  /**
+   * Refuses a request on another host than the pages' own. `redirects`: it is the host of the API, where the addresses
+   * that people type or have kept lead to the pages. On an unknown host a redirect could come back without end.
+   */
+  refuseElsewhere(call: Call, rest: string, redirects: boolean): void;
 }
 
 interface Step {
@@ -83,13 +92,13 @@ const STEPS: Readonly<Record<Place, Step>> = {
 };
 
 export function createConfirmPages(deps: ConfirmDeps): ConfirmPages {
-  const { desk, basePath, publicUrl, rates, memory, look = createLook() } = deps;
-  const { origin } = new URL(publicUrl);
+  const { desk, basePath, url, rates, memory, look = createLook() } = deps;
+  const { origin } = new URL(url);
   const sessions = createSessions({
     sealer: desk.sealer,
     now: desk.now,
     lifetime: deps.sessionLifetime,
-    publicUrl,
+    publicUrl: url,
     revocations: desk.store.revocations,
   });
   const at = (place: Place): string => basePath + place;
@@ -101,10 +110,10 @@ export function createConfirmPages(deps: ConfirmDeps): ConfirmPages {
     words: WORDS[language],
     look,
     providers: new Map(deps.providers?.map((provider) => [provider.name, provider])),
-    journeyCookie: journeyCookie(sessionCookie(publicUrl)),
+    journeyCookie: journeyCookie(sessionCookie(url)),
     certificateOf: deps.certificateOf ?? ((call) => call.certificate()),
     at,
-    redirectUri: (provider) => `${publicUrl}${at('/openid')}/${provider}`,
+    redirectUri: (provider) => `${url}${at('/openid')}/${provider}`,
     form: (session, place, about) => ({
       action: at(place),
       token: sessions.formToken(session, place, about ?? aboutOf(session, place)),
@@ -120,6 +129,10 @@ export function createConfirmPages(deps: ConfirmDeps): ConfirmPages {
     const from = limitName(call.clientAddress);
     const wait = await rates.page.take(from);
     if (wait > 0) return { page: tooManyPage(room, wait) };
+    if (!isNavigation(call.request.headers)) {
+      call.note({ reason: 'not_a_navigation' });
+      return { page: refusedPage(room) };
+    }
     if (place === undefined) return { page: missingPage(room) };
     const { method } = call.request;
     if (typeof place === 'object')
@@ -149,6 +162,19 @@ export function createConfirmPages(deps: ConfirmDeps): ConfirmPages {
   };
 
   return {
+    refuseElsewhere(call, rest, redirects) {
+      const place = placeOf(rest);
+      const { method, headers } = call.request;
+      const begins = typeof place === 'string' && STEPS[place].begins === true;
+      call.note({ reason: 'not_the_host_of_the_pages' });
+      if (redirects && begins && (method === 'GET' || method === 'HEAD')) {
+        const code = codeInLink(call);
+        const query = code === undefined ? '' : `?user_code=${showUserCode(code)}`;
+        return sender.go(call, `${url}${at(place)}${query}`);
+      }
+      const room = rooms[preferred(headers['accept-language']) ?? look.language];
+      sender.page(call, misdirectedPage(room, url + at('')), { words: room.words, here: url + at('') });
+    },
     async handle(call, rest) {
       const place = placeOf(rest);
       const back = place === undefined ? '' : typeof place === 'object' ? '/sign-in' : STEPS[place].back;

@@ -24,8 +24,10 @@ export const Session = z.strictObject({
   request: z.strictObject({ id: z.string(), clientId: z.string(), code: z.string() }).exactOptional(),
   /** What was decided about that request. */
   ended: z.enum(['approved', 'denied']).exactOptional(),
-  /** They came to see what they have approved, and not for a device. */
-  goal: z.literal('grants').exactOptional(),
+  /** Why they sign in, where it is not for a device request: to see what they have approved, or to enter a code. */
+  goal: z.enum(['grants', 'code']).exactOptional(),
+  /** The code that they typed before they had to sign in. */
+  typed: z.string().max(16).exactOptional(),
   /** Whose grant was revoked a moment ago. */
   revoked: z.string().exactOptional(),
   language: z.enum(LANGUAGES).exactOptional(),

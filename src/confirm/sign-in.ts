@@ -21,7 +21,9 @@ const MAX_NAME = 256;
 const MAX_PASSWORD = 1_024;
 
 /** Where a person who has signed in wants to go. */
-export const nextOf = ({ goal }: Session): Place => (goal === undefined ? '/review' : '/grants');
+export const nextOf = ({ goal }: Session): Place => NEXT[goal ?? 'device'];
+
+const NEXT = { device: '/review', grants: '/grants', code: '' } as const satisfies Record<string, Place>;
 
 /** Is what they sign in for still there? A device request may have been decided or have run out meanwhile. */
 export async function stillOpen(
@@ -47,7 +49,7 @@ export function signInForm(
 ): Page {
   const { words, desk } = room;
   return signInPage(words, {
-    lead: session.goal === undefined ? words.signIn.lead : words.signIn.leadGrants,
+    lead: words.signIn[LEADS[session.goal ?? 'device']],
     isStep: session.goal === undefined,
     another: room.at(''),
     ...(desk.people.takePasswords && { password: room.form(session, '/sign-in') }),
@@ -60,6 +62,8 @@ export function signInForm(
     ...said,
   });
 }
+
+const LEADS = { device: 'lead', grants: 'leadGrants', code: 'leadCode' } as const;
 
 /** What a provider is called on the pages. */
 export const titleOf = ({ language }: Words, { title }: OpenIdProvider): string =>

@@ -13,9 +13,12 @@ import type { Words } from './words.ts';
 export interface ConfirmRates {
   /** Every request of an address. */
   readonly page: RateLimit;
-  /** Wrong codes of an address, and of all together. */
+  /** Wrong codes of people who are not signed in: of an address, of a network, and of all together. */
   readonly codeGuesses: RateLimit;
+  readonly networkCodeGuesses: RateLimit;
   readonly allCodeGuesses: RateLimit;
+  /** Wrong codes of one signed-in person. */
+  readonly identityCodeGuesses: RateLimit;
 }
 
 /** Where forms go and pages are, below the base path. */

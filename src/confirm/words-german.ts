@@ -44,6 +44,7 @@ export const german: Words = {
     title: 'Anmelden',
     lead: 'Melden Sie sich an, um zu sehen, worum gebeten wird. Noch ist nichts genehmigt.',
     leadGrants: 'Melden Sie sich an, um zu sehen, was Sie genehmigt haben.',
+    leadCode: 'Melden Sie sich an und geben Sie dann Ihren Code ein. Noch ist nichts genehmigt.',
     userName: 'Benutzername',
     password: 'Passwort',
     next: 'Anmelden',
@@ -180,6 +181,8 @@ export const german: Words = {
   tooMany: {
     title: 'Zu viele Versuche',
     lead: (wait) => `Bitte warten Sie ein wenig (${wait}) und versuchen Sie es dann noch einmal.`,
+    leadSignIn: (wait) =>
+      `Zurzeit werden viele falsche Codes eingegeben. Ihrer kann richtig sein: Melden Sie sich zuerst an, und geben Sie ihn dann ein. Oder warten Sie etwas (${wait}), und versuchen Sie es dann noch einmal.`,
   },
   expired: {
     title: 'Diese Seite ist abgelaufen',

@@ -61,6 +61,7 @@ export const english = {
       'Your browser has not presented a certificate. You can sign in with your password instead.',
     otherCode: 'Enter another code',
     leadGrants: 'Sign in to see what you have approved.',
+    leadCode: 'Sign in, then enter your code. Nothing is approved yet.',
     with: (provider: string): string => `Sign in with ${provider}`,
     /** Nothing on this machine can be signed in with. */
     none: 'There is no way to sign in here from this browser. Ask whoever manages it.',
@@ -185,6 +186,8 @@ export const english = {
   tooMany: {
     title: 'Too many tries',
     lead: (wait: string): string => `Please wait a little (${wait}), then try again.`,
+    leadSignIn: (wait: string): string =>
+      `Many wrong codes are being entered at the moment. Your code may be right: sign in first, then enter it. Or wait a little (${wait}), then try again.`,
   },
   expired: {
     title: 'This page has run out',

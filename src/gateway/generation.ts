@@ -6,6 +6,7 @@ import { createLook } from '../confirm/look.ts';
 import { createConfirmPages } from '../confirm/pages.ts';
 import { sessionCookie } from '../confirm/session.ts';
 import { readTarget } from '../domain/request-target.ts';
+import { hostName } from '../domain/rule-matcher.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import type { Call } from '../http/call.ts';
 import { type OpenIdProvider, openIdProvider } from '../identity/openid.ts';
@@ -30,6 +31,7 @@ import type { Keyring } from '../tokens/keyring.ts';
 import { createMint } from '../tokens/mint.ts';
 import { createSealer } from '../tokens/sealer.ts';
 import { keyWarnings, openKeys, readKeys } from './keys.ts';
+import { pagesOriginOf } from './pages-origin.ts';
 import type { Permanent } from './permanent.ts';
 import { certificateFilesOf, integrationsOf, introspectionOf, policyOf, rulesOf } from './registry.ts';
 import { checkMatcher, metadataMatcher, ownPaths, serviceLookalike, servicePaths } from './service-paths.ts';
@@ -92,7 +94,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     integrations,
     policy: policyOf(settings),
     pace: permanent.pace,
-    waiting: permanent.waiting,
+    pending: permanent.pending,
     servingSince: permanent.servingSince,
     mayRecord: permanent.mayRecord,
     now,
@@ -100,9 +102,11 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   };
 
   const [servicePath = '/authsvc'] = settings.service.paths;
+  const pagesOrigin = pagesOriginOf(settings);
   const service: Service = {
     desk,
     publicUrl: settings.publicUrl,
+    pagesUrl: pagesOrigin.url,
     path: servicePath,
     bodyTimeout: settings.limits.headerTimeout,
     rates: {
@@ -127,7 +131,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     look: usable(() => createLook(settings.pages)),
     providers,
     basePath: `${servicePath}/device`,
-    publicUrl: settings.publicUrl,
+    url: pagesOrigin.url,
     sessionLifetime: settings.device.sessionLifetime,
     bodyTimeout: settings.limits.headerTimeout,
     memory: permanent.confirm,
@@ -135,10 +139,12 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     rates: {
       page: permanent.limiter('page', rates.page),
       codeGuesses: permanent.limiter('codeGuesses', rates.codeGuesses),
+      networkCodeGuesses: permanent.limiter('networkCodeGuesses', rates.networkCodeGuesses),
       allCodeGuesses: permanent.limiter('allCodeGuesses', rates.allCodeGuesses),
+      identityCodeGuesses: permanent.limiter('identityCodeGuesses', rates.identityCodeGuesses),
     },
   });
-  const headers = { ...settings.headers, cookie: sessionCookie(settings.publicUrl) };
+  const headers = { ...settings.headers, cookie: sessionCookie(pagesOrigin.url) };
   const proxy = usable(() =>
     createProxy({
       rules,
@@ -146,6 +152,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       ways: permanent.upstreams,
       assert: (caller, audience) => asserter.assert(caller, audience, now()),
       publicUrl: settings.publicUrl,
+      pagesHost: pagesOrigin.host,
       realm: 'gatehouse',
       headers,
       maxBodyBytes: settings.limits.body,
@@ -177,7 +184,8 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   const openApi = openApiOf(settings.publicUrl, servicePath);
   const isOwnPath = ownPaths(settings);
   const afterCheck = checkMatcher(settings);
-  const pathOf = canonicalPath(proxy.desk.isOwnAuthority);
+  const publicHost = hostName(new URL(settings.publicUrl).host);
+  const readOwn = ownTarget(proxy.desk.isOwnAuthority);
   const below = servicePaths(settings);
   const metadataIssuer = metadataMatcher(settings);
   permanent.hideBy((text) => sealer.digest('limit', text));
@@ -225,18 +233,24 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       call.response.once('close', ended);
       const { url = '' } = call.request;
       if (!looksOurs(url)) return proxy.handle(call);
-      const asked = afterCheck(url);
-      if (asked !== undefined) return check.handle(call, asked);
-      const path = pathOf(call);
-      if (path === undefined) return proxy.handle(call);
+      const checked = afterCheck(url);
+      if (checked !== undefined) return check.handle(call, checked);
+      const asked = readOwn(call);
+      if (asked === undefined) return proxy.handle(call);
+      const { path, host } = asked;
       const rest = below(path);
+      const isPage = rest === '/device' || rest?.startsWith('/device/') === true;
+      // The pages' own host serves the pages and nothing else; the proxy refuses the rest.
+      if (host === pagesOrigin.host && !isPage) return proxy.handle(call);
       if (rest === undefined) {
         const issuer = metadataIssuer(path);
         return issuer === undefined ? proxy.handle(call) : answerMetadata(oauth, call, issuer);
       }
-      if (rest === '/device' || rest.startsWith('/device/')) {
+      if (isPage) {
         call.note({ rule: 'confirm' });
-        return pages.handle(call, rest.slice('/device'.length));
+        const place = rest.slice('/device'.length);
+        if (pagesOrigin.host === undefined || host === pagesOrigin.host) return pages.handle(call, place);
+        return pages.refuseElsewhere(call, place, host === publicHost);
       }
       if (rest === JWKS_PATH) return answerJwks(keyring, call, now());
       if (rest === OPENAPI_PATH) return answerOpenApi(openApi, call);
@@ -278,15 +292,18 @@ function loadFiles(settings: Settings, now: number): CertificateFiles {
   }
 }
 
-/** The path of a request. A head or a target that could be read in two ways has none: the proxy refuses it. */
-function canonicalPath(isOwn: (authority: string) => boolean): (call: Call) => string | undefined {
-  return ({ request }) => {
-    const target = readTarget(request.url ?? '', {
+/** Path and host name of a request; undefined for an ambiguous head or target, which the proxy refuses. */
+function ownTarget(isOwn: (authority: string) => boolean) {
+  return ({ request }: Call): { readonly path: string; readonly host: string } | undefined => {
+    const reading = readTarget(request.url ?? '', {
       method: request.method ?? '',
       isOwn,
       encodedSlash: true,
     });
-    return target.kind === 'target' && readHead(request).ok ? target.target.path : undefined;
+    const head = readHead(request);
+    if (reading.kind !== 'target' || !head.ok) return undefined;
+    const { path, authority } = reading.target;
+    return { path, host: hostName(authority ?? head.head.host) };
   };
 }
 

@@ -3,8 +3,8 @@ import type { Rate } from '../config/units.ts';
 import { type ConfirmMemory, confirmMemory } from '../confirm/guess-limit.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { denyAtOnce } from '../grants/local-denial.ts';
+import { type PendingRequests, pendingRequests } from '../grants/pending-requests.ts';
 import { type PollPace, pollPace } from '../grants/poll-pace.ts';
-import { type WaitingRoom, waitingRoom } from '../grants/waiting-room.ts';
 import { type RateLimit, rateLimit } from '../http/rate-limit.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
@@ -12,7 +12,8 @@ import type { SharedLimits } from '../ports/shared-limits.ts';
 import type { Store } from '../ports/store.ts';
 import { type LiveStreams, liveStreams } from '../proxy/live-streams.ts';
 import { createUpstreams, type Upstreams } from '../proxy/upstreams.ts';
-import { sharedRateLimit, sharedWaitingRoom } from './shared-limiter.ts';
+import { memoryLimits } from '../stores/memory-limits.ts';
+import { sharedRateLimit } from './shared-limiter.ts';
 
 /** What outlives a configuration generation: a reload resets nobody's count and closes no store. */
 export interface Permanent {
@@ -26,7 +27,7 @@ export interface Permanent {
   readonly servingSince: () => Epoch;
   nowServing(): void;
   readonly pace: PollPace;
-  readonly waiting: WaitingRoom;
+  readonly pending: PendingRequests;
   readonly confirm: ConfirmMemory;
   /** Are calls recorded as spans? Settled at the start. */
   readonly isTraced: boolean;
@@ -63,7 +64,8 @@ type RateName = keyof Settings['limits']['rates'];
 const STRICT: ReadonlySet<string> = new Set([
   'codeGuesses',
   'allCodeGuesses',
-  'newcomers',
+  'networkCodeGuesses',
+  'identityCodeGuesses',
   'signInsFrom',
   'failuresAs',
   'failuresAsUnknown',
@@ -97,7 +99,6 @@ export function createPermanent({
       ? rateLimit(rate, now)
       : sharedRateLimit({ shared, name, rate, strict: STRICT.has(name), hide, now });
   const { maxPending: all, maxPendingPerClient: perClient } = settings.device;
-  const room = waitingRoom({ all, perClient });
   return {
     store: { ...store, revocations },
     streams,
@@ -123,10 +124,7 @@ export function createPermanent({
       limit: limitBy,
       ...(shared && { shared: { limits: shared, nameOf: (sessionId) => hide(`session\n${sessionId}`) } }),
     }),
-    waiting:
-      shared === undefined
-        ? room
-        : sharedWaitingRoom({ shared, limits: { all, perClient }, own: room, hide }),
+    pending: pendingRequests({ limits: { all, perClient }, shared: shared ?? memoryLimits({ now }), hide }),
     hideBy(by) {
       digest = by;
     },

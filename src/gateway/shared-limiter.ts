@@ -1,5 +1,3 @@
-import type { WaitingRoom, WaitingRoomLimits } from '../grants/waiting-room.ts';
-import { sharesOf } from '../grants/waiting-room.ts';
 import { levelAfter, localBuckets, type Rate, type RateLimit, waitFor } from '../http/rate-limit.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 
@@ -71,42 +69,6 @@ export function sharedRateLimit(options: SharedLimitOptions): RateLimit {
     async giveBack(who) {
       part.draw(who, partRate(), -1);
       await draw(who, -1).catch(() => {});
-    },
-    // Who cannot be asked about is not taken for somebody new.
-    isFresh: (who) =>
-      draw(who, 0).then(
-        (level) => level >= rate.burst,
-        () => false,
-      ),
-  };
-}
-
-/** One room for all processes. Its own doorkeeper comes first; a store that is away could not keep the request either. */
-export function sharedWaitingRoom({
-  shared,
-  limits,
-  own,
-  hide,
-}: {
-  readonly shared: SharedLimits;
-  readonly limits: WaitingRoomLimits;
-  readonly own: WaitingRoom;
-  readonly hide: (text: string) => string;
-}): WaitingRoom {
-  return {
-    async enter(clientId, from, until, now) {
-      if (!(await own.enter(clientId, from, until, now))) return false;
-      const seconds = Math.max(1, until - now);
-      const asked = sharesOf(limits, clientId, from).map(([whose, most]) => ({
-        name: hide(`waiting\n${whose}`),
-        window: { most, seconds },
-      }));
-      const before = await Promise.all(asked.map(({ name, window }) => shared.count(name, window, 1)));
-      const isIn = asked.map(({ window }, index) => (before[index] ?? window.most) < window.most);
-      if (isIn.every(Boolean)) return true;
-      const entered = asked.filter((_, index) => isIn[index]);
-      await Promise.allSettled(entered.map(({ name, window }) => shared.count(name, window, -1)));
-      return false;
     },
   };
 }

@@ -6,10 +6,10 @@ import type { People } from '../ports/directory.ts';
 import type { Sealer } from '../ports/sealer.ts';
 import type { Store } from '../ports/store.ts';
 import type { TokenMint } from '../ports/token-mint.ts';
+import type { PendingRequests } from './pending-requests.ts';
 import type { PollPace } from './poll-pace.ts';
-import type { WaitingRoom } from './waiting-room.ts';
 
-/** What the grant core works with. One per configuration generation; `pace`, `waiting` and the store outlive it. */
+/** What the grant core works with. One per configuration generation; `pace`, `pending` and the store outlive it. */
 export interface GrantDesk {
   readonly store: Pick<
     Store,
@@ -22,7 +22,7 @@ export interface GrantDesk {
   readonly integrations: ReadonlyMap<string, Integration>;
   readonly policy: GrantPolicy;
   readonly pace: PollPace;
-  readonly waiting: WaitingRoom;
+  readonly pending: PendingRequests;
   /** When this process opened its doors: our being away does not use up the time a client has to ask again. */
   readonly servingSince: () => Epoch;
   /** Can what happens be recorded, as far as it has to be? Left out: it need not be. */

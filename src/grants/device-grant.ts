@@ -10,7 +10,6 @@ import { keepGrantUntil } from '../domain/grant.ts';
 import { type Integration, mayHold } from '../domain/integration.ts';
 import { granted, type Outcome, refused } from '../domain/outcome.ts';
 import { excessOf, parseScope, type ScopeDialect, writeScope } from '../domain/scope.ts';
-import { limitName } from '../http/rate-limit.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDesk } from './desk.ts';
 import { firstGeneration, grantFields, type Issued, issue, mustBeRecordable } from './issue.ts';
@@ -32,6 +31,7 @@ export interface DeviceCodes {
 }
 
 const CODE_TRIES = 8;
+const MAX_RACES = 8;
 
 /** The request's id, and later the grant's: a digest, so that the store never holds the code. */
 const requestIdOf = (deviceCode: string): string => hash('sha256', deviceCode, 'base64url').slice(0, 22);
@@ -72,9 +72,6 @@ export async function askForDevice(desk: GrantDesk, ask: DeviceAsk): Promise<Out
   const { codeLifetime, interval } = deviceTimes(desk, integration);
   const now = desk.now();
   const expires = Math.floor(now) + codeLifetime;
-  if (!(await desk.waiting.enter(ask.clientId, limitName(ask.from), expires, now)))
-    return refused({ reason: 'device_requests_full' });
-
   const deviceCode = `ghd_${randomBytes(32).toString('base64url')}`;
   const request: DeviceRequest = {
     state: 'pending',
@@ -86,6 +83,9 @@ export async function askForDevice(desk: GrantDesk, ask: DeviceAsk): Promise<Out
     expires,
     failedSignIns: 0,
   };
+  const { admitted, displaced } = await desk.pending.admit(request, now);
+  for (const id of displaced) await expireDisplaced(desk, id);
+  if (!admitted) return refused({ reason: 'device_requests_full' });
   if ((await desk.store.devices.create(request.id, request, keepRequestUntil(request))) === 'taken')
     throw new Error('a random device code was taken');
   const userCode = await shownAs(desk, request);
@@ -102,6 +102,25 @@ export async function askForDevice(desk: GrantDesk, ask: DeviceAsk): Promise<Out
     expiresIn: Math.max(0, Math.floor(expires - now)),
     interval,
   });
+}
+
+/** How long a displaced request is kept: its device polls within that time, and learns that it has expired. */
+const KEEP_DISPLACED = 60;
+
+/** A displaced request expires now. One that was decided meanwhile is not pending any more and stays as it is. */
+async function expireDisplaced(desk: GrantDesk, id: string): Promise<void> {
+  for (let races = 0; races < MAX_RACES; races += 1) {
+    const found = await desk.store.devices.read(id);
+    if (found === undefined) return;
+    const { record, version, now } = found;
+    if (races === 0) await desk.pending.release(record);
+    if (record.state !== 'pending') return;
+    const expired: DeviceRequest = { ...record, expires: Math.min(record.expires, Math.floor(now)) };
+    const kept = Math.ceil(now) + KEEP_DISPLACED;
+    if ((await desk.store.devices.replace(id, version, expired, kept)) === 'stale') continue;
+    desk.log.audit('device_displaced', { request: id, client: record.clientId, from: record.askedFrom });
+    return;
+  }
 }
 
 /** Finds a short code nobody else is showing now. It is kept under a keyed digest: it is too short for a plain one. */

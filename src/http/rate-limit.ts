@@ -16,17 +16,14 @@ export interface RateLimit {
   peek(who: string): number;
   /** What was taken did not count after all. */
   giveBack(who: string): Soon<void>;
-  /** Nothing has been taken of late: the whole allowance is there. */
-  isFresh(who: string): Soon<boolean>;
 }
 
 export interface LocalRateLimit extends RateLimit {
   take(who: string): number;
   giveBack(who: string): void;
-  isFresh(who: string): boolean;
 }
 
-const NO_LIMIT: LocalRateLimit = { take: () => 0, peek: () => 0, giveBack: () => {}, isFresh: () => true };
+const NO_LIMIT: LocalRateLimit = { take: () => 0, peek: () => 0, giveBack: () => {} };
 
 /** A token bucket for each name, with a bound on the names: strangers cannot make it grow. */
 export function rateLimit(rate: Rate | undefined, now: () => number, names = 10_000): LocalRateLimit {
@@ -36,7 +33,6 @@ export function rateLimit(rate: Rate | undefined, now: () => number, names = 10_
     take: (who) => waitFor(buckets.draw(who, rate, 1), rate),
     peek: (who) => waitFor(buckets.draw(who, rate, 0), rate),
     giveBack: (who) => void buckets.draw(who, rate, -1),
-    isFresh: (who) => buckets.draw(who, rate, 0) >= rate.burst,
   };
 }
 
@@ -91,12 +87,30 @@ export function levelAfter(level: number, { burst }: Rate, amount: number, owed:
 /** An address as the limiter counts it: an IPv6 caller owns a whole /64, not one address. */
 export function limitName(address: string): string {
   if (!address.includes(':') || address.startsWith('::ffff:')) return address;
+  return `${groupsOf(address).slice(0, 4).join(':')}::/64`;
+}
+
+/**
+ * The networks of an address, from the widest to the narrowest: what one provider, one site and one caller usually
+ * have. IPv4 /16, /24, /32; IPv6 /32, /48, /64.
+ */
+export function networksOf(address: string): readonly [wide: string, site: string, narrow: string] {
+  const mapped = address.startsWith('::ffff:') ? address.slice(7) : address;
+  if (mapped.includes(':')) {
+    const groups = groupsOf(mapped);
+    const of = (count: number): string => `${groups.slice(0, count).join(':')}::/${count * 16}`;
+    return [of(2), of(3), of(4)];
+  }
+  const bytes = mapped.split('.');
+  if (bytes.length !== 4) return [mapped, mapped, mapped];
+  const of = (count: number): string => `${bytes.slice(0, count).join('.')}/${count * 8}`;
+  return [of(2), of(3), mapped];
+}
+
+/** The eight groups of an IPv6 address. One network has one name, however a proxy in front spells it. */
+function groupsOf(address: string): string[] {
   const [head = [], tail] = address.split('::').map((part) => part.split(':').filter(Boolean));
   const zeros = Math.max(0, 8 - head.length - (tail?.length ?? 0));
   const groups = tail === undefined ? head : [...head, ...Array<string>(zeros).fill('0'), ...tail];
-  // One network has one name, however a proxy in front spells it.
-  return `${groups
-    .slice(0, 4)
-    .map((group) => group.toLowerCase().replace(/^0+(?=.)/, ''))
-    .join(':')}::/64`;
+  return groups.map((group) => group.toLowerCase().replace(/^0+(?=.)/, ''));
 }

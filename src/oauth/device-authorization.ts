@@ -24,7 +24,7 @@ export const deviceAuthorization: Operation = {
     });
     if (!codes.ok) return codes;
     const { deviceCode, userCode, expiresIn, interval } = codes.value;
-    const page = `${service.publicUrl}${service.path}/device`;
+    const page = `${service.pagesUrl}${service.path}/device`;
     return granted({
       status: 200,
       body: {

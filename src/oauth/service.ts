@@ -13,6 +13,8 @@ export interface OAuthService {
   readonly desk: GrantDesk;
   /** The issuer of our tokens. */
   readonly publicUrl: string;
+  /** Origin of the confirmation pages. */
+  readonly pagesUrl: string;
   /** The first service path: the one we name in answers. */
   readonly path: string;
   /** Seconds in which a request body must arrive. */

@@ -16,6 +16,9 @@ export const AUDIT_EVENTS = {
   device_confirmed: act('A person approved a device.'),
   device_denied: act('A person said no to a device.'),
   device_closed: alarm('Too many wrong passwords were typed for one device request: it was closed.'),
+  device_displaced: refusal(
+    'A pending device request expired early: a limit was reached, and its network had the most requests pending.',
+  ),
   device_code_replayed: alarm('A device code was shown again after it had been used.'),
   sign_in: act('A person signed in on the confirmation page.'),
   sign_in_failed: refusal('A sign-in failed.'),

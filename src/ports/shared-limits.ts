@@ -14,6 +14,13 @@ export interface SharedLimits {
    * A negative amount takes back, zero only looks.
    */
   count(name: string, window: CountWindow, amount: number): Promise<number>;
+  /**
+   * Admits a pending entry under a limit of this name, or refuses it. At the limit, the network that has the most entries
+   * loses one to a newcomer whose own network has fewer.
+   */
+  admit(limit: string, entry: PendingEntry, terms: PendingTerms): Promise<PendingOutcome>;
+  /** An entry has ended before its time. */
+  release(limit: string, entry: PendingEntry): Promise<void>;
   /** How many processes share the counts, as far as is known; at least one. */
   sharers(): number;
 }
@@ -27,6 +34,29 @@ export interface CountWindow {
   /** No limit when left out. */
   readonly most?: number;
   readonly seconds: number;
+}
+
+export interface PendingEntry {
+  readonly id: string;
+  /** The networks of the address that it came from, from the widest to the narrowest. */
+  readonly networks: readonly string[];
+  /** When it ends by the caller's clock. Entries of one network are displaced in this order. */
+  readonly expires: number;
+}
+
+export interface PendingTerms {
+  /** Most that may be pending under this limit. */
+  readonly most: number;
+  /** Most of one narrowest network; no limit of its own when omitted. */
+  readonly perNetwork?: number;
+  /** How long it is pending. */
+  readonly seconds: number;
+}
+
+export interface PendingOutcome {
+  readonly admitted: boolean;
+  /** The id of the entry that was removed in its favour. */
+  readonly displaced?: string;
 }
 
 /** Seconds. What is counted is kept by the slice of time in which it ends, and so stands for up to one slice longer. */

@@ -4,7 +4,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import type { Integration } from '../domain/integration.ts';
 import type { TokenFault } from '../domain/refusal.ts';
 import { type RequestTarget, readTarget } from '../domain/request-target.ts';
-import type { CompiledRules } from '../domain/rule-matcher.ts';
+import { type CompiledRules, hostName } from '../domain/rule-matcher.ts';
 import { meet, type Scope } from '../domain/scope.ts';
 import type { RevocationLog } from '../ports/revocation-log.ts';
 import type { Credentials } from './credentials.ts';
@@ -19,6 +19,8 @@ export interface AdmissionDesk {
   readonly revocations: Pick<RevocationLog, 'isRevoked'>;
   readonly integrationOf: (clientId: string) => Integration | undefined;
   readonly isOwnAuthority: (authority: string) => boolean;
+  /** The host of the confirmation pages, where it is theirs alone: nothing is forwarded from it. */
+  readonly pagesHost?: string | undefined;
 }
 
 export interface AdmissionQuestion {
@@ -74,6 +76,8 @@ export function admit(desk: AdmissionDesk, question: AdmissionQuestion): Admissi
   if (reading.kind === 'malformed') return refused({ reason: 'malformed', detail: reading.detail });
   const { target } = reading;
   const host = target.authority ?? question.host;
+  if (desk.pagesHost !== undefined && hostName(host) === desk.pagesHost)
+    return refused({ reason: 'misdirected' });
   const rule = rules.match({ method, host, target });
   if (rule === undefined && target.encodedSlash)
     return refused({ reason: 'malformed', detail: 'an encoded slash in the path' });

@@ -128,8 +128,10 @@ export function createCheck(deps: CheckDeps): Check {
       if (!told.ok) return unclear(call, told.detail);
       const { original } = told;
       call.note({ original: `${original.method} ${original.url.split('?', 1)[0]}` });
-      if (original.host === undefined && desk.rules.hosts.size > 0)
-        return unclear(call, 'no header names its host, and there are rules that ask for one');
+      if (original.host === undefined && (desk.rules.hosts.size > 0 || desk.pagesHost !== undefined))
+        return unclear(call, 'no header names its host, and there are rules that ask for one, or pages.url');
+      if (reading.head.serviceWorker && desk.pagesHost === undefined)
+        return turnAway(call, { reason: 'service_worker_script' });
       const asked = { method: original.method, url: original.url, rawHeaders };
       const preflight = readPreflight(desk, asked, { host: original.host ?? '', authorization });
       if (preflight !== undefined) return answerPreflight(call, original, preflight);

@@ -1,6 +1,7 @@
 import type { AccessRule } from '../domain/access-rule.ts';
 import { corsFields, preflightFields } from '../domain/cors.ts';
 import { type RequestTarget, readTarget } from '../domain/request-target.ts';
+import { hostName } from '../domain/rule-matcher.ts';
 import { type AdmissionDesk, namesAccessToken } from './admission.ts';
 import { isServed, type RequestHead } from './request-head.ts';
 
@@ -17,7 +18,7 @@ export interface Preflight {
  * here, by the rule the request itself would meet. Undefined: an OPTIONS like any other request.
  */
 export function readPreflight(
-  desk: Pick<AdmissionDesk, 'rules' | 'isOwnAuthority'>,
+  desk: Pick<AdmissionDesk, 'rules' | 'isOwnAuthority' | 'pagesHost'>,
   request: {
     readonly method?: string | undefined;
     readonly url?: string | undefined;
@@ -35,7 +36,9 @@ export function readPreflight(
   const reading = readTarget(url, { method, isOwn: isOwnAuthority, encodedSlash: rules.encodedSlash });
   if (reading.kind !== 'target') return undefined;
   const { target } = reading;
-  const rule = rules.match({ method: asked, host: target.authority ?? head.host, target });
+  const host = target.authority ?? head.host;
+  if (desk.pagesHost !== undefined && hostName(host) === desk.pagesHost) return undefined;
+  const rule = rules.match({ method: asked, host, target });
   if (rule?.cors === undefined) return undefined;
   return { rule, target, origin, fields: preflightFields(rule.cors, origin, asked) };
 }

@@ -2,16 +2,18 @@ import { METHODS as KNOWN_METHODS } from 'node:http';
 import type { AccessRule } from '../domain/access-rule.ts';
 import type { Integration } from '../domain/integration.ts';
 import { type RequestTarget, readTarget } from '../domain/request-target.ts';
-import type { CompiledRules, Misfit } from '../domain/rule-matcher.ts';
+import { type CompiledRules, hostName, type Misfit } from '../domain/rule-matcher.ts';
 import { excessOf, meet, type Scope, writeScope } from '../domain/scope.ts';
 import { type AdmissionDesk, namesAccessToken } from './admission.ts';
 import { unmetDemand } from './demand.ts';
 import { isServed } from './request-head.ts';
 
 /** By which requests are judged, as far as it does not depend on tokens. */
-export interface ExplainDesk extends Pick<AdmissionDesk, 'rules' | 'isOwnAuthority'> {
+export interface ExplainDesk extends Pick<AdmissionDesk, 'rules' | 'isOwnAuthority' | 'pagesHost'> {
   /** Does the token service answer this path? */
   readonly isServicePath: (path: string) => boolean;
+  /** Is this the path of a confirmation page? */
+  readonly isPage?: (path: string) => boolean;
   /** Is this target, as sent, a question of another gateway? */
   readonly isCheck: (url: string) => boolean;
 }
@@ -73,6 +75,11 @@ export function explain(desk: ExplainDesk, question: ExplainQuestion): Explanati
   if (!isServed(method)) return early('method_not_served', `${method} is not served`);
   const terms = { method, isOwn: desk.isOwnAuthority };
   const lenient = readTarget(path, { ...terms, encodedSlash: true });
+  const isPage = lenient.kind === 'target' && desk.isPage?.(lenient.target.path) === true;
+  if (lenient.kind === 'target' && desk.pagesHost !== undefined && !isPage) {
+    const asked = hostName(lenient.target.authority ?? host);
+    if (asked === desk.pagesHost) return early('misdirected', `${asked} serves the confirmation pages alone`);
+  }
   if (lenient.kind === 'target' && desk.isServicePath(lenient.target.path))
     return early('answered_here', 'the token service answers it, and never forwards it');
   if (namesAccessToken(path)) return early('bad_path', 'a token in the query');

@@ -28,6 +28,8 @@ export interface ProxyDeps extends Pick<AdmissionDesk, 'readAccess' | 'revocatio
   readonly assert?: (caller: Caller, audience: string) => string;
   /** `{base_url}`: its host is ours. */
   readonly publicUrl: string;
+  /** The host of the confirmation pages, where it is theirs alone. */
+  readonly pagesHost?: string | undefined;
   readonly realm: string;
   readonly headers: HeaderPolicy;
   readonly maxBodyBytes: number;
@@ -62,7 +64,8 @@ export function createProxy(deps: ProxyDeps): Proxy {
     readAccess: deps.readAccess,
     revocations: deps.revocations,
     integrationOf: deps.integrationOf,
-    isOwnAuthority: ownAuthorities(deps.publicUrl, rules),
+    isOwnAuthority: ownAuthorities(deps.publicUrl, rules, deps.pagesHost),
+    pagesHost: deps.pagesHost,
   };
 
   const turnAway = (call: Call, refusal: ProxyRefusal, rule?: AccessRule, why = reasonOf(refusal)): void => {
@@ -145,6 +148,9 @@ export function createProxy(deps: ProxyDeps): Proxy {
       const reading = readHead(request);
       if (!reading.ok) return turnAway(call, reading.refusal);
       const { head } = reading;
+      // A service worker of the API could replace the pages of the same origin.
+      if (head.serviceWorker && desk.pagesHost === undefined)
+        return turnAway(call, { reason: 'service_worker_script' });
       const preflight = readPreflight(desk, request, head);
       if (preflight !== undefined) return answerPreflight(call, preflight);
       try {

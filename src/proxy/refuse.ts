@@ -14,6 +14,7 @@ export type ProxyRefusal =
   | { readonly reason: 'no_rule' }
   | { readonly reason: 'client_not_admitted'; readonly scope?: string }
   | { readonly reason: 'scope_unmet'; readonly scope: string }
+  | { readonly reason: 'service_worker_script' }
   | { readonly reason: 'upgrade_not_served' }
   | { readonly reason: 'websocket_version' }
   | { readonly reason: 'origin_not_allowed' }
@@ -89,6 +90,11 @@ const WORDS: Words = {
   no_rule: { status: 404, error: 'not_found', description: 'There is nothing here.' },
   client_not_admitted: insufficient('This is not open to the integration of this access token.'),
   scope_unmet: insufficient('The access token does not carry the scope that is required here.'),
+  service_worker_script: {
+    status: 403,
+    error: 'service_worker_not_allowed',
+    description: 'No service worker may be registered on the origin of the confirmation pages.',
+  },
   upgrade_not_served: {
     status: 403,
     error: 'upgrade_not_allowed',

@@ -18,6 +18,8 @@ export interface RequestHead {
   readonly connection: ReadonlySet<string> | undefined;
   /** The values of all Authorization fields. */
   readonly authorization: readonly string[];
+  /** A browser fetches the script of a service worker (Service Workers, `Service-Worker` header). */
+  readonly serviceWorker: boolean;
 }
 
 export type HeadReading =
@@ -54,6 +56,7 @@ export function readHead(
   let upgrade: string | undefined;
   let connection: Set<string> | undefined;
   let authorization = NONE;
+  let serviceWorker = false;
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] ?? '';
     const value = rawHeaders[at + 1] ?? '';
@@ -81,6 +84,7 @@ export function readHead(
         if (name.toLowerCase() === 'authorization') authorization = [...authorization, value];
         break;
       case 14:
+        if (name.toLowerCase() === 'service-worker') serviceWorker = true;
         if (name.toLowerCase() !== 'content-length') break;
         if (length !== undefined) return malformed('more than one Content-Length');
         length = value;
@@ -124,6 +128,7 @@ export function readHead(
       upgrade,
       connection,
       authorization,
+      serviceWorker,
     },
   };
 }

@@ -2,6 +2,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import { boundedCache } from '../http/bounded-cache.ts';
 import { type LocalBuckets, localBuckets } from '../http/rate-limit.ts';
 import { COUNT_SLICE, type SharedLimits } from '../ports/shared-limits.ts';
+import { type PendingNetworks, pendingNetworks } from './pending-networks.ts';
 
 /** Counts in the memory of one process, for itself or for those that ask it. Bounded: the oldest names are forgotten. */
 export function memoryLimits({
@@ -14,6 +15,8 @@ export function memoryLimits({
   readonly names?: number;
 }): SharedLimits {
   const buckets: LocalBuckets = localBuckets(now, names);
+  // One for each integration, and one for all: not bounded by `names`, since a limit in use must not be forgotten.
+  const limits = new Map<string, PendingNetworks>();
   const windows = boundedCache<string, Map<number, number>>(names);
   return {
     draw: async (bucket, rate, amount, owed) => buckets.draw(bucket, rate, amount, owed),
@@ -30,6 +33,20 @@ export function memoryLimits({
       counts.set(slice, (counts.get(slice) ?? 0) + Math.max(amount, -before));
       windows.set(name, counts);
       return before;
+    },
+    async admit(limit, entry, terms) {
+      const at = now();
+      const pending = limits.get(limit) ?? pendingNetworks();
+      pending.sweep(at);
+      const outcome = pending.admit(entry, terms, at);
+      if (pending.isEmpty) limits.delete(limit);
+      else limits.set(limit, pending);
+      return outcome;
+    },
+    async release(limit, entry) {
+      const pending = limits.get(limit);
+      pending?.release(entry);
+      if (pending?.isEmpty === true) limits.delete(limit);
     },
     sharers,
   };

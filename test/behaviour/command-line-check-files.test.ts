@@ -175,3 +175,36 @@ test('peers whose certificate headers are believed, without the name of the one 
   const named = await runCommand([...listed, '--set', 'certificates.forwardedHeader=client-cert']);
   expect(named).toMatchObject({ code: 0, stderr: '' });
 });
+
+test('a public route on the origin of the pages is a warning', async () => {
+  const { config } = await installation();
+  const check = async (routes: string, ...more: readonly string[]): Promise<string> => {
+    writeFileSync(
+      config,
+      `${CONFIGURATION.replace(/routes: .*/, `routes: [${routes}, { path: /**, requires: any-token }]`)}
+integrations: [{ clientId: app, scope: files:read, access: [{ directory: staff }], grants: [device] }]\n`,
+    );
+    const { code, stderr } = await runCommand([
+      'check',
+      '-c',
+      config,
+      ...more.flatMap((set) => ['--set', set]),
+    ]);
+    expect(code).toBe(0);
+    return stderr.includes('warning: pages.url: is not set') ? 'warned' : stderr;
+  };
+  expect(await check('{ path: /app/**, public: true }')).toBe('warned');
+  expect(await check('{ path: /app/**, methods: [POST], public: true }')).toBe('warned');
+  expect(await check('{ path: /app/**, requires: any-token, reportOnly: true }')).toBe('warned');
+  // A navigation carries no token, and is a GET or a POST.
+  expect(await check('{ path: /app/**, methods: [DELETE], public: true }')).toBe('');
+  expect(await check('{ path: /app/**, requires: files:read }')).toBe('');
+  expect(await check('{ path: /app/**, host: www.example.test, public: true }')).toBe('');
+  const open = '{ path: /app/**, public: true }';
+  expect(await check(open, 'pages.url=shared')).toBe('');
+  expect(await check(open, 'pages.url=https://login.example.test')).toBe('');
+  expect(await check(open, 'device.enabled=false')).toBe('');
+  expect(await check(open, 'pages.url=https://login.elsewhere.test')).toContain(
+    'listen.tls.certificate: is not for login.elsewhere.test, the host of pages.url',
+  );
+});

@@ -95,6 +95,26 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
     'publicUrl',
     /must be an origin such as .*without a path/,
   ],
+  [
+    `${LEAST}pages: { url: https://login.example.test/ }`,
+    'pages.url',
+    /must be an origin such as https:\/\/login\.example\.test, or shared/,
+  ],
+  [
+    `${LEAST}publicUrl: https://api.example.test\npages: { url: https://api.example.test:8444 }`,
+    'pages.url',
+    /has the host name of publicUrl; .* every port of a host/,
+  ],
+  [
+    `${LEAST}publicUrl: https://api.example.test\npages: { url: http://login.example.test }`,
+    'pages.url',
+    /is http, but publicUrl is https/,
+  ],
+  [
+    `${LEAST}pages: { url: https://login.example.test }\nupstreams: { default: { url: "http://127.0.0.1:9" } }\nroutes: [{ path: /x, host: Login.example.test, public: true }]`,
+    'routes[0].host',
+    /is the host of pages\.url, which serves the pages alone/,
+  ],
   [`${LEAST}trustedProxies: [10.0.0.0/33]`, 'trustedProxies[0]', /not an address or CIDR: "10\.0\.0\.0\/33"/],
   [`${LEAST}service: { paths: [] }`, 'service.paths', /must list at least one/],
   [`${LEAST}service: { paths: [authsvc] }`, 'service.paths[0]', /must be a path such as \/authsvc/],

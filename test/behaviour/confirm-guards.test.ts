@@ -9,7 +9,7 @@ import { formToken } from '../support/form-browser.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { issue, makeCa } from '../support/pki.ts';
 import { withIntegration, withUser } from '../support/reconfigure.ts';
-import { guessAtOnce, WRONG, withRates } from './code-guesses.ts';
+import { guessAtOnce, throughSignIn, WRONG, withRates } from './code-guesses.ts';
 
 let pages: ConfirmPages;
 freezeClock();
@@ -93,22 +93,86 @@ describe('guessing codes', () => {
   test('D08 guesses at once from many addresses get no more than the budget of all', () =>
     guessAtOnce(pages, 1));
 
-  test('D08 a few addresses that guess all day do not lock out the right code from another address', async () => {
-    await pages.change(withRates({ allCodeGuesses: '10/h', codeGuesses: '5/h' }));
+  test.each([
+    ['IPv4 /24', ['192.0.2.1', '192.0.2.2', '192.0.2.3']],
+    ['IPv6 /48', ['2001:db8:1:1::1', '2001:db8:1:2::1', '2001:db8:1:3::1']],
+  ])(
+    'D08 the addresses of one network (%s) share a limit, and leave the rest to others',
+    async (_, network) => {
+      await pages.change(
+        withRates({ codeGuesses: '5/h', networkCodeGuesses: '8/h', allCodeGuesses: '10/h' }),
+      );
+      const asked = await pages.ask();
+      const statuses: number[] = [];
+      for (const address of network)
+        for (let guesses = 0; guesses < 5; guesses += 1) {
+          const guesser = pages.browser({ address });
+          await guesser.get(BASE);
+          statuses.push((await guesser.submit(BASE, { user_code: WRONG })).status);
+        }
+      expect(statuses.filter((status) => status === 400)).toHaveLength(8);
+      const person = pages.browser({ address: '198.51.100.7' });
+      await person.get(BASE);
+      expect((await person.submit(BASE, { user_code: asked.user_code })).text).toContain('name="password"');
+    },
+  );
+
+  test('D08 a person with the right code signs in and gets through while guesses from many networks use up the limit', async () => {
+    await pages.change(withRates({ codeGuesses: '5/m', networkCodeGuesses: '20/m', allCodeGuesses: '60/m' }));
     const asked = await pages.ask();
-    for (const address of ['192.0.2.1', '192.0.2.2', '192.0.2.3']) {
-      for (let guesses = 0; guesses < 6; guesses += 1) {
-        const guesser = pages.browser({ address });
-        await guesser.get(BASE);
-        await guesser.submit(BASE, { user_code: WRONG });
+    let last = 0;
+    for (let network = 0; last !== 429; network += 1) {
+      const guesser = pages.browser({ address: `100.64.${network}.1` });
+      await guesser.get(BASE);
+      for (let guesses = 0; guesses < 5 && last !== 429; guesses += 1)
+        last = (await guesser.submit(BASE, { user_code: WRONG })).status;
+    }
+    await throughSignIn(pages, asked);
+    expect(pages.house.lines.join('')).not.toContain(asked.user_code);
+  });
+
+  test('D08 the signed-in people of one network share a limit, apart from those who are not signed in', async () => {
+    await pages.change(withRates({ networkCodeGuesses: '3/h', identityCodeGuesses: '2/h' }));
+    const guess = async (name?: string): Promise<number> => {
+      const browser = pages.browser({ address: '192.0.2.1' });
+      if (name !== undefined) {
+        await browser.open(`${BASE}/grants`);
+        await browser.signIn(name);
+      }
+      await browser.get(BASE);
+      return (await browser.submit(BASE, { user_code: WRONG })).status;
+    };
+    const statuses: number[] = [];
+    for (const name of [undefined, undefined, undefined, undefined, 'alice', 'alice', 'alice', 'rita', 'bob'])
+      statuses.push(await guess(name));
+    expect(statuses).toEqual([400, 400, 400, 429, 400, 400, 429, 400, 429]);
+  });
+
+  test('D08 a signed-in person has a limit of their own, over all sessions and addresses', async () => {
+    await pages.change(withRates({ allCodeGuesses: '1/h', identityCodeGuesses: '3/h' }));
+    const statuses: number[] = [];
+    for (let sessions = 0; sessions < 3; sessions += 1) {
+      const browser = pages.browser();
+      await browser.open(`${BASE}/grants`);
+      await browser.signIn('rita');
+      for (let guesses = 0; guesses < 2; guesses += 1) {
+        await browser.get(BASE);
+        statuses.push((await browser.submit(BASE, { user_code: WRONG })).status);
       }
     }
-    const guesser = pages.browser({ address: '192.0.2.1' });
-    await guesser.get(BASE);
-    expect((await guesser.submit(BASE, { user_code: asked.user_code })).status).toBe(429);
-    const person = pages.browser({ address: '198.51.100.7' });
-    await person.get(BASE);
-    expect((await person.submit(BASE, { user_code: asked.user_code })).status).not.toBe(429);
+    expect(statuses).toEqual([400, 400, 400, 429, 429, 429]);
+    expect(pages.house.audits('code_guess_failed')[0]).toMatchObject({
+      identity: expect.stringMatching(/^local:/),
+    });
+    // Nothing of that was taken from those who are not signed in, or from others.
+    const other = pages.browser();
+    await other.get(BASE);
+    expect((await other.submit(BASE, { user_code: WRONG })).status).toBe(400);
+    const alice = pages.browser();
+    await alice.open(`${BASE}/grants`);
+    await alice.signIn('alice');
+    await alice.get(BASE);
+    expect((await alice.submit(BASE, { user_code: WRONG })).status).toBe(400);
   });
 
   test('an address that requests pages too often gets 429 with Retry-After', async () => {
@@ -171,7 +235,7 @@ describe('forged forms', () => {
 
   test('D12 a form sent across sites is rejected, also from the same site', async () => {
     const { asked, alice, body } = await reviewed();
-    for (const site of ['cross-site', 'same-site', 'whatever'])
+    for (const site of ['cross-site', 'same-site', 'whatever', ''])
       expect((await alice.send('POST', `${BASE}/approve`, body, { 'sec-fetch-site': site })).status).toBe(
         403,
       );

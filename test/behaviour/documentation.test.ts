@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { needs } from '../set-up/programs.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import { type Demo, openDemo, openTerminal, temporaryFolder } from '../support/demo.ts';
+import { issueServer, makeCa } from '../support/pki.ts';
 import { blocksOf, PAGES, programs, runProgram, textOf } from './documentation-pages.ts';
 
 needs('curl');
@@ -89,6 +90,12 @@ describe('transcripts in the documentation are what a reader would see', () => {
     const place = mkdtempSync(join(tmpdir(), 'gatehouse-docs-'));
     try {
       cpSync(join(demo.folder, 'pki'), join(place, 'pki'), { recursive: true });
+      // The demo's certificate is for localhost, the documentation's hosts are below example.test.
+      const { pem, keyPem } = await issueServer(await makeCa(), {
+        notAfter: new Date(Date.now() + 365 * 86_400_000),
+      });
+      writeFileSync(join(place, 'pki/server.pem'), pem);
+      writeFileSync(join(place, 'pki/server-key.pem'), keyPem, { mode: 0o600 });
       writeFileSync(join(place, 'gatehouse.yaml'), yaml);
       const checked = await runCommand(['check', '--config', join(place, 'gatehouse.yaml')]);
       expect(checked).toMatchObject({ code: 0, stderr: '' });

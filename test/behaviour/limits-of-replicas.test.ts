@@ -83,8 +83,16 @@ test('D18 pending device requests are limited over two gateways, in all, per cli
     return statuses.filter((status) => status === 200).length;
   };
   expect(await many(10, 'report-runner', () => '203.0.113.30')).toBe(2);
-  expect(await many(40, 'report-runner', (index) => `203.0.113.${index + 40}`)).toBe(18);
+  // One more than there is room for: the address with two of them loses one.
+  expect(await many(40, 'report-runner', (index) => `203.0.113.${index + 40}`)).toBe(19);
   expect(await many(30, 'other-app', (index) => `203.0.113.${index + 100}`)).toBe(10);
+  // Full, and shared between networks: a newcomer gets a place at both limits, from either gateway.
+  expect([await ask(0, 'report-runner', '198.51.100.7'), await ask(1, 'other-app', '192.0.2.7')]).toEqual([
+    200, 200,
+  ]);
+  expect(await ask(0, 'report-runner', '203.0.113.90')).toBe(429);
+  const displaced = all.flatMap((house) => house.audits('device_displaced'));
+  expect(displaced.map(({ from }) => String(from)).every((from) => from.startsWith('203.0.113.'))).toBe(true);
 });
 
 test('the workers of one machine share one limit', async () => {

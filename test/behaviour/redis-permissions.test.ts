@@ -61,7 +61,7 @@ describe('S11 with exactly the rights that are documented', () => {
     const own = await serve();
     await at(own.port).call('ACL', 'SETUSER', 'gatehouse', ...rulesOf());
     await everything(await openOn(`redis://gatehouse:PASSWORD@127.0.0.1:${own.port}`, {}, rated));
-    expect(documented).toHaveLength(12);
+    expect(documented).toHaveLength(15);
     expect(await undocumented(own.port)).toEqual([]);
     expect(await at(own.port).dbsize()).toBeGreaterThan(8);
     expect(await denied(own.port)).toEqual([]);

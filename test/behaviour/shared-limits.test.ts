@@ -1,5 +1,6 @@
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import type { SharedLimits } from '../../src/ports/shared-limits.ts';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { answerLimit, type LimitLine, limitLine } from '../../src/gateway/limit-line.ts';
+import type { PendingEntry, SharedLimits } from '../../src/ports/shared-limits.ts';
 import { memoryLimits } from '../../src/stores/memory-limits.ts';
 import { openRedis } from '../../src/stores/redis.ts';
 import { anAuthenticator } from '../support/record-keys.ts';
@@ -20,6 +21,17 @@ afterEach(async () => {
 let stores = 0;
 const kinds: readonly (readonly [string, (now: () => number) => Promise<SharedLimits>])[] = [
   ['memory', async (now) => memoryLimits({ now })],
+  [
+    'the supervisor of workers',
+    async (now) => {
+      const counted = memoryLimits({ now });
+      const worker: LimitLine = limitLine(
+        (ask) => void answerLimit(counted, ask).then((found) => worker.heard(found)),
+        1,
+      );
+      return worker;
+    },
+  ],
   [
     'Redis',
     async (clock) => {
@@ -101,6 +113,113 @@ describe.each(kinds)('counts in %s', (_, open) => {
     await limits.count('a', { seconds: 60 }, -5);
     expect(await look()).toBe(0);
     expect(await limits.count('a', { most: 1, seconds: 60 }, 1)).toBe(0);
+  });
+
+  describe('what is pending', () => {
+    // One store for all tests, with a limit for each.
+    let limits: SharedLimits;
+    let closeLast: readonly (() => Promise<void>)[];
+    let limit = '';
+    let entries = 0;
+    beforeAll(async () => {
+      limits = await open(() => now);
+      closeLast = closing.splice(0);
+    });
+    afterAll(async () => {
+      for (const close of closeLast) await close();
+    });
+    beforeEach(() => {
+      now = NOW;
+      limit = `limit-${(entries += 1)}`;
+    });
+    /** `networks` such as `A a x`, from wide to narrow. */
+    const entry = (networks: string): PendingEntry => ({
+      id: `id-${(entries += 1)}`,
+      networks: networks.split(' '),
+      expires: now + 300 + entries,
+    });
+    const terms = { most: 10, seconds: 300 };
+    /** Enters so many of one network, and returns those that were admitted. */
+    const fill = async (networks: string, count: number): Promise<PendingEntry[]> => {
+      const admitted: PendingEntry[] = [];
+      for (let index = 0; index < count; index += 1) {
+        const one = entry(networks);
+        if ((await limits.admit(limit, one, terms)).admitted) admitted.push(one);
+      }
+      return admitted;
+    };
+
+    test('a newcomer replaces the oldest entry of the largest network', async () => {
+      const [first, second] = await fill('A a x', 6);
+      await fill('B b x', 4);
+      const newcomer = entry('C c x');
+      expect(await limits.admit(limit, newcomer, terms)).toEqual({ admitted: true, displaced: first?.id });
+      // Five, four and one: the largest network gets no more, the next gives nothing back.
+      expect(await limits.admit(limit, entry('A a x'), terms)).toEqual({ admitted: false });
+      expect(await limits.admit(limit, entry('B b x'), terms)).toEqual({ admitted: false });
+      expect(await limits.admit(limit, entry('C c x'), terms)).toEqual({
+        admitted: true,
+        displaced: second?.id,
+      });
+    });
+
+    test('networks are compared from wide to narrow, and inside the newcomer’s own last', async () => {
+      // A has six in three small networks, B three in one.
+      await fill('A a x', 1);
+      const [oldest] = await fill('A a y', 4);
+      await fill('A b z', 1);
+      await fill('B b x', 4);
+      expect(await limits.admit(limit, entry('C c c'), terms)).toEqual({
+        admitted: true,
+        displaced: oldest?.id,
+      });
+      expect(await limits.admit(limit, entry('A a x'), terms)).toMatchObject({ admitted: true });
+      expect(await limits.admit(limit, entry('A a y'), terms)).toEqual({ admitted: false });
+    });
+
+    test('networks with one entry each keep them', async () => {
+      for (let index = 0; index < 10; index += 1) await fill(`N${index} a x`, 1);
+      expect(await limits.admit(limit, entry('M a x'), terms)).toEqual({ admitted: false });
+    });
+
+    test('the narrowest network has a limit of its own', async () => {
+      const narrow = { ...terms, perNetwork: 2 };
+      const outcomes = [];
+      for (const networks of ['A a x', 'A a x', 'A a x', 'A a y'])
+        outcomes.push((await limits.admit(limit, entry(networks), narrow)).admitted);
+      expect(outcomes).toEqual([true, true, false, true]);
+    });
+
+    test('entries that end or expire make room', async () => {
+      const [one] = await fill('A a x', 10);
+      expect(await fill('A a x', 1)).toEqual([]);
+      if (one !== undefined) await limits.release(limit, one);
+      if (one !== undefined) await limits.release(limit, one);
+      expect(await fill('A a x', 2)).toHaveLength(1);
+      await limits.release(limit, entry('Z z z'));
+      now += 299;
+      expect(await fill('A a x', 1)).toEqual([]);
+      now += 2;
+      expect(await fill('A a x', 12)).toHaveLength(10);
+      expect((await limits.admit(`${limit} beside it`, entry('A a x'), terms)).admitted).toBe(true);
+    });
+
+    test('never more are pending than allowed, whatever comes, and no small network is displaced', async () => {
+      const pending = new Map<string, string>();
+      for (let index = 0; index < 150; index += 1) {
+        const number = (index * 7919) % 31;
+        const one = entry(number < 20 ? `A a${number % 2} x${number % 5}` : `B${number} b x`);
+        const { admitted, displaced } = await limits.admit(limit, one, terms);
+        if (displaced !== undefined) {
+          expect(pending.delete(displaced)).toBe(true);
+        }
+        if (admitted) pending.set(one.id, one.networks[0] ?? '');
+        expect(pending.size).toBeLessThanOrEqual(10);
+      }
+      const sizes = Map.groupBy(pending.values(), (network) => network);
+      const counts = [...sizes.values()].map(({ length }) => length);
+      expect(Math.max(...counts) - Math.min(...counts)).toBeLessThanOrEqual(1);
+    });
   });
 
   test('one process counts as the only user of its limits', async () => {

@@ -12,11 +12,11 @@ import { needs } from '../set-up/programs.ts';
 needs('chromium');
 
 /** Debian's Chromium, without a window. */
-export const openChromium = (): Promise<Browser> =>
+export const openChromium = (...args: readonly string[]): Promise<Browser> =>
   chromium.launch({
     executablePath: '/usr/bin/chromium',
     // As root there is no sandbox; only pages of the tests are opened.
-    args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
+    args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', ...args],
   });
 
 export const PHONE = {

@@ -101,6 +101,8 @@ export class FormBrowser {
       headers: {
         ...(cookie !== '' && { cookie }),
         ...(body !== undefined && { 'content-type': 'application/x-www-form-urlencoded' }),
+        'sec-fetch-mode': 'navigate',
+        'sec-fetch-dest': 'document',
         ...this.#options.headers,
         ...headers,
       },

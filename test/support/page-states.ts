@@ -95,6 +95,18 @@ export async function signIn({ page }: Stage, name = 'alice', password = PASSWOR
   await press(page, /^(?:Sign in|Anmelden)$/);
 }
 
+/** Others have used up the limit of all who are not signed in. */
+async function afterManyGuesses(stage: Stage): Promise<void> {
+  await stage.pages.change((settings) => ({
+    ...settings,
+    limits: { ...settings.limits, rates: { ...settings.limits?.rates, allCodeGuesses: '1/h' } },
+  }));
+  const guesser = stage.pages.browser();
+  await guesser.get(BASE);
+  await guesser.submit(BASE, { user_code: 'BCDF-GHJK' });
+  await typeCode(stage, (await stage.pages.ask()).user_code);
+}
+
 /** Goes on where a browser without scripts has arrived: most states need only their last step in the real one. */
 async function goOn(stage: Stage, from: PagesBrowser, path: string): Promise<void> {
   const [name = '', value = ''] = from.cookie.split('=');
@@ -232,6 +244,25 @@ export const STATES: Readonly<
       await browser.get(BASE);
       for (let tries = 0; tries < 5; tries += 1) await browser.submit(BASE, { user_code: 'BCDF-GHJK' });
       await goOn(stage, browser, '');
+    },
+  },
+  'too-many-guesses': {
+    heading: 'Too many tries',
+    reach: afterManyGuesses,
+  },
+  'sign-in-first': {
+    heading: 'Sign in',
+    async reach(stage) {
+      await afterManyGuesses(stage);
+      await followLink(stage.page, 'Sign in');
+    },
+  },
+  'code-after-sign-in': {
+    heading: 'Connect a device',
+    async reach(stage) {
+      await afterManyGuesses(stage);
+      await followLink(stage.page, 'Sign in');
+      await signIn(stage);
     },
   },
   'store-away': {

@@ -37,7 +37,17 @@ export const limitsSection = () =>
           .meta({ description: 'Introspection (oauth2/introspect), per client address.' }),
         page: rate.prefault('10/s').meta({ description: 'The confirmation page, per client address.' }),
         codeGuesses: rate.prefault('5/m').meta({ description: 'Wrong user codes, per client address.' }),
-        allCodeGuesses: rate.prefault('60/m').meta({ description: 'Wrong user codes, in all.' }),
+        networkCodeGuesses: rate.prefault('20/m').meta({
+          description:
+            'Wrong user codes, per network (IPv4 /24, IPv6 /48); those of signed-in people count apart.',
+        }),
+        allCodeGuesses: rate.prefault('60/m').meta({
+          description:
+            'Wrong user codes of people who are not signed in, in all. When used up, people sign in before they enter a code.',
+        }),
+        identityCodeGuesses: rate
+          .prefault('5/m')
+          .meta({ description: 'Wrong user codes, per signed-in person.' }),
       })
       .prefault({}),
   });

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { LANGUAGES, type OwnText } from '../../domain/language.ts';
 import { parseScope } from '../../domain/scope.ts';
-import { durationFrom, LOOPBACK, type Path } from '../units.ts';
+import { durationFrom, isOrigin, LOOPBACK, type Path } from '../units.ts';
 
 /** Words that people read: one text for all languages, or one for each. */
 const ownText = (most: number) => {
@@ -31,6 +31,18 @@ function isScopeItem(text: string): boolean {
 /** `pages`: how the pages people meet look, and the words of the operator on them. */
 export const pagesSection = (path: Path) =>
   z.strictObject({
+    url: z
+      .string()
+      .refine(
+        (text) => text === 'shared' || isOrigin(text),
+        'must be an origin such as https://login.example.test, or shared',
+      )
+      .exactOptional()
+      .meta({
+        description:
+          'Origin of the pages, on a host of their own: they are served there alone, and nothing else is. Recommended: scripts of the API then cannot reach them. `shared`: on `publicUrl`, as when omitted, but `gatehouse check` does not warn.',
+        examples: ['https://login.example.test', 'shared'],
+      }),
     name: z
       .string()
       .trim()

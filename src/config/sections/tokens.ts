@@ -69,11 +69,10 @@ export const deviceSection = () =>
       .min(1)
       .default(100_000)
       .meta({ description: 'Most device requests waiting at once, in all.' }),
-    maxPendingPerClient: z
-      .int()
-      .min(1)
-      .default(10_000)
-      .meta({ description: 'Most device requests waiting at once for one integration.' }),
+    maxPendingPerClient: z.int().min(1).default(10_000).meta({
+      description:
+        'Most device requests waiting at once for one integration; one address may have a tenth of them. At this limit, and at `maxPending`, the network with the most requests loses one to a newcomer.',
+    }),
     sessionLifetime: lifetime
       .prefault('15m')
       .meta({ description: 'How long a person stays signed in on the confirmation page.' }),

@@ -107,6 +107,7 @@ export function readFields(block: string): FieldBlock | HandOver {
     upgrade: undefined,
     connection: close ? CLOSE : undefined,
     authorization: authorization === undefined ? NONE : [authorization],
+    serviceWorker: false,
   };
 }
 
@@ -125,6 +126,8 @@ const ODD: ReadonlySet<string> = new Set([
   'upgrade',
   'http2-settings',
   'keep-alive',
+  // The full path decides whether a service worker may be registered.
+  'service-worker',
 ]);
 
 const kinds = new Map<string, FieldKind>();

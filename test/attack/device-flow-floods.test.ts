@@ -1,0 +1,111 @@
+import { afterEach, describe, expect, test } from 'vitest';
+import { type Codes, requestIdOf } from '../support/device-steps.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
+import { type House, openHouse, type Reply } from '../support/house.ts';
+
+const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
+
+describe('device requests of an attacker', () => {
+  freezeClock();
+  let house: House;
+  const open = async (device: { maxPending: number; maxPendingPerClient: number }): Promise<void> => {
+    house = await openHouse((settings) => ({ ...settings, trustedProxies: ['127.0.0.1'], device }));
+  };
+  afterEach(() => house.close());
+
+  const ask = (from: string, clientId = 'report-runner'): Promise<Reply> =>
+    house.post(
+      '/Authorize/Device',
+      { client_id: clientId, scope: 'files:read' },
+      { headers: { 'x-forwarded-for': from } },
+    );
+  const poll = ({ device_code }: Codes): Promise<Reply> =>
+    house.post('/Authorize/Token', { client_id: 'report-runner', grant_type: DEVICE_GRANT, device_code });
+  const codesOf = (reply: Reply): Codes => {
+    expect(reply.status).toBe(200);
+    return reply.json as unknown as Codes;
+  };
+  /** Asks from each address, so many times, and returns what was granted. */
+  const flood = async (addresses: readonly string[], times: number, clientId?: string): Promise<Codes[]> => {
+    const granted: Codes[] = [];
+    for (let index = 0; index < times; index += 1)
+      for (const reply of await Promise.all(addresses.map((from) => ask(from, clientId))))
+        if (reply.status === 200) granted.push(reply.json as unknown as Codes);
+    return granted;
+  };
+  const tenNetworks = Array.from({ length: 10 }, (_, index) => `2a0${index}:db8:0:1::1`);
+
+  test('D18 ten /64 networks fill the limit of an integration, and a device elsewhere still gets a code', async () => {
+    await open({ maxPending: 1_000, maxPendingPerClient: 50 });
+    const attack = await flood(tenNetworks, 7);
+    // Five each: a tenth of the limit.
+    expect(attack).toHaveLength(50);
+    expect((await ask(tenNetworks[0] ?? '')).status).toBe(429);
+
+    const person = codesOf(await ask('198.51.100.7'));
+    expect((await poll(person)).json).toMatchObject({ Error: 'authorization_pending' });
+    const [displaced, ...others] = house.audits('device_displaced');
+    expect(displaced).toMatchObject({ client: 'report-runner', from: expect.stringContaining('2a0') });
+    expect(others).toEqual([]);
+    // Its device learns that its code has expired, and only that one.
+    const states = await Promise.all(attack.map(async (codes) => String((await poll(codes)).json['Error'])));
+    expect(states.filter((state) => state === 'invalid_grant')).toHaveLength(1);
+    expect(states.filter((state) => state === 'authorization_pending')).toHaveLength(49);
+  });
+
+  test('D18 the attack goes on, and every device of other networks gets a code until the shares are equal', async () => {
+    await open({ maxPending: 1_000, maxPendingPerClient: 50 });
+    await flood(tenNetworks, 5);
+    for (let index = 0; index < 12; index += 1) {
+      codesOf(await ask(`198.${index + 18}.100.7`));
+      expect((await ask(tenNetworks[index % 10] ?? '')).status).toBe(429);
+    }
+    const asked = house.audits('device_asked').length;
+    expect(asked - house.audits('device_displaced').length).toBe(50);
+  });
+
+  test('D18 a thousand /64 of one /48, or of one /32, count as one network', async () => {
+    await open({ maxPending: 1_000, maxPendingPerClient: 40 });
+    const small = (index: number): string => `2001:db8:${(index % 7).toString(16)}:${index.toString(16)}::1`;
+    expect(
+      await flood(
+        Array.from({ length: 60 }, (_, index) => small(index)),
+        1,
+      ),
+    ).toHaveLength(40);
+    for (let index = 0; index < 5; index += 1) codesOf(await ask(`198.51.${index}.7`));
+    expect(house.audits('device_displaced')).toHaveLength(5);
+  });
+
+  test('D18 the limit of all integrations is shared between networks, too', async () => {
+    await open({ maxPending: 40, maxPendingPerClient: 30 });
+    const attackers = Array.from({ length: 8 }, (_, index) => `2a0${index}:db8:0:1::1`);
+    expect(await flood(attackers, 3, 'report-runner')).toHaveLength(24);
+    expect(await flood(attackers, 3, 'other-app')).toHaveLength(16);
+    codesOf(await ask('198.51.100.7'));
+    codesOf(await ask('198.51.100.7', 'other-app'));
+    expect(house.audits('device_displaced')).toHaveLength(2);
+    // What was displaced from one limit has left the other one: the integration has room for as many again.
+    house.clock.advance(301);
+    expect(await flood(attackers, 3, 'report-runner')).toHaveLength(24);
+  });
+
+  test('D18 a request that a person has approved is not displaced', async () => {
+    await open({ maxPending: 1_000, maxPendingPerClient: 10 });
+    const approved = codesOf(await ask('203.0.113.1'));
+    const { devices } = house.gateway.store;
+    const id = requestIdOf(approved);
+    const found = await devices.read(id);
+    if (found === undefined) throw new Error('the request was made above');
+    const confirmed = {
+      ...found.record,
+      state: 'confirmed',
+      identity: 'local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}',
+    } as const;
+    await devices.replace(id, found.version, confirmed, found.record.expires + 600);
+    const neighbours = Array.from({ length: 9 }, (_, index) => `203.0.113.${index + 2}`);
+    expect(await flood(neighbours, 1)).toHaveLength(9);
+    for (const from of ['198.51.100.1', '192.0.2.1', '100.64.0.1', '198.18.0.1']) codesOf(await ask(from));
+    expect((await poll(approved)).status).toBe(200);
+  });
+});
