@@ -16,7 +16,7 @@ import { answerMetadata, answerOAuth, OAUTH_PATH } from '../oauth/router.ts';
 import type { OAuthService } from '../oauth/service.ts';
 import { createCheck } from '../proxy/check.ts';
 import type { CertificateCall, FastGeneration } from '../proxy/fast/generation.ts';
-import { createProxy } from '../proxy/proxy.ts';
+import { createProxy, type Proxy } from '../proxy/proxy.ts';
 import { readHead } from '../proxy/request-head.ts';
 import {
   type CertificateFiles,
@@ -146,6 +146,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       ways: permanent.upstreams,
       assert: (caller, audience) => asserter.assert(caller, audience, now()),
       publicUrl: settings.publicUrl,
+      hosts: settings.hosts,
       realm: 'gatehouse',
       headers,
       maxBodyBytes: settings.limits.body,
@@ -177,7 +178,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   const openApi = openApiOf(settings.publicUrl, servicePath);
   const isOwnPath = ownPaths(settings);
   const afterCheck = checkMatcher(settings);
-  const pathOf = canonicalPath(proxy.desk.isOwnAuthority);
+  const pathOf = canonicalPath(proxy);
   const below = servicePaths(settings);
   const metadataIssuer = metadataMatcher(settings);
   permanent.hideBy((text) => sealer.digest('limit', text));
@@ -278,15 +279,20 @@ function loadFiles(settings: Settings, now: number): CertificateFiles {
   }
 }
 
-/** The path of a request. A head or a target that could be read in two ways has none: the proxy refuses it. */
-function canonicalPath(isOwn: (authority: string) => boolean): (call: Call) => string | undefined {
-  return ({ request }) => {
+/** The path of a request. An ambiguous head or target, or a host that is not served, has none: the proxy refuses it. */
+function canonicalPath({ desk, acceptsHost }: Proxy): (call: Call) => string | undefined {
+  const { isOwnAuthority: isOwn } = desk;
+  return ({ request, peer }) => {
     const target = readTarget(request.url ?? '', {
       method: request.method ?? '',
       isOwn,
       encodedSlash: true,
     });
-    return target.kind === 'target' && readHead(request).ok ? target.target.path : undefined;
+    if (target.kind !== 'target') return undefined;
+    const reading = readHead(request);
+    if (!reading.ok) return undefined;
+    const { path, authority } = target.target;
+    return authority !== undefined || acceptsHost(reading.head.host, peer, request.socket) ? path : undefined;
   };
 }
 
