@@ -128,7 +128,8 @@ export function compileRules(rules: readonly AccessRule[]): CompiledRules {
   );
   const hosts = new Set(all.flatMap(({ host }) => host ?? []));
   const trees = treesOf(all, 0);
-  const conflicts = findRivals(all);
+  const respelledTrees = remembered((blurred: Differences) => treesOf(all, blurred));
+  const conflicts = findRivals(all, respelledTrees);
 
   const matchAsSent = (question: MatchQuestion, segments: readonly string[]): Placed | undefined => {
     const { method } = question;
@@ -157,10 +158,12 @@ export function compileRules(rules: readonly AccessRule[]): CompiledRules {
     // To some upstreams `/admin%2Fx` is `/admin/x`: what an earlier rule would claim then is no other rule's.
     const isClaimed = (path: readonly string[]): boolean => {
       const other = matchAsSent(question, path);
-      return (other !== undefined && other.place < place) || rivalOf(found, question, path) !== undefined;
+      if (other !== undefined && other.place < place) return true;
+      const isStricter = (one: Placed): boolean => one.place < place && !isAtLeastAsStrict(rule, one.rule);
+      return findIn(respelledTrees(blurredBy(found)), question, path, isStricter) !== undefined;
     };
     const split = encodedSlash ? segments.flatMap((segment) => segment.split('/')) : segments;
-    if (encodedSlash && isClaimed(split)) return undefined;
+    if (encodedSlash && alsoMerged(split).some(isClaimed)) return undefined;
     if (!hasParameters) return rule;
 
     // To some upstreams `/admin;x` is `/admin`, and `/;x/admin` too. Where readings lead to different rules, none counts.
@@ -197,11 +200,14 @@ export function compileRules(rules: readonly AccessRule[]): CompiledRules {
   };
 }
 
-/** Segments without `;parameters`; where that leaves an empty one, also as servers read it that merge slashes. */
-function withoutParameters(segments: readonly string[]): (readonly string[])[] {
-  const bare = segments.map((segment) => segment.split(';', 1)[0] ?? '');
-  const merged = bare.filter((segment, index) => segment !== '' || index === bare.length - 1);
-  return merged.length === bare.length ? [bare] : [bare, merged];
+/** Segments without `;parameters`. */
+const withoutParameters = (segments: readonly string[]): (readonly string[])[] =>
+  alsoMerged(segments.map((segment) => segment.split(';', 1)[0] ?? ''));
+
+/** A path, and where it has empty segments, also as servers read it that merge slashes. */
+function alsoMerged(segments: readonly string[]): (readonly string[])[] {
+  const merged = segments.filter((segment, index) => segment !== '' || index === segments.length - 1);
+  return merged.length === segments.length ? [segments] : [segments, merged];
 }
 
 function treesOf(all: readonly Placed[], ignored: Differences): Tree[] {
@@ -222,24 +228,37 @@ function rootFor({ everywhere, byHost }: Tree, { host, place }: Placed): Branch 
   return root;
 }
 
+/** Differences that the upstream of a rule ignores, or may ignore. */
+const blurredBy = ({ rule }: Placed): Differences => notKeptApartBy(rule.paths ?? UNKNOWN_READING);
+
+function remembered<Key, Value>(make: (key: Key) => Value): (key: Key) => Value {
+  const known = new Map<Key, Value>();
+  return (key) => {
+    const value = known.get(key) ?? make(key);
+    known.set(key, value);
+    return value;
+  };
+}
+
 /** Gives each rule its rivals: nearly all rules have none, and their requests are not looked at again. */
-function findRivals(all: readonly Placed[]): SpellingConflict[] {
+function findRivals(
+  all: readonly Placed[],
+  trees: (blurred: Differences) => readonly Tree[],
+): SpellingConflict[] {
   const conflicts: SpellingConflict[] = [];
-  const trees = new Map<Differences, readonly Tree[]>();
   const byFirst = Map.groupBy(all, firstLiteral);
   for (const placed of all) {
-    const blurred = notKeptApartBy(placed.rule.paths ?? UNKNOWN_READING);
+    const blurred = blurredBy(placed);
     if (blurred === 0) continue;
     const first = firstLiteral(placed);
     const near =
       first === undefined ? all : [...(byFirst.get(first) ?? []), ...(byFirst.get(undefined) ?? [])];
     const rivals = near.filter((other) => other !== placed && isRival(placed, other, blurred));
     if (rivals.length === 0) continue;
-    if (!trees.has(blurred)) trees.set(blurred, treesOf(all, blurred));
     placed.rivals = {
       rules: new Set(rivals),
       plain: rivals.every(({ rule }) => isPlainPattern(rule.pattern)),
-      trees: trees.get(blurred) ?? [],
+      trees: trees(blurred),
     };
     for (const { rule } of rivals) conflicts.push({ rule: placed.rule, stricter: rule });
   }
@@ -280,12 +299,22 @@ function rivalOf(
   segments: readonly string[],
 ): Placed | undefined {
   if (rivals === undefined || (rivals.plain && isPlainPath(segments))) return undefined;
-  const host = hostName(question.host);
-  const isOne = (placed: Placed): boolean =>
-    rivals.rules.has(placed) && takesMethod(placed.rule, question.method) && !fitsAsSent(placed, segments);
-  for (const { ignores, everywhere, byHost } of rivals.trees) {
+  const isOne = (one: Placed): boolean => rivals.rules.has(one) && !fitsAsSent(one, segments);
+  return findIn(rivals.trees, question, segments, isOne);
+}
+
+/** Any of the rules looked for that matches this path, in the spellings of these trees. */
+function findIn(
+  trees: readonly Tree[],
+  { host, method }: MatchQuestion,
+  segments: readonly string[],
+  isWanted: (placed: Placed) => boolean,
+): Placed | undefined {
+  const name = hostName(host);
+  const isOne = (placed: Placed): boolean => isWanted(placed) && takesMethod(placed.rule, method);
+  for (const { ignores, everywhere, byHost } of trees) {
     const path = (ignores & TRAILING_SLASH) === 0 ? segments : withoutSlash(segments);
-    const own = byHost.get(host);
+    const own = byHost.get(name);
     const found =
       (own && searchAny(own, 0, path, ignores, isOne)) ?? searchAny(everywhere, 0, path, ignores, isOne);
     if (found !== undefined) return found;

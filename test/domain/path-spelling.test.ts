@@ -79,9 +79,15 @@ describe('a path that is another spelling of a stricter rule', () => {
       '/admin;q%2Fx',
       '/Admin;q%2Fx',
       '/admin%2F',
+      '/%2Fadmin',
+      '/%2F;x%2FAdmin',
     ])
       expect([path, matched(open, path)]).toEqual([path, undefined]);
     expect(matched(open, '/x;y%2Fz/a%2Fb')).toBe('/**');
+    const one = [rule('/admin/x', 'admin:manage'), rule('/*', 'public', { encodedSlash: true })];
+    for (const path of ['/admin%2Fx', '/Admin%2FX', '/admin%2Fx%2F', '/ADMIN;y%2Fx'])
+      expect([path, matched(one, path)]).toEqual([path, undefined]);
+    expect(matched(one, '/Admin%2Fy')).toBe('/*');
   });
 
   test('may be matched by a rule that asks for as much', () => {
