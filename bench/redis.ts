@@ -21,7 +21,7 @@ import { parseArgs } from 'node:util';
 import { move } from '../src/gateway/move.ts';
 import { openEmbedded } from '../src/stores/embedded.ts';
 import { asContender, caseOf, errandOf } from './support/contenders.ts';
-import { settingsOf } from './support/desk.ts';
+import { authenticatorOf, settingsOf } from './support/desk.ts';
 import { type BenchFolder, fill, makeBenchFolder } from './support/folder.ts';
 import { openHouse } from './support/house.ts';
 import { cpuSeconds, loadAverage } from './support/linux.ts';
@@ -410,12 +410,13 @@ async function measureMove(folder: BenchFolder): Promise<void> {
   const embedded = await makeBenchFolder();
   folders.push(embedded);
   await fill(embedded.path, MANY, 0);
-  const { store } = settingsOf(embedded.path);
+  const from = settingsOf(embedded.path);
   const opened = await openEmbedded({
-    path: store.path,
-    mapSize: store.mapSize,
+    path: from.store.path,
+    mapSize: from.store.mapSize,
     role: 'owner',
     now: () => Date.now() / 1_000,
+    authenticator: authenticatorOf(from),
   });
   const backup = join(scratch, 'move.backup');
   await opened.backup(backup);

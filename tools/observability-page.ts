@@ -89,6 +89,9 @@ Other lines tell of gatehouse itself. Of the store:
 | \`store_back\` | warn | It has answered again, and nothing has failed for two seconds; \`away_s\` tells how many seconds it was away. |
 | \`store_alarm\` | error | Redis has lost its data, or its clock and ours differ: \`what\`. |
 | \`store_fault\` | error | Something else the store could not do in the background, such as a memory or disk that is full. |
+| \`store_record_refused\` | error | A record failed authentication and is treated as absent: \`kind\`, \`record\` and \`reason\`. Once a minute for each record. |
+| \`store_revocations_restored\` | error | Revocations were missing from Redis and have been put back from memory: \`count\`. |
+| \`store_records_authenticated\` | info | Every grant was read once, and those of earlier versions have a MAC now: \`grants\`. \`store.unauthenticatedRecords\` can be set to \`refuse\` when all replicas run this version. |
 | \`store_notice\` | warn | Found at the start and worth a look: \`notice\`. |
 | \`tickets_not_shared\` | warn | The secret of TLS session tickets could not be had from the store: sessions are resumed only by the process they began with. \`tickets_shared_again\` (info) when that has ended. |
 
@@ -100,6 +103,7 @@ Of everything else:
 | \`reloaded\` | info | A changed configuration or file is in force. |
 | \`reload_refused\` | error | One is not: \`problems\`. The last good one stays in force. |
 | \`restart_needed\` | warn | A changed setting is read at the start only: \`setting\`. |
+| \`keys_not_changed\` | error | The supervisor could not read a changed key file, which its workers have taken: \`error\`. Its old keys stay in use. |
 | \`certificate_warning\`, \`key_warning\` | warn | A certificate, revocation list or key that wants a look soon: \`warning\`. |
 | \`dependency_failed\` | error | The token service could not do what was asked, through no fault of the client, which was told to come again: \`operation\`, \`error\`, and \`code\`, such as \`store_unavailable\`, \`store_full\` or \`store_record_unreadable\`. |
 | \`upstream_failed\`, \`upstream_broke_off\` | warn | An upstream gave no answer, or half of one: \`upstream\`, \`error\`. |

@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { cpus, tmpdir } from 'node:os';
@@ -21,6 +21,8 @@ interface Report {
   }[];
 }
 
+const times = Number(values.times);
+if (!(times >= 1)) throw new RangeError('--times is a number of runs');
 const load = values.busy
   ? cpus().map(() =>
       spawn(process.execPath, ['-e', 'const parent = process.ppid; while (process.ppid === parent);'], {
@@ -36,10 +38,10 @@ const end = (): void => {
 for (const signal of ['SIGINT', 'SIGTERM'] as const)
   process.once(signal, () => {
     end();
+    running?.kill(signal);
     process.exit(1);
   });
-const times = Number(values.times);
-if (!(times >= 1)) throw new RangeError('--times is a number of runs');
+let running: ChildProcess | undefined;
 let failedRuns = 0;
 try {
   console.log('| run | seconds | passed | skipped | exit code | failed |\n|---|---|---|---|---|---|');
@@ -51,6 +53,7 @@ try {
       ['test', '--', '--reporter=default', '--reporter=json', `--outputFile.json=${file}`],
       { stdio: ['ignore', 'pipe', 'pipe'] },
     );
+    running = child;
     let output = '';
     for (const stream of [child.stdout, child.stderr])
       stream.setEncoding('utf8').on('data', (text: string) => (output += text));

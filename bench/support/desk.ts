@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { loadSettings, writeProblems } from '../../src/config/load.ts';
 import type { Settings } from '../../src/config/schema.ts';
-import { openKeys } from '../../src/gateway/keys.ts';
+import { openKeys, readKeys } from '../../src/gateway/keys.ts';
 import { certificateFilesOf, integrationsOf, policyOf } from '../../src/gateway/registry.ts';
 import type { GrantDesk } from '../../src/grants/desk.ts';
 import { pollPace } from '../../src/grants/poll-pace.ts';
@@ -13,7 +13,9 @@ import { openEmbedded } from '../../src/stores/embedded.ts';
 import { openRedis } from '../../src/stores/redis.ts';
 import { loadCertificateFiles } from '../../src/tls/certificate-files.ts';
 import { createCertificateJudge } from '../../src/tls/certificate-judge.ts';
+import { openKeyring } from '../../src/tokens/keyring.ts';
 import { createMint } from '../../src/tokens/mint.ts';
+import { type RecordMac, recordMac } from '../../src/tokens/record-mac.ts';
 import { createSealer } from '../../src/tokens/sealer.ts';
 
 const now = (): number => Date.now() / 1_000;
@@ -56,10 +58,20 @@ export async function openDesk(
 /** A command may take long here: thousands are sent at once, and the machine has little to spare. */
 const PATIENCE_MS = 30_000;
 
-async function storeOf({ store: { type, path, mapSize, url = '', prefix } }: Settings): Promise<Store> {
-  if (type === 'embedded') return openEmbedded({ path, mapSize, role: 'owner', now });
+/** With the keys that the settings name. */
+export function authenticatorOf(settings: Settings): RecordMac {
+  const authenticator = recordMac({ now, unauthenticated: 'refuse' });
+  authenticator.use(openKeyring(readKeys(settings)));
+  return authenticator;
+}
+
+async function storeOf(settings: Settings): Promise<Store> {
+  const { type, path, mapSize, url = '', prefix } = settings.store;
+  const authenticator = authenticatorOf(settings);
+  if (type === 'embedded') return openEmbedded({ path, mapSize, role: 'owner', now, authenticator });
   return openRedis({
     url,
+    authenticator,
     prefix,
     maxStaleness: 60,
     ack: 'reachable',

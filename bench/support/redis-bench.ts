@@ -5,6 +5,7 @@ import { firstGeneration, randomGrantId } from '../../src/grants/issue.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { openRedis, type RedisStore } from '../../src/stores/redis.ts';
 import { freePort } from '../../test/support/gateway-process.ts';
+import { anAuthenticator } from '../../test/support/record-keys.ts';
 import { openDesk } from './desk.ts';
 import { end, launch } from './programs.ts';
 
@@ -56,7 +57,13 @@ export async function startRedis(core: number | string, output: string): Promise
 }
 
 export const openStore = (url: string): Promise<RedisStore> =>
-  openRedis({ url, maxStaleness: 60, ack: 'reachable', commandTimeout: 30_000 });
+  openRedis({
+    url,
+    authenticator: anAuthenticator(),
+    maxStaleness: 60,
+    ack: 'reachable',
+    commandTimeout: 30_000,
+  });
 
 const AT_ONCE = 1_000;
 

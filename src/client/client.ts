@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { Dispatcher, RequestInfo, RequestInit, Response } from 'undici';
 import { type DevicePrompt, deviceGrant } from './device.ts';
 import { ServiceRefusal, SignInNeeded, TemporaryTrouble } from './errors.ts';
-import { grantFrom, isFresh, type KeptGrant } from './grant.ts';
+import { grantFrom, isFresh, isToken, type KeptGrant } from './grant.ts';
 import { memoryKeep, type TokenKeep } from './keep.ts';
 import { type Answer, baseOf, type ServiceOptions, type TokenService, tokenService } from './service.ts';
 
@@ -130,10 +130,14 @@ export function createClient(options: ClientOptions): Client {
 
 type Owner = Pick<KeptGrant, 'service' | 'clientId' | 'scope'>;
 
-/** What somebody else has left in the same place is not ours: neither used nor shown to our service. */
+/** A grant of another service, client or scope in the same place is neither used nor sent, nor one that is no token. */
 function ofThis(keep: TokenKeep, owner: Owner): TokenKeep {
   const mine = (kept: KeptGrant | undefined): KeptGrant | undefined =>
-    kept?.service === owner.service && kept.clientId === owner.clientId && kept.scope === owner.scope
+    kept?.service === owner.service &&
+    kept.clientId === owner.clientId &&
+    kept.scope === owner.scope &&
+    isToken(kept.accessToken) &&
+    isToken(kept.refreshToken)
       ? kept
       : undefined;
   return {

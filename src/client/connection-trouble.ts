@@ -1,4 +1,5 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
+import { UnusableResponse } from '../http/read-response.ts';
 
 /** Why there is no connection, in words for whoever can change it. */
 export interface ConnectionTrouble {
@@ -55,6 +56,7 @@ const WORDS: Readonly<Record<string, (terms: TroubleTerms) => string>> = {
 export function connectionTrouble(error: unknown, terms: TroubleTerms): ConnectionTrouble {
   const { name, code = '', message, cause } = error as NodeJS.ErrnoException & { readonly cause?: Error };
   const there = (words: string): ConnectionTrouble => ({ words, isOurs: false });
+  if (error instanceof UnusableResponse) return there(`sent a response that cannot be used: ${message}`);
   if (error instanceof UnusablePair) return { words: `was not asked: ${message}`, isOurs: true };
   if (isLate(error)) return there('did not answer in time');
   if (UNKNOWN_CA.includes(code))

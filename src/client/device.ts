@@ -1,6 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { ServiceRefusal, SignInNeeded, TemporaryTrouble } from './errors.ts';
-import { grantFrom, type KeptGrant } from './grant.ts';
+import { grantFrom, isWhole, type KeptGrant } from './grant.ts';
 import type { Answer, TokenService } from './service.ts';
 
 /** What a person must see to say yes in a browser. */
@@ -22,6 +22,7 @@ export interface DeviceTerms {
 
 const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
 const MOST_WAIT_SECONDS = 60;
+const MOST_CODE_SECONDS = 86_400;
 
 /** Asks for a code, shows it, and waits until the person has answered. */
 export async function deviceGrant(service: TokenService, terms: DeviceTerms): Promise<KeptGrant> {
@@ -63,18 +64,18 @@ function waitAfter(error: unknown, interval: number): number {
 function readCodes(codes: Answer, url: URL) {
   const { device_code, user_code, verification_uri, verification_uri_complete, expires_in, interval } = codes;
   if (
-    typeof device_code !== 'string' ||
-    typeof user_code !== 'string' ||
+    !isVisible(device_code, 1_024) ||
+    !isUserCode(user_code) ||
     !isPage(verification_uri) ||
     !isPage(verification_uri_complete) ||
-    typeof expires_in !== 'number'
+    !isWhole(expires_in, 1, MOST_CODE_SECONDS)
   )
     throw new TemporaryTrouble(`${url.origin} did not answer with a device code`);
   return {
     deviceCode: device_code,
     interval: typeof interval === 'number' && interval >= 1 ? Math.min(interval, MOST_WAIT_SECONDS) : 5,
     prompt: {
-      userCode: user_code.replace(/[^A-Za-z0-9-]/g, ''),
+      userCode: user_code,
       verificationUri: verification_uri,
       verificationUriComplete: verification_uri_complete,
       expiresIn: expires_in,
@@ -82,6 +83,17 @@ function readCodes(codes: Answer, url: URL) {
   };
 }
 
-/** It is shown in a terminal and opened in a browser: an address, and nothing else. */
-const isPage = (value: unknown): value is string =>
-  typeof value === 'string' && /^https?:\/\/[!-~]{1,2000}$/.test(value) && URL.canParse(value);
+/** RFC 6749 appendix A: visible ASCII. */
+const isVisible = (value: unknown, most: number): value is string =>
+  typeof value === 'string' && value.length <= most && /^[!-~]+$/.test(value);
+
+/** It is read from a terminal and typed by a person. */
+const isUserCode = (value: unknown): value is string =>
+  typeof value === 'string' && /^[A-Za-z0-9-]{1,64}$/.test(value);
+
+/** It is shown in a terminal and opened in a browser: an address without user information, and nothing else. */
+const isPage = (value: unknown): value is string => {
+  if (!isVisible(value, 2_048) || !/^https?:\/\/[^/\\]/i.test(value) || !URL.canParse(value)) return false;
+  const { username, password } = new URL(value);
+  return username === '' && password === '';
+};

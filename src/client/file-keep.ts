@@ -4,14 +4,14 @@ import { dirname, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as pause } from 'node:timers/promises';
 import { TemporaryTrouble } from './errors.ts';
-import type { KeptGrant } from './grant.ts';
+import { isToken, type KeptGrant } from './grant.ts';
 import { inTurn, type TokenKeep } from './keep.ts';
 
 const VERSION = 1;
 const WAIT_MS = 60_000;
 const SQLITE_BUSY = 5;
 /** Room for the next grant is taken on the disk before the old one is spent. */
-const RESERVE = Buffer.alloc(8 * 1_024, ' ');
+const RESERVE = Buffer.alloc(32 * 1_024, ' ');
 
 /** In a file of mode 0600, for any number of processes of one user on one machine. */
 export function fileKeep(path: string): TokenKeep {
@@ -66,8 +66,8 @@ async function readGrant(file: string): Promise<KeptGrant | undefined> {
 }
 
 const isGrant = (grant: Partial<Record<keyof KeptGrant, unknown>> | null | undefined): boolean =>
-  typeof grant?.accessToken === 'string' &&
-  typeof grant.refreshToken === 'string' &&
+  isToken(grant?.accessToken) &&
+  isToken(grant.refreshToken) &&
   typeof grant.service === 'string' &&
   [grant.obtained, grant.expires, grant.until].every((time) => Number.isFinite(time));
 

@@ -1,6 +1,9 @@
 import type { Agent, Dispatcher } from 'undici';
+import { NO_CODING, readText } from '../http/read-response.ts';
+import { isJsonObject, parseStrictJson } from '../http/strict-json.ts';
 import type { TroubleTerms } from './connection-trouble.ts';
 import { ServiceRefusal, TemporaryTrouble } from './errors.ts';
+import { printable } from './printable.ts';
 
 export interface ServiceOptions {
   /** Where gatehouse is, such as https://api.example.test */
@@ -32,6 +35,7 @@ export type Answer = Readonly<Record<string, unknown>>;
 
 const TIMEOUT_MS = 15_000;
 const MAX_BYTES = 64 * 1_024;
+const MAX_HEADERS = 16 * 1_024;
 
 export function tokenService(options: ServiceOptions): TokenService {
   const url = baseOf(options.url);
@@ -45,8 +49,11 @@ export function tokenService(options: ServiceOptions): TokenService {
       (await import('./connection-trouble.ts')).checkPair(options.certificate);
     return new Agent({
       allowH2: false,
+      maxHeaderSize: MAX_HEADERS,
       connect: {
         timeout,
+        // Named, so that no environment variable can turn it off.
+        rejectUnauthorized: true,
         ...(options.ca !== undefined && { ca: options.ca }),
         ...(options.certificate !== undefined && {
           cert: options.certificate.cert,
@@ -65,7 +72,10 @@ export function tokenService(options: ServiceOptions): TokenService {
 
   const ask = async (
     route: string,
-    call: Pick<Dispatcher.RequestOptions, 'method' | 'headers'> & { readonly body?: string },
+    call: Pick<Dispatcher.RequestOptions, 'method'> & {
+      readonly headers: Readonly<Record<string, string>>;
+      readonly body?: string;
+    },
     withinMs = timeout,
   ): Promise<Answer> => {
     let status: number;
@@ -75,12 +85,13 @@ export function tokenService(options: ServiceOptions): TokenService {
       const [{ request }, dispatcher] = await Promise.all([import('undici'), agent()]);
       const reply = await request(new URL(route, base), {
         ...call,
+        headers: { ...call.headers, ...NO_CODING },
         dispatcher,
         signal: AbortSignal.timeout(withinMs),
       });
       status = reply.statusCode;
       retryAfter = secondsOf(reply.headers['retry-after']);
-      text = await readAll(reply.body);
+      text = await readText(reply, MAX_BYTES);
     } catch (error) {
       const { connectionTrouble } = await import('./connection-trouble.ts');
       const { words, isOurs } = connectionTrouble(error, terms);
@@ -142,31 +153,18 @@ function judge(url: URL, status: number, retryAfter: number | undefined, text: s
 
 function objectIn(text: string): Answer | undefined {
   try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null && !Array.isArray(value)
-      ? (value as Answer)
-      : undefined;
+    const value = parseStrictJson(text);
+    return isJsonObject(value) ? value : undefined;
   } catch {
     return undefined;
   }
 }
 
-/** Words of a server go to a terminal: without control characters, and not too many. */
+/** They become part of errors, and those are printed. */
 const wordIn = (answer: Answer, ...names: readonly string[]): string => {
   const found = names.map((name) => answer[name]).find((value) => typeof value === 'string') ?? '';
-  return found.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, ' ').slice(0, 500);
+  return printable(found.slice(0, 500));
 };
-
-async function readAll(body: AsyncIterable<Uint8Array>): Promise<string> {
-  const parts: Uint8Array[] = [];
-  let length = 0;
-  for await (const part of body) {
-    length += part.length;
-    if (length > MAX_BYTES) throw new Error('the answer is too long');
-    parts.push(part);
-  }
-  return Buffer.concat(parts).toString('utf8');
-}
 
 const secondsOf = (header: string | string[] | undefined): number | undefined =>
   typeof header === 'string' && /^\d{1,6}$/.test(header) ? Number(header) : undefined;

@@ -1,3 +1,5 @@
+import { isIP } from 'node:net';
+import { networkInterfaces } from 'node:os';
 import { UsageError } from './command.ts';
 
 /** A host, perhaps with a port: what people type when they leave out the scheme. */
@@ -13,10 +15,33 @@ export function webAddress(
     form = 'is an http or https address',
   }: { readonly scheme: 'http' | 'https'; readonly form?: string },
 ): URL {
-  if (URL.canParse(text) && /^https?:$/.test(new URL(text).protocol)) return new URL(text);
+  if (URL.canParse(text) && /^https?:$/.test(new URL(text).protocol)) {
+    const url = new URL(text);
+    // It would be in the shell's history and in errors, and the option for it is another one.
+    if (url.username !== '' || url.password !== '')
+      throw new UsageError(`${what}: an address without user name and password is needed`);
+    return url;
+  }
   // Of the text only what is a host is shown: the rest may hold a secret.
   const bare = BARE.exec(text)?.[1];
   if (bare !== undefined && URL.canParse(`${scheme}://${bare}`))
     throw new UsageError(`${what}: ${bare} is no URL; did you mean ${scheme}://${bare}?`);
   throw new UsageError(`${what} ${form}`);
+}
+
+/** A secret is sent over TLS, or over plain HTTP within this machine. */
+export function mustBePrivate(what: string, url: URL): void {
+  if (url.protocol === 'https:' || isThisMachine(url.hostname)) return;
+  throw new UsageError(
+    `${what}: ${url.host} is another machine, and http would show the credentials to the network; use https, or run the command there`,
+  );
+}
+
+/** Other names than localhost are not looked up: what a resolver says today it may not say tomorrow. */
+function isThisMachine(hostname: string): boolean {
+  const host = hostname.replace(/^\[|\]$/g, '');
+  if (host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'))) return true;
+  return Object.values(networkInterfaces()).some((addresses) =>
+    addresses?.some(({ address }) => address === host),
+  );
 }

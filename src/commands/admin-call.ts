@@ -2,6 +2,8 @@ import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { connectionTrouble, isLate } from '../client/connection-trouble.ts';
 import type { Settings } from '../config/schema.ts';
+import { NO_CODING, readText } from '../http/read-response.ts';
+import { parseStrictJson } from '../http/strict-json.ts';
 import { CommandError, EXIT } from './command.ts';
 
 /** The admin listener of a running gatehouse, and what opens it. */
@@ -57,9 +59,12 @@ export function askAdmin(
         method,
         agent: false,
         signal: AbortSignal.timeout(withinMs),
+        // Named, so that no environment variable can turn it off.
+        rejectUnauthorized: true,
         ...(cert !== undefined && { cert, key }),
         ...(ca !== undefined && { ca }),
         headers: {
+          ...NO_CODING,
           ...(token !== undefined && { authorization: `Bearer ${token}` }),
           ...(text !== undefined && {
             'content-type': 'application/json',
@@ -68,26 +73,28 @@ export function askAdmin(
         },
       },
       (response) => {
-        const parts: Buffer[] = [];
-        let length = 0;
-        response.on('data', (part: Buffer) => {
-          length += part.length;
-          if (length > MAX_BYTES) response.destroy(new Error('its answer is too long'));
-          else parts.push(part);
-        });
-        response.on('error', (error) => failed(isLate(error) ? trouble(error) : away(error.message)));
-        response.on('end', () => {
-          try {
-            const json: unknown = JSON.parse(Buffer.concat(parts).toString('utf8'));
-            if (typeof json !== 'object' || json === null) throw new TypeError('not an object');
-            answered({ status: response.statusCode ?? 0, json: json as Answer['json'] });
-          } catch {
-            failed(away('is not that of gatehouse'));
-          }
-        });
+        const { headers, statusCode: status = 0 } = response;
+        readText({ headers, body: response }, MAX_BYTES).then(
+          (text) => {
+            const json = objectIn(text);
+            if (json === undefined) failed(away('is not that of gatehouse'));
+            else answered({ status, json });
+          },
+          (error: unknown) => failed(trouble(error)),
+        );
       },
     );
     request.on('error', (error) => failed(trouble(error)));
     request.end(text);
   });
+}
+
+/** Nesting has an end: what is printed later is walked recursively. */
+function objectIn(text: string): Answer['json'] | undefined {
+  try {
+    const json = parseStrictJson(text);
+    return typeof json === 'object' && json !== null ? (json as Answer['json']) : undefined;
+  } catch {
+    return undefined;
+  }
 }

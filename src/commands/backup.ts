@@ -1,5 +1,9 @@
 import { resolve } from 'node:path';
+import { readKeys } from '../gateway/keys.ts';
+import { StartError } from '../gateway/start-error.ts';
 import { openEmbedded } from '../stores/embedded.ts';
+import { openKeyring } from '../tokens/keyring.ts';
+import { recordMac } from '../tokens/record-mac.ts';
 import { CONFIG_OPTIONS, type Command, EXIT, writeJson } from './command.ts';
 import { settingsFor } from './settings.ts';
 
@@ -11,6 +15,7 @@ export const command: Command = {
   words: { least: 1, most: 1 },
   notes: [
     'The copy appears whole or not at all, mode 0600, and replaces nothing.',
+    'It has a MAC, made with a key of keys.file; restore verifies it.',
     'It holds no keys and no usable token. Keep a copy of keys.file apart from it: one is worthless without the other.',
   ],
   async run(context) {
@@ -24,12 +29,22 @@ export const command: Command = {
     }
     const { store: where, keys } = loaded.settings;
     const to = resolve(context.cwd, context.words[0] ?? '');
+    const now = (): number => Date.now() / 1_000;
+    const authenticator = recordMac({ now, unauthenticated: where.unauthenticatedRecords });
+    try {
+      authenticator.use(openKeyring(readKeys(loaded.settings)));
+    } catch (error) {
+      if (!(error instanceof StartError)) throw error;
+      for (const problem of error.problems) context.stderr(`gatehouse: ${problem}\n`);
+      return EXIT.configuration;
+    }
     // As one more worker beside those that serve: it takes no lock, and sees what they have flushed.
     const store = await openEmbedded({
       path: where.path,
       mapSize: where.mapSize,
       role: 'worker',
-      now: () => Date.now() / 1_000,
+      now,
+      authenticator,
     });
     try {
       await store.backup(to);

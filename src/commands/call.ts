@@ -3,8 +3,9 @@ import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest, type RequestOptions } from 'node:https';
 import { resolve } from 'node:path';
 import { connectionTrouble } from '../client/connection-trouble.ts';
+import { printableLines } from '../client/printable.ts';
 import { isMethod } from '../domain/method.ts';
-import { webAddress } from './address.ts';
+import { mustBePrivate, webAddress } from './address.ts';
 import { mustBePair } from './certificate-files.ts';
 import { type Command, CommandError, type Context, EXIT, UsageError, writeJson } from './command.ts';
 
@@ -33,6 +34,7 @@ export const command: Command = {
   notes: [
     'METHOD is GET, or POST with a body, unless told. Exit code 0 with any answer, 69 without one.',
     '--output json prints status, headers and body.',
+    'Control characters in the body are printed as escapes. Credentials are sent over https, or to this machine only.',
   ],
   async run(context) {
     const url = webAddress('gatehouse call: URL', context.words.at(-1) ?? '', { scheme: 'https' });
@@ -47,19 +49,23 @@ export const command: Command = {
       ...fileOption(context, 'cacert', 'ca'),
     };
     mustBePair(files);
+    const headers = headersOf(context, body);
+    if (hasSecret(headers, body)) mustBePrivate('gatehouse call', url);
     const answer = await send(url, {
       method,
       agent: false,
-      headers: headersOf(context, body),
+      headers,
       signal: AbortSignal.timeout(LIMIT_MS),
+      // Named, so that no environment variable can turn it off.
+      rejectUnauthorized: true,
       ...files,
       body,
     });
-    const { status, headers, text } = answer;
-    if (context.json) writeJson(context, { status, headers, body: text });
+    const { status, text } = answer;
+    if (context.json) writeJson(context, { status, headers: answer.headers, body: text });
     else {
       const tail = context.flag('show-status') ? `  [${status}]` : '';
-      context.stdout(`${text.replace(/\n$/, '')}${tail}\n`);
+      context.stdout(`${printableLines(text).replace(/\n$/, '')}${tail}\n`);
     }
     return EXIT.ok;
   },
@@ -80,6 +86,13 @@ function headersOf(context: Context, body: string | undefined): Record<string, s
   }
   return headers;
 }
+
+const SECRET_HEADERS: readonly string[] = ['authorization', 'proxy-authorization', 'cookie', 'dpop'];
+const SECRET_FIELDS =
+  /(?:^|[&{,"\s])(?:(?:access_|refresh_|id_)?token|device_code|user_code|client_secret|(?:client_)?assertion|password)"?\s*[:=]/i;
+
+const hasSecret = (headers: Readonly<Record<string, unknown>>, body: string | undefined): boolean =>
+  SECRET_HEADERS.some((name) => headers[name] !== undefined) || SECRET_FIELDS.test(body ?? '');
 
 type Files = Partial<Readonly<Record<'cert' | 'key' | 'ca', Buffer>>>;
 

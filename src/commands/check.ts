@@ -50,8 +50,12 @@ async function missingKeys({ store, keys }: Settings): Promise<string[]> {
   const { openEmbedded } = await import('../stores/embedded.ts');
   const { Fault } = await import('../ports/fault.ts');
   try {
-    const { path, mapSize } = store;
-    const opened = await openEmbedded({ path, mapSize, role: 'worker', now: () => Date.now() / 1_000 });
+    const { path, mapSize, unauthenticatedRecords: unauthenticated } = store;
+    const now = (): number => Date.now() / 1_000;
+    const { recordMac } = await import('../tokens/record-mac.ts');
+    // Whether there are records at all is known without keys.
+    const authenticator = recordMac({ now, unauthenticated });
+    const opened = await openEmbedded({ path, mapSize, role: 'worker', now, authenticator });
     try {
       if (await opened.isEmpty()) return [];
     } finally {
@@ -243,8 +247,8 @@ export const command: Command = {
     else {
       const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`;
       if (!ok) context.stderr(`gatehouse: ${count} with files of ${loaded.name}\n${listed(problems)}`);
-      if (ok) context.stdout(`${loaded.name}: sound\n`);
-      for (const note of notes) context.stdout(`note: ${note}\n`);
+      if (ok)
+        context.stdout([`${loaded.name}: sound`, ...notes.map((note) => `note: ${note}`), ''].join('\n'));
       if (warnings.length > 0) context.stderr(warnings.map((warning) => `warning: ${warning}\n`).join(''));
     }
     return ok ? EXIT.ok : EXIT.configuration;
@@ -252,12 +256,18 @@ export const command: Command = {
 };
 
 /** Nobody is asked over the network: "sound" does not speak for them. */
-const unasked = ({ store }: Settings): readonly string[] =>
-  store.type === 'redis'
+const unasked = ({ store }: Settings): readonly string[] => [
+  ...(store.type === 'redis'
     ? [
         'Redis was not asked: whether it can be reached and used is told by the start, and by gatehouse health',
       ]
-    : [];
+    : []),
+  ...(store.unauthenticatedRecords === 'accept'
+    ? [
+        'store.unauthenticatedRecords: is accept, so records of earlier releases, which have no MAC, are accepted; set it to refuse once every replica runs this release and store_records_authenticated was logged (docs/storage.md)',
+      ]
+    : []),
+];
 
 const listed = (lines: readonly string[]): string => lines.map((line) => `  ${line}\n`).join('');
 

@@ -1,3 +1,4 @@
+import { printable } from '../client/printable.ts';
 import type { Context } from './command.ts';
 
 /** Rows below each other, each column as wide as its widest cell; the first row names them. */
@@ -12,5 +13,5 @@ export function printColumns(context: Context, rows: readonly (readonly string[]
     );
 }
 
-/** Words from elsewhere go to a terminal without control characters. */
-export const plain = (value: unknown): string => String(value).replace(/\p{C}/gu, ' ');
+/** Text of a server, for a cell. */
+export const plain = (value: unknown): string => printable(value);

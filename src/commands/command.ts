@@ -1,3 +1,5 @@
+import { printableJson } from '../client/printable.ts';
+
 /** What a command is, and what it is given. One file of this folder for each; `table.ts` lists them. */
 export interface Command {
   readonly name: string;
@@ -83,4 +85,4 @@ export const CONFIG_OPTIONS = {
 } as const satisfies Readonly<Record<string, Option>>;
 
 export const writeJson = (context: Context, value: unknown): void =>
-  context.stdout(`${JSON.stringify(value, null, 2)}\n`);
+  context.stdout(`${printableJson(value)}\n`);

@@ -30,6 +30,7 @@ admin:                                   # probes: /livez, /readyz
 
 store:
   path: data                             # grants and revocations; survives restarts
+  unauthenticatedRecords: refuse         # accept: for a store that an earlier version has written
 keys:
   file: data/keys.json                   # made at the first start; keep a copy in a safe place
 

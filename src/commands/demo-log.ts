@@ -1,3 +1,4 @@
+import { printable } from '../client/printable.ts';
 import { type AuditEvent, createLogger, type LogFields, type Logger } from '../observability/logger.ts';
 
 /** What happened, in words a first-time reader understands. */
@@ -21,6 +22,8 @@ const WORDS: Readonly<Record<AuditEvent, string>> = {
   configuration_changed: 'configuration taken up',
   locked_out: 'tried too often',
   keys_changed: 'keys changed',
+  record_refused: 'record failed authentication',
+  revocations_restored: 'missing revocations put back',
   admin_act: 'administration',
   service_started: 'serving',
   service_stopped: 'ending',
@@ -50,8 +53,7 @@ function told(fields: LogFields, nameOf: (identity: string) => string): string {
   const parts = TOLD.flatMap((name) => {
     const value = fields[name];
     if (typeof value !== 'string' || value === '') return [];
-    // Nothing a stranger sends may steer the terminal.
-    const text = value.replace(/\p{Cc}+/gu, ' ').slice(0, 120);
+    const text = printable(value.slice(0, 120));
     return [name === 'identity' ? nameOf(text) : name === 'reason' ? text.replaceAll('_', ' ') : text];
   });
   return parts.length === 0 ? '' : `: ${parts.join(', ')}`;

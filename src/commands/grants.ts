@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
-import { webAddress } from './address.ts';
+import { mustBePrivate, webAddress } from './address.ts';
 import { type AdminTarget, type Answer, adminUrl, askAdmin } from './admin-call.ts';
 import { mustBePair } from './certificate-files.ts';
 import { plain, printColumns } from './columns.ts';
@@ -233,6 +233,8 @@ async function targetOf(context: Context): Promise<AdminTarget | number> {
     tokenFile ??= loaded.settings.admin.tokenFile;
   }
   const address = webAddress('gatehouse grants: --url', url, { scheme: 'http' });
+  // A redirect is not followed either: the token is for this address.
+  if (cert === undefined) mustBePrivate('gatehouse grants', address);
   if (cert === undefined && tokenFile === undefined)
     throw new UsageError('gatehouse grants: --url needs --token-file, or --cert and --key');
   return {

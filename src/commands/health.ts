@@ -1,6 +1,7 @@
 import { request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { connectionTrouble, isLate } from '../client/connection-trouble.ts';
+import { printable } from '../client/printable.ts';
 import { webAddress } from './address.ts';
 import { adminUrl } from './admin-call.ts';
 import {
@@ -105,9 +106,9 @@ function ask(url: URL): Promise<Answer> {
   });
 }
 
-/** Somebody else may listen there: what is not a check of ours is left out, and nothing steers the terminal. */
+/** Another program may listen there: only what has the form of a check is shown. */
 function failedIn(text: string): Failed[] {
-  const plain = (value: unknown): string => String(value).replace(/\p{C}/gu, ' ').slice(0, 200);
+  const plain = (value: unknown): string => printable(String(value).slice(0, 200));
   try {
     const { checks } = JSON.parse(text) as { readonly checks?: unknown };
     if (!Array.isArray(checks)) return [];

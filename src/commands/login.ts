@@ -1,5 +1,6 @@
 import { resolve } from 'node:path';
 import type { DevicePrompt } from '../client/device.ts';
+import { printable } from '../client/printable.ts';
 import { webAddress } from './address.ts';
 import { type Command, type Context, EXIT, UsageError, writeJson } from './command.ts';
 import {
@@ -62,7 +63,7 @@ export const command: Command = {
       });
     else
       context.stdout(
-        `Signed in${grant.identity === undefined ? '' : ` as ${grant.identity.replace(/\p{C}/gu, ' ')}`} for ${grant.scope}, until ${until}.\n`,
+        `Signed in${grant.identity === undefined ? '' : ` as ${printable(grant.identity)}`} for ${grant.scope}, until ${until}.\n`,
       );
     return EXIT.ok;
   },

@@ -1,21 +1,29 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { Settings } from '../config/schema.ts';
-import { openKeys } from '../gateway/keys.ts';
+import { openKeys, readKeys } from '../gateway/keys.ts';
 import { StartError } from '../gateway/start-error.ts';
 import { openEmbedded, restoreEmbedded } from '../stores/embedded.ts';
+import { openKeyring } from '../tokens/keyring.ts';
+import { type RecordMac, recordMac } from '../tokens/record-mac.ts';
 import { CONFIG_OPTIONS, type Command, type Context, EXIT, writeJson } from './command.ts';
 import { settingsFor } from './settings.ts';
 
 export const command: Command = {
   name: 'restore',
   summary: 'puts a backup in place of an embedded store that does not exist yet, or into Redis',
-  usage: ['gatehouse restore [--config FILE] FROM'],
-  options: CONFIG_OPTIONS,
+  usage: ['gatehouse restore [--config FILE] [--unauthenticated] FROM'],
+  options: {
+    ...CONFIG_OPTIONS,
+    unauthenticated: {
+      type: 'boolean',
+      help: 'do not verify the MAC of the backup: for backups of earlier versions, which have none, or whose key is lost',
+    },
+  },
   words: { least: 1, most: 1 },
   notes: [
     'Stop gatehouse first, and move an old store away: nothing is overwritten. The backup is checked to its last record.',
-    'Put the key file of that time back at keys.file; without it no grant of the backup can be used.',
+    'Put the key file of that time back at keys.file first: the MAC of the backup is verified with it, and without it no grant of the backup can be used.',
     'What was revoked after the backup was made is not revoked in it.',
     'With store.type: redis its records are put into Redis, for the move there: again and again if need be, and never over newer ones.',
   ],
@@ -25,9 +33,11 @@ export const command: Command = {
     const { settings } = loaded;
     if (settings.store.type === 'redis') return moveIntoRedis(context, settings);
     const from = resolve(context.cwd, context.words[0] ?? '');
-    const { records } = await restoreEmbedded({ from, path: settings.store.path });
-    const warnings = await keyProblems(settings);
-    if (context.json) writeJson(context, { restored: settings.store.path, records, warnings });
+    const authenticator = isUnauthenticated(context) ? undefined : authenticatorOf(context, settings);
+    if (authenticator === 'unusable') return EXIT.configuration;
+    const { records, refused } = await restoreEmbedded({ from, path: settings.store.path, authenticator });
+    const warnings = [...refusedRecords(refused), ...(await keyProblems(settings))];
+    if (context.json) writeJson(context, { restored: settings.store.path, records, refused, warnings });
     else {
       context.stdout(`${settings.store.path}: restored, ${records} records\n`);
       for (const warning of warnings) context.stderr(`warning: ${warning}\n`);
@@ -37,6 +47,31 @@ export const command: Command = {
   },
 };
 
+const isUnauthenticated = (context: Context): boolean => context.flag('unauthenticated');
+
+const refusedRecords = (count: number): readonly string[] =>
+  count === 0
+    ? []
+    : [
+        `${count} records fail authentication and are treated as absent: they were altered before the backup was made, or their keys are not in keys.file`,
+      ];
+
+const now = (): number => Date.now() / 1_000;
+
+/** With the keys that the backup was made with; problems with them are reported. */
+function authenticatorOf(context: Context, settings: Settings): RecordMac | 'unusable' {
+  const authenticator = recordMac({ now, unauthenticated: settings.store.unauthenticatedRecords });
+  try {
+    authenticator.use(openKeyring(readKeys(settings)));
+    return authenticator;
+  } catch (error) {
+    if (!(error instanceof StartError)) throw error;
+    for (const problem of error.problems) context.stderr(`gatehouse: ${problem}\n`);
+    context.stderr('gatehouse: a backup is verified with the key file of its time; put that there first\n');
+    return 'unusable';
+  }
+}
+
 /** From the embedded store, by way of its backup. */
 async function moveIntoRedis(context: Context, settings: Settings): Promise<number> {
   const from = resolve(context.cwd, context.words[0] ?? '');
@@ -45,15 +80,17 @@ async function moveIntoRedis(context: Context, settings: Settings): Promise<numb
     const moved = await move({
       settings,
       from,
+      unauthenticated: isUnauthenticated(context),
       onProgress: (records) => context.stderr(`${records.toLocaleString('en')} records so far\n`),
     });
-    const { grants, devices, userCodes, revocations, present } = moved;
+    const { grants, devices, userCodes, revocations, present, refused } = moved;
     if (context.json) writeJson(context, { from, ...moved });
     else {
       context.stdout(
         `Redis: ${grants} grants, ${devices} device requests, ${userCodes} typed codes and ${revocations} revocations of ${from}\n`,
       );
       if (present > 0) context.stdout(`${present} of them were there already, as new or newer\n`);
+      for (const warning of refusedRecords(refused)) context.stderr(`warning: ${warning}\n`);
       context.stdout(
         'The key file fits. If the old gatehouse still runs, stop it, then back up and restore once more: what has changed meanwhile goes over too. Then start gatehouse with this configuration.\n',
       );
@@ -72,11 +109,12 @@ async function keyProblems(settings: Settings): Promise<readonly string[]> {
     return [
       `keys.file: ${settings.keys.file} is missing, and a backup holds no keys; put the key file of that time there before you start gatehouse`,
     ];
-  const now = Date.now() / 1_000;
-  const { path, mapSize } = settings.store;
-  const store = await openEmbedded({ path, mapSize, role: 'owner', now: () => now });
+  const { path, mapSize, unauthenticatedRecords: unauthenticated } = settings.store;
+  // The fingerprints of the keys are a note that is read without them.
+  const authenticator = recordMac({ now, unauthenticated });
+  const store = await openEmbedded({ path, mapSize, role: 'owner', now, authenticator });
   try {
-    await openKeys(settings, store, now);
+    await openKeys(settings, store, now());
     return [];
   } catch (error) {
     if (error instanceof StartError) return error.problems;

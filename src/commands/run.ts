@@ -1,3 +1,4 @@
+import { printable, printableLines } from '../client/printable.ts';
 import { nearest } from '../config/nearest.ts';
 import { Fault } from '../ports/fault.ts';
 import { readArguments } from './arguments.ts';
@@ -48,17 +49,17 @@ function unknownCommand(asked: string): string {
 
 function explainError(error: unknown, traced: boolean, { stderr }: Surroundings): number {
   const message = error instanceof Error ? error.message : String(error);
-  const line = (text: string): void => stderr(`${text.replaceAll('\n', ' ')}\n`);
+  const line = (text: string): void => stderr(`${printable(text.replaceAll('\n', ' '))}\n`);
   if (error instanceof UsageError) {
     line(message);
     return EXIT.usage;
   }
   if (error instanceof CommandError || error instanceof Fault) {
     line(`gatehouse: ${message}`);
-    if (traced) stderr(`${error.stack}\n`);
+    if (traced) stderr(`${printableLines(String(error.stack))}\n`);
     return error instanceof CommandError ? error.exitCode : EXIT.unavailable;
   }
   line(`gatehouse: internal error: ${message}${traced ? '' : ' (--trace shows where)'}`);
-  if (traced && error instanceof Error) stderr(`${error.stack}\n`);
+  if (traced && error instanceof Error) stderr(`${printableLines(String(error.stack))}\n`);
   return EXIT.internal;
 }

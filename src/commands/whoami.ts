@@ -1,3 +1,4 @@
+import { printable } from '../client/printable.ts';
 import { type Command, EXIT, writeJson } from './command.ts';
 import { PROFILE_OPTION, profileName, readProfile, withClient } from './profile.ts';
 
@@ -24,9 +25,7 @@ export const command: Command = {
         ['token', `good for ${minutes} min more`],
         ['grant', `until ${String(said['expires_ISO8601'])}`],
       ];
-      // What a server says goes to a terminal without its control characters.
-      for (const [word, value] of lines)
-        context.stdout(`${String(word).padEnd(9)} ${String(value).replace(/\p{C}/gu, ' ')}\n`);
+      for (const [word, value] of lines) context.stdout(`${String(word).padEnd(9)} ${printable(value)}\n`);
     }
     return EXIT.ok;
   },

@@ -14,9 +14,14 @@ export interface ConfirmMemory {
   wrongCodes(sessionId: string): Soon<number>;
   /** For as long as a cookie from before could come back. */
   addWrongCodes(sessionId: string, count: number, seconds: number): Soon<void>;
-  /** Sign-in attempts by client address, and failed ones by the name that was typed. */
+  /** Sign-in attempts by client address. */
   readonly signInsFrom: RateLimit;
+  /**
+   * Wrong passwords by account, and by typed name where no account has it. Apart, so that made-up names cannot push the
+   * counts of accounts out of memory.
+   */
   readonly failuresAs: RateLimit;
+  readonly failuresAsUnknown: RateLimit;
   /**
    * Wrong codes of addresses that had not guessed before, once everybody's budget is used up: a few addresses that
    * guess all day do not close the page for people who come with the right code. Small, so that many addresses
@@ -33,7 +38,7 @@ export interface SignInRates {
   readonly failuresAs: Rate;
 }
 
-/** A name can bear more than one address can send: a single caller cannot keep a person from signing in. */
+/** More for an account than one address can send: a single client cannot lock a person out. */
 const SIGN_IN_RATES: SignInRates = {
   from: { burst: 20, perSecond: 1 / 3 },
   failuresAs: { burst: 30, perSecond: 1 / 2 },
@@ -41,7 +46,7 @@ const SIGN_IN_RATES: SignInRates = {
 
 const NEWCOMERS: Rate = { burst: 30, perSecond: 1 / 2 };
 
-export type Guesses = 'signInsFrom' | 'failuresAs' | 'newcomers';
+export type Guesses = 'signInsFrom' | 'failuresAs' | 'failuresAsUnknown' | 'newcomers';
 
 export interface ConfirmMemoryOptions {
   readonly now: () => number;
@@ -72,6 +77,7 @@ export function confirmMemory(options: ConfirmMemoryOptions): ConfirmMemory {
     },
     signInsFrom: limit('signInsFrom', rates.from),
     failuresAs: limit('failuresAs', rates.failuresAs),
+    failuresAsUnknown: limit('failuresAsUnknown', rates.failuresAs),
     newcomers: limit('newcomers', NEWCOMERS),
     codeTurns: turns({ waiting: 64, seconds: 10 }),
     signInTurns: turns({ waiting: 8, seconds: 10 }),

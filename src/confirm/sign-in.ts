@@ -2,10 +2,10 @@ import { inLanguage } from '../domain/language.ts';
 import type { Person } from '../domain/person.ts';
 import { identify } from '../grants/certificate-grant.ts';
 import { failSignIn, questionOf } from '../grants/device-decision.ts';
-import { foldUserName } from '../identity/name-forms.ts';
+import { looseUserName } from '../identity/name-forms.ts';
 import type { OpenIdProvider } from '../identity/openid.ts';
 import { errorFields } from '../observability/logger.ts';
-import { PartlyAway } from '../ports/directory.ts';
+import type { PasswordGuard } from '../ports/directory.ts';
 import { Fault } from '../ports/fault.ts';
 import { wrongCodesOf } from './enter-code.ts';
 import type { Fields } from './form.ts';
@@ -71,9 +71,8 @@ export async function takePassword(room: Room, visit: Visit, fields: Fields): Pr
   const { session, from, call } = visit;
   const userName = fields.get('user_name') ?? '';
   const password = fields.get('password') ?? '';
-  // What was typed may be a password in the wrong field, so even memory holds only a digest of it. In the form in
-  // which names are compared: another spelling of one name has no budget of its own.
-  const named = desk.sealer.digest('sign-in name', foldUserName(userName.slice(0, MAX_NAME)));
+  // What was typed may be a password in the wrong field, so even memory holds only a digest of it.
+  const named = desk.sealer.digest('sign-in name', looseUserName(userName.slice(0, MAX_NAME)));
   const wait = await memory.signInsFrom.take(from);
   if (wait > 0) return tooMany(room, visit, wait);
   const request = session.goal === undefined ? session.request : undefined;
@@ -81,20 +80,16 @@ export async function takePassword(room: Room, visit: Visit, fields: Fields): Pr
   return memory.signInTurns.take(request?.id ?? named, async () => {
     const open = await stillOpen(room, visit);
     if (!open.ok) return open.instead;
-    // Paid before the password is looked at, and given back unless it was wrong.
-    const waitAs = await memory.failuresAs.take(named);
-    if (waitAs > 0) return tooMany(room, visit, waitAs);
+    const budget = passwordBudget(room, named);
     let person: Person | undefined;
     try {
-      person = await signedIn(room, userName, password);
+      person = await signedIn(room, userName, password, budget.guard);
     } catch (error) {
-      // Where it was compared with nothing, nobody has guessed. Otherwise passwords could be tried for as long as some
-      // other directory is away, or kept busy.
-      if (!(error instanceof PartlyAway)) await memory.failuresAs.giveBack(named);
-      throw error;
+      if (budget.wait() === 0) throw error;
     }
+    if (person === undefined && budget.wait() > 0) return tooMany(room, visit, budget.wait());
     if (person !== undefined && !person.disabled) {
-      await memory.failuresAs.giveBack(named);
+      await budget.giveBack();
       const entered = await enter(room, visit, person, 'password');
       return { go: nextOf(entered), session: entered };
     }
@@ -124,10 +119,49 @@ function tooMany(room: Room, { call }: Visit, seconds: number): Reply {
 }
 
 /** An empty password never reaches a directory: some take it for "nobody in particular" and say yes. */
-async function signedIn(room: Room, userName: string, password: string): Promise<Person | undefined> {
+async function signedIn(
+  room: Room,
+  userName: string,
+  password: string,
+  guard: PasswordGuard,
+): Promise<Person | undefined> {
   const sound =
     userName !== '' && userName.length <= MAX_NAME && password !== '' && password.length <= MAX_PASSWORD;
-  return sound ? room.desk.people.signIn(userName, password) : undefined;
+  return sound ? room.desk.people.signIn(userName, password, guard) : undefined;
+}
+
+/**
+ * Counts wrong passwords of one sign-in by account, whatever name it was found under. Paid before the password is compared,
+ * and given back unless it was compared and wrong: while another directory is unreachable, guesses count all the same.
+ */
+function passwordBudget({ desk, memory }: Room, named: string) {
+  const paid: (() => Promise<void>)[] = [];
+  let wait = 0;
+  const guard: PasswordGuard = async ({ directory, id }, compare) => {
+    // A name that no account has is counted in the same way: the limit does not show which names exist.
+    const limit = id === undefined ? memory.failuresAsUnknown : memory.failuresAs;
+    const account = desk.sealer.digest('sign-in account', `${directory}\n${id ?? named}`);
+    const seconds = await limit.take(account);
+    wait = Math.max(wait, seconds);
+    if (seconds > 0) return undefined;
+    const giveBack = async (): Promise<void> => limit.giveBack(account);
+    try {
+      const person = await compare();
+      paid.push(giveBack);
+      return person;
+    } catch (error) {
+      await giveBack();
+      throw error;
+    }
+  };
+  return {
+    guard,
+    /** Seconds until an account that was not compared may be tried again; 0: all were compared. */
+    wait: () => wait,
+    giveBack: async (): Promise<void> => {
+      for (const giveBack of paid) await giveBack();
+    },
+  };
 }
 
 /** The certificate the browser presented in this connection's handshake. */

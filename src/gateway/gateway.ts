@@ -20,7 +20,9 @@ import type { LoopGuard } from './loop-guard.ts';
 import { openObservers } from './observe.ts';
 import { type OpenedStore, openStore } from './open-store.ts';
 import { createPermanent } from './permanent.ts';
+import { recordAuthentication, revocationsRestored } from './record-authentication.ts';
 import { factsOf, requestEnded } from './request-log.ts';
+import { rewriteGrants } from './rewrite-grants.ts';
 import { StartError } from './start-error.ts';
 import { keepTicketSecret } from './ticket-secret.ts';
 import { timedStore } from './timed-store.ts';
@@ -99,10 +101,13 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   try {
     const { log, audit, tracer, ...observers } = await openObservers(settings, options.log, metrics);
     closing.push(() => observers.close());
+    const authenticator = recordAuthentication({ settings, log, metrics, now });
     const store = await openStore({
       settings,
       log,
       now,
+      authenticator,
+      onRestored: revocationsRestored({ log, metrics }),
       role,
       commandTimeout: options.commandTimeout,
       // Alive, and not ready: whoever probes us should wait as we do.
@@ -137,6 +142,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         await answerProbes();
       },
     );
+    authenticator.use(current.keyring);
     const judgeStreams = (): void => {
       const clients = new Set(current.settings.integrations.map(({ clientId }) => clientId));
       permanent.streams.knowClients((clientId) => clients.has(clientId));
@@ -208,6 +214,10 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     });
     tickets.follow((secret) => listener.setTicketSecret(secret));
     permanent.nowServing();
+    if (role === 'alone' && settings.store.unauthenticatedRecords === 'accept') {
+      const rewriting = rewriteGrants({ store, log });
+      closing.push(() => rewriting.stop());
+    }
     const takenAt = gatewayMetrics(metrics, {
       files: () => current.files,
       upstreams: permanent.upstreams,
@@ -244,6 +254,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         renewAdminTls(admin, settings, log);
         const before = current;
         current = built;
+        authenticator.use(built.keyring);
         tickets.look();
         before.retire();
         judgeStreams();

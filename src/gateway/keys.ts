@@ -3,7 +3,7 @@ import { longestGrant } from '../config/lifetimes.ts';
 import type { Settings } from '../config/schema.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
-import { KEEP_FOREVER, type Store } from '../ports/store.ts';
+import { KEEP_FOREVER, KEYS_NOTE, type Store } from '../ports/store.ts';
 import { type Keyring, openKeyring } from '../tokens/keyring.ts';
 import {
   type KeyringFile,
@@ -13,8 +13,6 @@ import {
   writeKeyringFile,
 } from '../tokens/keyring-file.ts';
 import { StartError } from './start-error.ts';
-
-export const KEYS_NOTE = 'keys';
 
 /** Makes the key file when it is missing and the store is empty: a fresh installation. Never beside grants that older keys sealed. */
 export async function ensureKeyFile(settings: Settings, store: Store): Promise<void> {

@@ -2,12 +2,14 @@ import { existsSync } from 'node:fs';
 import type { Settings } from '../config/schema.ts';
 import { createLogger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
-import { KEEP_FOREVER } from '../ports/store.ts';
+import { KEEP_FOREVER, KEYS_NOTE, MOVE_NOTE } from '../ports/store.ts';
 import { type OpenedBackup, openBackup } from '../stores/embedded-backup.ts';
 import type { RedisStore } from '../stores/redis.ts';
 import { type Imported, importRecords, importRevocations } from '../stores/redis-import.ts';
-import { KEYS_NOTE, openKeys } from './keys.ts';
-import { MOVE_NOTE, openSharedAsItIs } from './open-store.ts';
+import { openKeyring } from '../tokens/keyring.ts';
+import { recordMac } from '../tokens/record-mac.ts';
+import { openKeys, readKeys } from './keys.ts';
+import { openSharedAsItIs } from './open-store.ts';
 import { StartError } from './start-error.ts';
 
 export interface MoveOptions {
@@ -15,7 +17,14 @@ export interface MoveOptions {
   readonly settings: Settings;
   /** A backup of the embedded store. */
   readonly from: string;
+  /** The MAC of the backup is not looked at. */
+  readonly unauthenticated?: boolean;
   readonly onProgress?: (records: number) => void;
+}
+
+export interface Moved extends Imported {
+  /** Records that failed authentication, in the backup or in Redis. */
+  readonly refused: number;
 }
 
 /** Nobody waits for a single answer, and many are under way. */
@@ -27,26 +36,37 @@ const now = (): number => Date.now() / 1_000;
  * Puts a backup of the embedded store into Redis. Interrupted, it is begun again; done again, it changes nothing; and
  * it never sets back what is newer there. While it is under way no gatehouse starts on that Redis.
  */
-export async function move({ settings, from, onProgress = () => {} }: MoveOptions): Promise<Imported> {
+export async function move(options: MoveOptions): Promise<Moved> {
+  const { settings, from, unauthenticated = false, onProgress = () => {} } = options;
   const { file } = settings.keys;
   if (!existsSync(file))
     throw new StartError([
       `keys.file: ${file} is missing; put the key file of the embedded store there, and give every replica a copy`,
     ]);
-  const backup = await openBackup(from, now);
+  let refused = 0;
+  const authenticator = recordMac({
+    now,
+    unauthenticated: settings.store.unauthenticatedRecords,
+    onRefused: () => {
+      refused += 1;
+    },
+  });
+  authenticator.use(openKeyring(readKeys(settings)));
+  const backup = await openBackup(from, now, unauthenticated ? undefined : authenticator);
   try {
     // A server that is away ends the command: there is somebody to hear it.
     const store = await openSharedAsItIs({
       settings,
       log: createLogger({ level: 'error', format: 'json', write: () => {} }),
       now,
+      authenticator,
       commandTimeout: COMMAND_MS,
       onWaiting: async (fault) => {
         throw fault;
       },
     });
     try {
-      return await moveInto(store, backup, settings, onProgress);
+      return { ...(await moveInto(store, backup, settings, onProgress)), refused };
     } finally {
       await store.close();
     }

@@ -4,7 +4,8 @@ import type { RedisOptions as IoRedisOptions } from 'ioredis';
 import type { Settings } from '../config/schema.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
-import type { Store } from '../ports/store.ts';
+import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
+import { MOVE_NOTE, type Store } from '../ports/store.ts';
 import { openEmbedded } from '../stores/embedded.ts';
 import type { RedisStore } from '../stores/redis.ts';
 import { StartError } from './start-error.ts';
@@ -20,6 +21,9 @@ export interface OpenStoreOptions {
   readonly settings: Settings;
   readonly log: Logger;
   readonly now: () => number;
+  readonly authenticator: RecordAuthenticator;
+  /** So many revocations were missing from Redis and have been put back. */
+  readonly onRestored?: (count: number) => void;
   readonly role: 'alone' | 'owner' | 'worker';
   /** Milliseconds that a command may take. */
   readonly commandTimeout?: number | undefined;
@@ -34,13 +38,14 @@ export async function openStore(options: OpenStoreOptions): Promise<OpenedStore>
   return store;
 }
 
-async function openOwn({ settings, log, now, role }: OpenStoreOptions): Promise<OpenedStore> {
+async function openOwn({ settings, log, now, authenticator, role }: OpenStoreOptions): Promise<OpenedStore> {
   try {
     return await openEmbedded({
       path: settings.store.path,
       mapSize: settings.store.mapSize,
       role,
       now,
+      authenticator,
       onFault: (fault) => log.error('store_fault', errorFields(fault)),
     });
   } catch (error) {
@@ -57,7 +62,15 @@ const openShared = (options: OpenStoreOptions): Promise<OpenedStore> =>
 
 /** The server with whatever is in it. */
 export async function openSharedAsItIs(
-  { settings, log, now, commandTimeout, onWaiting }: Omit<OpenStoreOptions, 'role'>,
+  {
+    settings,
+    log,
+    now,
+    authenticator,
+    onRestored,
+    commandTimeout,
+    onWaiting,
+  }: Omit<OpenStoreOptions, 'role'>,
   check?: (store: RedisStore) => Promise<void>,
 ): Promise<RedisStore> {
   // Loaded with the first use: whoever keeps to the embedded store does not pay for it.
@@ -84,6 +97,8 @@ export async function openSharedAsItIs(
         ack,
         replicas: durability === 'replicated' ? replicas : 0,
         wallTime: now,
+        authenticator,
+        ...(onRestored !== undefined && { onRestored }),
         ...(commandTimeout !== undefined && { commandTimeout }),
         onAway: tellAway,
         onBack: tellBack,
@@ -112,9 +127,6 @@ export async function openSharedAsItIs(
     }
   }
 }
-
-/** Which move into this store there was, and whether it came to its end. */
-export const MOVE_NOTE = 'move';
 
 async function refuseHalfMoved({ notes }: OpenedStore): Promise<void> {
   const move = await notes.read(MOVE_NOTE);

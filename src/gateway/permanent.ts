@@ -66,6 +66,7 @@ const STRICT: ReadonlySet<string> = new Set([
   'newcomers',
   'signInsFrom',
   'failuresAs',
+  'failuresAsUnknown',
 ]);
 /** What these protect is this process's own time, and they are answered from memory: nobody else is asked. */
 const OWN: ReadonlySet<string> = new Set(['verify', 'page']);

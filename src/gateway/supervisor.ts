@@ -6,13 +6,16 @@ import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import { watchProcess } from '../observability/process-metrics.ts';
 import type { AdminListener } from '../ops/admin.ts';
+import { openKeyring } from '../tokens/keyring.ts';
 import { ensureAdminToken } from './admin-token.ts';
 import { lookupsOf } from './administration-lookups.ts';
 import { adminFiles, keepsUp, openAdminFor, renewAdminTls } from './doors.ts';
 import type { DrainTerms } from './gateway.ts';
-import { ensureKeyFile } from './keys.ts';
+import { ensureKeyFile, readKeys } from './keys.ts';
 import { type FollowingAudit, openFollowingAudit } from './observe.ts';
 import { type OpenedStore, openStore } from './open-store.ts';
+import { recordAuthentication, revocationsRestored } from './record-authentication.ts';
+import { rewriteGrants } from './rewrite-grants.ts';
 import { StartError } from './start-error.ts';
 import { workerEnvironment } from './worker-memory.ts';
 import { type Crew, manCrew } from './workers.ts';
@@ -79,19 +82,33 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
         },
       log,
     );
+  const authenticator = recordAuthentication({ settings, log, metrics, now: systemClock });
+  const useKeys = (wanted: Settings): void => authenticator.use(openKeyring(readKeys(wanted)));
+  /** Workers have taken new settings or keys; the administration here reads and writes records too. */
+  const followKeys = (): void => {
+    try {
+      useKeys(latest());
+    } catch (error) {
+      log.error('keys_not_changed', { ...errorFields(error), note: 'the old keys stay in use' });
+    }
+  };
   let admin: AdminListener | undefined;
   let adminWatch: ReturnType<typeof watchFiles> | undefined;
+  let rewriting: ReturnType<typeof rewriteGrants> | undefined;
   try {
     opened = await openStore({
       settings,
       log,
       now: systemClock,
+      authenticator,
+      onRestored: revocationsRestored({ log, metrics }),
       role: 'owner',
       onWaiting: async () => {
         admin = await probes();
       },
     });
     await ensureKeyFile(settings, opened);
+    useKeys(settings);
     ensureAdminToken(settings.admin.tokenFile);
     const { text } = options;
     crew = manCrew({
@@ -100,17 +117,23 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
       text,
       shutdown: settings.shutdown,
       log,
-      onReloaded: () => audit.follow(latest()),
+      onReloaded() {
+        audit.follow(latest());
+        followKeys();
+      },
     });
     admin ??= await probes();
     // Workers follow the other files; this listener is ours.
     adminWatch = watchFiles(adminFiles(settings), () => renewAdminTls(admin, settings, log), {
       onError: (error) => log.warn('watch_failed', errorFields(error)),
     });
-    return await openWithStore(options, opened, crew, admin, audit, () => {
+    const supervisor = await openWithStore(options, opened, crew, admin, audit, async () => {
       draining = true;
       adminWatch?.close();
+      await rewriting?.stop();
     });
+    if (settings.store.unauthenticatedRecords === 'accept') rewriting = rewriteGrants({ store: opened, log });
+    return supervisor;
   } catch (error) {
     unwatch();
     adminWatch?.close();
@@ -128,7 +151,7 @@ async function openWithStore(
   crew: Crew,
   admin: AdminListener,
   audit: FollowingAudit,
-  beginDraining: () => void,
+  beginDraining: () => Promise<void>,
 ): Promise<Supervisor> {
   let port: number;
   try {
@@ -147,7 +170,7 @@ async function openWithStore(
     },
     restartWorkers: (cause) => crew.replaceAll(cause),
     async drain(terms = {}) {
-      beginDraining();
+      await beginDraining();
       const { preStop = settings.shutdown.preStop, drain = settings.shutdown.drain } = terms;
       const gentle = await crew.end({ preStop, drain }, preStop + drain + MARGIN_SECONDS);
       await admin.close();

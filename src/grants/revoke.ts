@@ -5,7 +5,7 @@ import type { Found } from '../ports/record-store.ts';
 import type { AccessHandle } from '../ports/token-mint.ts';
 import type { GrantDesk } from './desk.ts';
 
-type RevokeDesk = Pick<GrantDesk, 'store' | 'now' | 'log'>;
+type RevokeDesk = Pick<GrantDesk, 'store' | 'now' | 'log'> & Partial<Pick<GrantDesk, 'integrations'>>;
 
 const MAX_RACES = 64;
 
@@ -84,12 +84,17 @@ export async function revokeByToken(
   { grantId, expires }: Pick<AccessHandle, 'grantId' | 'expires'>,
   { by, clientId }: RevokeTerms,
 ): Promise<Outcome<Grant | undefined>> {
-  // What is known of the grant when its record is not there.
+  // What is known of the grant when its record is not there. It may have been altered, and an earlier version be put back: the
+  // end is remembered until no grant of today can still be refreshed.
+  const longest = Math.max(
+    0,
+    ...(desk.integrations?.values() ?? []).map(({ grantLifetime }) => grantLifetime),
+  );
   const endOfToken = {
     of: 'grant',
     grantId,
     belowGeneration: Number.POSITIVE_INFINITY,
-    keepUntil: expires + 86_400,
+    keepUntil: Math.max(expires, Math.ceil(desk.now()) + longest) + 86_400,
   } as const;
   let found: Found<Grant> | undefined;
   try {

@@ -1,8 +1,7 @@
 import type { Person } from '../domain/person.ts';
-import type { Directory, NameSource } from '../ports/directory.ts';
-import { NAME_SOURCES } from '../ports/directory.ts';
+import { type Directory, NAME_SOURCES, type NameSource, unguarded } from '../ports/directory.ts';
 import { braced } from './ldap-ids.ts';
-import { foldCertificateName, foldUserName } from './name-forms.ts';
+import { foldCertificateName, foldUserName, looseUserName } from './name-forms.ts';
 import { decoyHash, type Passwords } from './passwords.ts';
 
 export interface ConfiguredUser {
@@ -51,6 +50,7 @@ export function configuredDirectory(
 
   const byId = index(({ id }) => id.toLowerCase());
   const byUserName = index((user) => foldUserName(user.name));
+  const byLooseName = index((user) => looseUserName(user.name));
   const byName = Object.fromEntries(
     NAME_SOURCES.map((source) => [
       source,
@@ -81,12 +81,16 @@ export function configuredDirectory(
       }
     },
     byId: async (id) => found(byId.get(id.toLowerCase())),
-    async signIn(userName, password) {
-      // Nobody here signs in by password: no work for anybody, which tells nothing about anybody.
+    async signIn(userName, password, guard = unguarded) {
+      // No user has a password: the same for every name.
       if (anyHash === undefined) return undefined;
       const user = byUserName.get(foldUserName(userName));
-      const right = await passwords.verify(password, user?.passwordHash ?? decoy);
-      return right && user?.passwordHash !== undefined ? personOf(user) : undefined;
+      // A spelling that cannot sign in counts for the user too: otherwise its budget would show that there is one.
+      const { id } = user ?? byLooseName.get(looseUserName(userName)) ?? {};
+      return guard({ directory: name, id }, async () => {
+        const right = await passwords.verify(password, user?.passwordHash ?? decoy);
+        return right && user?.passwordHash !== undefined ? personOf(user) : undefined;
+      });
     },
     close: async () => {},
   };

@@ -49,11 +49,17 @@ export interface LdapServer {
 
 interface Connection {
   readonly client: Client;
+  /** Before each operation: its response has the whole limit on bytes. */
+  begin(): void;
+  /** Why its last response was not read to the end. */
+  problem(): Fault | undefined;
   isAlive(): boolean;
   end(): void;
 }
 
 const MAX_WAITING = 64;
+/** Of one response: a thousand groups take a third of it. */
+const MAX_RESPONSE = 1_048_576;
 const IDLE_MS = 60_000;
 
 export function ldapConnections(server: LdapServer): LdapConnections {
@@ -76,9 +82,11 @@ export function ldapConnections(server: LdapServer): LdapConnections {
       try {
         const connection = await openOne(server, server.urls[at] ?? '', limitMs);
         try {
+          connection.begin();
           await connection.client.bind(dn, password);
         } catch (error) {
           connection.end();
+          if (connection.problem() !== undefined) throw connection.problem();
           // This server has answered: the next one would say the same.
           if (isResult(error) && !isAway(error)) {
             first = at;
@@ -117,7 +125,8 @@ export function ldapConnections(server: LdapServer): LdapConnections {
 
   const searchOn = async (connection: Connection, search: LdapSearch): Promise<readonly Entry[]> => {
     try {
-      // What a server says about other servers (referrals) is not followed: they are not those of the settings.
+      connection.begin();
+      // Referrals are not followed: the servers they name are not those of the settings.
       const { searchEntries } = await connection.client.search(search.base, {
         scope: search.scope,
         filter: await filterOf(search),
@@ -130,7 +139,7 @@ export function ldapConnections(server: LdapServer): LdapConnections {
       return searchEntries;
     } catch (error) {
       connection.end();
-      throw error;
+      throw connection.problem() ?? error;
     }
   };
 
@@ -145,7 +154,7 @@ export function ldapConnections(server: LdapServer): LdapConnections {
               return await searchOn(before, search);
             } catch (error) {
               // The server may have closed a connection that was idle; reading again does no harm.
-              if (isResult(error)) throw error;
+              if (isResult(error) || before.problem() !== undefined) throw error;
             }
           }
           return await searchOn(await open(server.bindDn, server.password), search);
@@ -234,14 +243,50 @@ async function openOne(server: LdapServer, url: string, limitMs: number): Promis
     createSecureConnection: ((...given: Parameters<typeof connectTls>) =>
       only(() => upgraded ?? watch(connectTls(...given)))) as typeof connectTls,
   });
+  const limit = limitResponses(client, () => end());
   return {
     client,
+    begin: () => limit.reset(),
+    problem: () => limit.problem(),
     isAlive: () => alive && client.isConnected,
     end() {
       alive = false;
       client.unbind().catch(() => {});
       end();
     },
+  };
+}
+
+/**
+ * ldapts keeps whatever arrives until a response is complete, and reads messages recursively: an endless response would take
+ * all memory, many small messages in one segment overflow the stack, which ends the process. ldapts has no hook for this, so
+ * its handler of incoming data is replaced; its version is pinned.
+ */
+function limitResponses(client: Client, end: () => void): { reset(): void; problem(): Fault | undefined } {
+  const parser = client as unknown as { socketDataHandler?: (data: Buffer) => void };
+  const parse = parser.socketDataHandler;
+  if (parse === undefined) throw new Error('this version of ldapts cannot be limited');
+  let received = 0;
+  let problem: Fault | undefined;
+  const refuse = (why: string): void => {
+    problem = new Fault('directory_unavailable', `LDAP: ${why}`, { retryAfter: 2 });
+    end();
+  };
+  parser.socketDataHandler = (data) => {
+    if (problem !== undefined) return;
+    received += data.length;
+    if (received > MAX_RESPONSE) return refuse('a response is longer than 1 MiB');
+    try {
+      parse(data);
+    } catch {
+      refuse('a response cannot be read');
+    }
+  };
+  return {
+    reset() {
+      received = 0;
+    },
+    problem: () => problem,
   };
 }
 

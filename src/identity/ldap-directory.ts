@@ -2,10 +2,10 @@ import { randomBytes } from 'node:crypto';
 import type { Entry } from 'ldapts';
 import { LRUCache } from 'lru-cache';
 import type { Person } from '../domain/person.ts';
-import { type Directory, NAME_SOURCES, type NameSource } from '../ports/directory.ts';
+import { type Directory, NAME_SOURCES, type NameSource, unguarded } from '../ports/directory.ts';
 import { type LdapServer, ldapConnections } from './ldap-connections.ts';
 import { braced, bracedFromBytes, bytesFromGuid } from './ldap-ids.ts';
-import { foldCertificateName, foldUserName } from './name-forms.ts';
+import { foldCertificateName, foldUserName, looseUserName } from './name-forms.ts';
 
 export interface LdapSettings extends LdapServer {
   readonly base: string;
@@ -122,11 +122,10 @@ export function ldapDirectory(
       return same === true ? personOf(entry, cut) : undefined;
     });
 
-  const byUserName = async (text: string): Promise<Entry | undefined> => {
+  const byUserName = async (text: string, fold = foldUserName): Promise<Entry | undefined> => {
     const entry = await find(attributes.userName, text);
-    const wanted = foldUserName(text);
-    const same =
-      entry && valuesOf(entry, attributes.userName).some((value) => foldUserName(value) === wanted);
+    const wanted = fold(text);
+    const same = entry && valuesOf(entry, attributes.userName).some((value) => fold(value) === wanted);
     return same === true ? entry : undefined;
   };
 
@@ -154,13 +153,21 @@ export function ldapDirectory(
       return entry && personOf(entry, cut);
     },
     byId,
-    async signIn(userName, password) {
+    async signIn(userName, password, guard = unguarded) {
       if (userName === '' || password === '') return undefined;
       const entry = await byUserName(userName);
-      // Nobody by this name: a password is tried all the same, so that it takes as long.
-      const dn = entry?.dn ?? `cn=${randomBytes(8).toString('hex')},${base}`;
-      const right = await server.accepts(dn, password);
-      return right && entry !== undefined ? personOf(entry, cut) : undefined;
+      // Wrong passwords count for the entry, whichever of its user names was typed. A spelling that cannot sign in
+      // counts for it too: otherwise its budget would show whether there is such an entry.
+      const loose = looseUserName(userName);
+      const counted =
+        entry ?? (loose === foldUserName(userName) ? undefined : await byUserName(loose, looseUserName));
+      const id = counted && idOf(counted, settings.id);
+      return guard({ directory: name, id }, async () => {
+        // No entry has this name: a password is tried all the same, so that it takes as long.
+        const dn = entry?.dn ?? `cn=${randomBytes(8).toString('hex')},${base}`;
+        const right = await server.accepts(dn, password);
+        return right && entry !== undefined ? personOf(entry, cut) : undefined;
+      });
     },
     close: () => server.close(),
   };

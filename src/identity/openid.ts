@@ -1,5 +1,7 @@
 import type { Configuration, CustomFetch } from 'openid-client';
 import type { OwnText } from '../domain/language.ts';
+import { NO_CODING, readText, UnusableResponse } from '../http/read-response.ts';
+import { parseStrictJson } from '../http/strict-json.ts';
 import type { Claim } from '../ports/directory.ts';
 import { Fault } from '../ports/fault.ts';
 
@@ -51,11 +53,22 @@ export interface OpenIdSettings {
 
 /** What a provider offers is read again after this time: its keys and addresses may move. */
 const METADATA_MS = 600_000;
-const MAX_RESPONSE = 1_048_576;
+/** How long what was read before is used while it cannot be read again. */
+const MAX_STALE_MS = 3_600_000;
+/** After a failed discovery there is none for this time, doubled with each failure, less up to half of it by chance. */
+const FIRST_PAUSE_MS = 2_000;
+const MAX_PAUSE_MS = 60_000;
+const MAX_RESPONSE = 256 * 1_024;
+const MAX_HEADERS = 16 * 1_024;
 const MAX_VALUE = 256;
 
-export function openIdProvider(name: string, settings: OpenIdSettings): OpenIdProvider {
-  const known = metadata(settings);
+export function openIdProvider(
+  name: string,
+  settings: OpenIdSettings,
+  /** Milliseconds of a clock that never goes back. */
+  now: () => number = () => performance.now(),
+): OpenIdProvider {
+  const known = metadata(settings, now);
   return {
     name,
     title: settings.title,
@@ -145,7 +158,7 @@ function whyNot(client: Client, error: unknown): OpenIdAnswer {
 }
 
 const AWAY: ReadonlySet<string> = new Set(['temporarily_unavailable', 'server_error', 'invalid_client']);
-/** openid-client's words for an answer that is none. */
+/** openid-client's codes of responses that cannot be used. */
 const TRANSPORT: ReadonlySet<string> = new Set([
   'OAUTH_TIMEOUT',
   'OAUTH_ABORT',
@@ -181,34 +194,22 @@ function away(why: string, error?: unknown): never {
 
 const MOST_CAUSES = 8;
 
-/** Read once for many sign-ins; a failure is not remembered. */
-function metadata(settings: OpenIdSettings): {
+/** Read once for many sign-ins. After a failure, sign-ins fail at once for a while instead of repeating it. */
+function metadata(
+  settings: OpenIdSettings,
+  now: () => number,
+): {
   read(): Promise<Configuration>;
   close(): Promise<void>;
 } {
-  let last: { readonly at: number; readonly configuration: Promise<Configuration> } | undefined;
-  let agent: { close(): Promise<void> } | undefined;
+  let good: { readonly at: number; readonly configuration: Configuration } | undefined;
+  let failed: { readonly times: number; readonly until: number; readonly fault: Fault } | undefined;
+  let running: Promise<Configuration> | undefined;
+  const connection = connectionTo(settings);
 
   const discover = async (): Promise<Configuration> => {
-    // Loaded with the first use: whoever has no provider does not pay for it.
-    const [client, undici] = await Promise.all([import('openid-client'), import('undici')]);
-    const dispatcher = new undici.Agent({
-      allowH2: false,
-      connect: {
-        timeout: settings.timeout * 1_000,
-        // Named, so that no environment variable can turn it off.
-        rejectUnauthorized: true,
-        ...(settings.ca !== undefined && { ca: settings.ca }),
-      },
-      headersTimeout: settings.timeout * 1_000,
-      bodyTimeout: settings.timeout * 1_000,
-      maxResponseSize: MAX_RESPONSE,
-      connections: 8,
-    });
-    void agent?.close().catch(() => {});
-    agent = dispatcher;
-    const fetchThere = ((url: string, options: object) =>
-      undici.fetch(url, { ...options, dispatcher })) as unknown as CustomFetch;
+    // Loaded with the first use: a gateway without a provider does not pay for it.
+    const [client, fetchThere] = await Promise.all([import('openid-client'), connection.fetch()]);
     const { clientSecret, sendSecret } = settings;
     const authentication =
       clientSecret === undefined
@@ -230,24 +231,131 @@ function metadata(settings: OpenIdSettings): {
     );
     // Entra ID's word for "any tenant", which openid-client would fill in from the token itself.
     if (configuration.serverMetadata().issuer.includes('{')) return away('its issuer is everybody');
+    // Throws unless browsers are sent to an https address, or to http where the issuer itself has it.
+    client.buildAuthorizationUrl(configuration, {});
     return configuration;
   };
 
+  const stale = (): Configuration | undefined =>
+    good !== undefined && now() - good.at <= MAX_STALE_MS ? good.configuration : undefined;
+
+  const attempt = async (): Promise<Configuration> => {
+    try {
+      const configuration = await discover();
+      good = { at: now(), configuration };
+      failed = undefined;
+      return configuration;
+    } catch (error) {
+      const fault = faultOf(error);
+      const times = (failed?.times ?? 0) + 1;
+      const pause = Math.min(FIRST_PAUSE_MS * 2 ** Math.min(times - 1, 10), MAX_PAUSE_MS);
+      failed = { times, until: now() + pause * (1 - Math.random() / 2), fault };
+      const before = stale();
+      if (before === undefined) throw fault;
+      return before;
+    }
+  };
+
   return {
-    read() {
-      if (last === undefined || performance.now() - last.at > METADATA_MS) {
-        const configuration = discover().catch((error: unknown) => {
-          last = undefined;
-          if (error instanceof Fault) throw error;
-          return away(codeOf((error as { cause?: unknown }).cause) ?? codeOf(error) ?? 'no answer', error);
-        });
-        last = { at: performance.now(), configuration };
+    async read() {
+      if (good !== undefined && now() - good.at <= METADATA_MS) return good.configuration;
+      if (failed !== undefined && now() < failed.until) {
+        const before = stale();
+        if (before !== undefined) return before;
+        const { code, message, cause } = failed.fault;
+        throw new Fault(code, message, { cause, retryAfter: Math.ceil((failed.until - now()) / 1_000) });
       }
-      return last.configuration;
+      running ??= attempt().finally(() => {
+        running = undefined;
+      });
+      return running;
     },
+    close: () => connection.close(),
+  };
+}
+
+function faultOf(error: unknown): Fault {
+  try {
+    if (error instanceof Fault) return error;
+    return away(codeOf((error as { cause?: unknown }).cause) ?? codeOf(error) ?? 'no answer', error);
+  } catch (fault) {
+    return fault as Fault;
+  }
+}
+
+/**
+ * Connections to the provider. `fetch` for openid-client: without redirects and content codings, within limits on bytes,
+ * nesting and time.
+ */
+function connectionTo({ ca, timeout }: OpenIdSettings): {
+  fetch(): Promise<CustomFetch>;
+  close(): Promise<void>;
+} {
+  const limitMs = timeout * 1_000;
+  const open = async () => {
+    const undici = await import('undici');
+    const dispatcher = new undici.Agent({
+      allowH2: false,
+      connect: {
+        timeout: limitMs,
+        // Named, so that no environment variable can turn it off.
+        rejectUnauthorized: true,
+        ...(ca !== undefined && { ca }),
+      },
+      headersTimeout: limitMs,
+      bodyTimeout: limitMs,
+      maxHeaderSize: MAX_HEADERS,
+      connections: 8,
+    });
+    const exchange: CustomFetch = async (url, { method, headers, body, signal }) => {
+      const late = AbortSignal.timeout(limitMs);
+      const sent = body instanceof URLSearchParams ? body.toString() : body;
+      if (sent !== undefined && sent !== null && typeof sent !== 'string')
+        throw new TypeError('a form or no body is sent to a provider');
+      const response = await undici.request(url, {
+        method: method as 'GET' | 'POST',
+        headers: { ...headers, ...NO_CODING },
+        ...(typeof sent === 'string' && { body: sent }),
+        dispatcher,
+        // For the whole exchange: a response that comes byte by byte ends with it.
+        signal: signal === undefined ? late : AbortSignal.any([signal, late]),
+      });
+      const text = await readText(response, MAX_RESPONSE);
+      mustBeFlat(text);
+      const isBodiless = [204, 205, 304].includes(response.statusCode);
+      return new undici.Response(isBodiless ? null : text, {
+        status: response.statusCode,
+        headers: Object.entries(response.headers).flatMap(([name, value]) =>
+          (Array.isArray(value) ? value : [value ?? '']).map((one): [string, string] => [name, one]),
+        ),
+      });
+    };
+    const fetchThere: CustomFetch = async (url, options) => {
+      try {
+        return await exchange(url, options);
+      } catch (error) {
+        // As `fetch` does: openid-client distinguishes time-outs from other failures.
+        throw error instanceof DOMException ? error : new TypeError('fetch failed', { cause: error });
+      }
+    };
+    return { dispatcher, fetchThere };
+  };
+  let opened: ReturnType<typeof open> | undefined;
+  return {
+    fetch: async () => (await (opened ??= open())).fetchThere,
     async close() {
-      // One that is closed already says so by an error.
-      await agent?.close().catch(() => {});
+      // A dispatcher that is closed already rejects.
+      await (await opened?.catch(() => undefined))?.dispatcher.close().catch(() => {});
     },
   };
+}
+
+/** JSON that is nested without end, or names a member twice, is refused before any library reads it. */
+function mustBeFlat(text: string): void {
+  if (!/^\s*[[{]/.test(text)) return;
+  try {
+    parseStrictJson(text);
+  } catch {
+    throw new UnusableResponse('the response is not unambiguous JSON');
+  }
 }

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { type Directory, PartlyAway, type People } from '../ports/directory.ts';
+import type { Directory, People } from '../ports/directory.ts';
 import { Fault } from '../ports/fault.ts';
 import { type ConfiguredUser, configuredDirectory } from './configured-directory.ts';
 import { derivedDirectory } from './derived-directory.ts';
@@ -49,20 +49,18 @@ export function createPeople(
       const colon = identity.indexOf(':');
       return colon < 0 ? undefined : byLabel.get(identity.slice(0, colon))?.byId(identity.slice(colon + 1));
     },
-    async signIn(userName, password) {
+    async signIn(userName, password, guard) {
       let away: Fault | undefined;
-      let compared = false;
       for (const directory of directories) {
         try {
-          const person = await directory.signIn(userName, password);
+          const person = await directory.signIn(userName, password, guard);
           if (person !== undefined) return person;
-          compared ||= directory.takesPasswords;
         } catch (error) {
           if (!(error instanceof Fault)) throw error;
           away ??= error;
         }
       }
-      if (away !== undefined) throw compared ? new PartlyAway(away) : away;
+      if (away !== undefined) throw away;
       return undefined;
     },
   };

@@ -22,6 +22,12 @@ export const AUDIT_EVENTS = {
   code_guess_failed: refusal('A device code was typed that does not exist.'),
   locked_out: refusal('Somebody tried too often and has to wait; `what` tells at what.'),
   certificate_names_differ: alarm('A certificate names its owner in two ways that do not agree.'),
+  record_refused: alarm(
+    'A record of the store failed authentication and is treated as absent: `kind` and `record` name it, `reason` is `mac_wrong` or `mac_missing`.',
+  ),
+  revocations_restored: alarm(
+    'Revocations were missing from Redis and have been put back from memory; `count` says how many.',
+  ),
   configuration_changed: act('Another configuration is in force.'),
   keys_changed: act('The signing and sealing keys are not those of before.'),
   admin_act: act('Somebody used the administration; `act` tells for what.'),

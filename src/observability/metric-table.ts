@@ -88,6 +88,18 @@ export const METRICS = {
     'op',
   ),
   gatehouse_store_errors_total: counter('Operations the store could not do.', 'op'),
+  gatehouse_store_records_refused_total: counter(
+    'Records of the store that failed authentication and were treated as absent.',
+    'kind',
+    'reason',
+  ),
+  gatehouse_store_records_unauthenticated_total: counter(
+    'Records without a MAC that were accepted (store.unauthenticatedRecords).',
+    'kind',
+  ),
+  gatehouse_store_revocations_restored_total: counter(
+    'Revocations that were missing from Redis and were put back from memory.',
+  ),
   gatehouse_tls_cert_not_after_seconds: gauge(
     'min',
     'When a certificate ends, as a Unix time: of the listener, and of approved issuers.',

@@ -15,6 +15,8 @@ export interface PosterOptions {
   readonly timeoutMs?: number;
 }
 
+const MAX_BODY = 64 * 1_024;
+
 export function openPoster({ url, ca, timeoutMs = 5_000 }: PosterOptions): Poster {
   const target = new URL(url);
   const secure = target.protocol === 'https:';
@@ -39,8 +41,15 @@ export function openPoster({ url, ca, timeoutMs = 5_000 }: PosterOptions): Poste
             signal: AbortSignal.timeout(timeoutMs),
           },
           (answer) => {
-            // What it says beyond its status is of no use to us.
-            answer.resume().on('error', reject);
+            // Only the status is used. A longer body is not received: the connection ends.
+            let length = 0;
+            answer.on('data', (part: Buffer) => {
+              length += part.length;
+              if (length <= MAX_BODY) return;
+              resolve(answer.statusCode ?? 0);
+              answer.destroy();
+            });
+            answer.on('error', reject);
             answer.on('end', () => resolve(answer.statusCode ?? 0));
           },
         );

@@ -1,5 +1,4 @@
 import type { Person } from '../domain/person.ts';
-import { Fault } from './fault.ts';
 
 export const NAME_SOURCES = ['commonName', 'email', 'userPrincipalName'] as const;
 export type NameSource = (typeof NAME_SOURCES)[number];
@@ -22,20 +21,28 @@ export interface Directory {
   byClaim(claim: Claim): Promise<Person | undefined>;
   /** By the part of an identity after the colon. */
   byId(id: string): Promise<Person | undefined>;
-  /** The person, when user name and password are right. Takes as long for an unknown name as for a wrong password. */
-  signIn(userName: string, password: string): Promise<Person | undefined>;
+  /**
+   * The person, when user name and password are right. Takes as long for an unknown name as for a wrong password.
+   * `guard` is called once, as soon as it is known which account the name belongs to.
+   */
+  signIn(userName: string, password: string, guard?: PasswordGuard): Promise<Person | undefined>;
   close(): Promise<void>;
 }
 
-/**
- * A directory was away, and another has looked at the password and said no: whoever typed it hears that we failed, and
- * has guessed all the same.
- */
-export class PartlyAway extends Fault {
-  constructor({ code, message, retryAfter }: Fault) {
-    super(code, message, { retryAfter });
-  }
+/** The account that a password is compared with: one entry of a directory, under whatever name it was found. */
+export interface SignInAccount {
+  readonly directory: string;
+  /** The part of the identity after the colon; undefined: no entry has this name. */
+  readonly id: string | undefined;
 }
+
+/** Compares a password, or not if the account has had too many wrong ones: then as if it was wrong. */
+export type PasswordGuard = (
+  account: SignInAccount,
+  compare: () => Promise<Person | undefined>,
+) => Promise<Person | undefined>;
+
+export const unguarded: PasswordGuard = (_account, compare) => compare();
 
 /** All directories together. */
 export interface People {
@@ -46,10 +53,10 @@ export interface People {
   /** By `<label>:<id>`. */
   byIdentity(identity: string): Promise<Person | undefined>;
   /**
-   * Asks the directories in their order; the first that knows the name and password wins. One that is away keeps
-   * nobody of another from signing in; whoever is in none of the others hears that it is away (`PartlyAway`, when
-   * there were others that take passwords).
+   * Asks the directories in their order; the first that knows the name and password wins. One that is unreachable does not
+   * keep users of another from signing in; if none of the others knows name and password, its `Fault` is thrown. `guard` is
+   * called once for each directory that takes passwords and can be asked.
    */
-  signIn(userName: string, password: string): Promise<Person | undefined>;
+  signIn(userName: string, password: string, guard?: PasswordGuard): Promise<Person | undefined>;
   close(): Promise<void>;
 }

@@ -6,7 +6,8 @@ import type { Epoch } from '../domain/epoch.ts';
  * Rules live in `domain/`. A store promises only this: `create` succeeds once for an id; `replace` succeeds for
  * exactly one of several writers that read the same version; what it answered is on disk; a record is gone
  * after its time. Whoever loses reads again and decides again. A store that cannot answer throws a `Fault`,
- * and never says "not there".
+ * and never says "not there". A record that fails
+ * authentication is treated as absent by `read`. Its id stays taken, except that of a note, which `create` makes again.
  */
 export interface RecordStore<T> {
   read(id: string): Promise<Found<T> | undefined>;

@@ -40,3 +40,8 @@ export const KEEP_FOREVER: Epoch = Number.MAX_SAFE_INTEGER;
 
 /** Notes whose ids begin so end by themselves: a store that has lost them is not told again. */
 export const PASSING_NOTE = 'passing-';
+
+/** Notes about keys and migrations. They are read before the keys are, so they have no MAC, and they authorise nothing. */
+export const KEYS_NOTE = 'keys';
+export const MOVE_NOTE = 'move';
+export const PLAIN_NOTES: ReadonlySet<string> = new Set([KEYS_NOTE, MOVE_NOTE]);

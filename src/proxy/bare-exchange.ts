@@ -1,4 +1,5 @@
 import type { ServerResponse } from 'node:http';
+import { BodyPace, bufferFor, ReadAhead, STREAM_WAIT } from './client-pace.ts';
 import { type Carried, type ForwardJob, GrantEnded, REPEATABLE, refusalFor } from './exchange.ts';
 import type { AnswerHead } from './leg/answer-head.ts';
 import { type Asking, askSoon } from './leg/ask-soon.ts';
@@ -11,22 +12,24 @@ import {
   LostAnswer,
   type UpstreamSocket,
 } from './leg/upstream-socket.ts';
-import { enterLine, isFull, type Line, leaveLine, type Turn } from './line.ts';
 import type { StreamEnd } from './live-streams.ts';
 import { discardRest, type ProxyRefusal } from './refuse.ts';
 import { BodyFault } from './request-body.ts';
 import { EXPECTS_BODY } from './request-head.ts';
 import { type BodyCarrier, SentBody } from './sent-body.ts';
+import { Slot, type SlotHolder, type Slots } from './slots.ts';
+import type { Target } from './targets.ts';
 
 /**
- * - `waiting`: for its turn; `called`: it has it, and takes a connection in a moment.
+ * - `buffering`: a part of the body must arrive before a connection is used for it.
+ * - `waiting`: for a connection slot; `called`: it has one, and takes a connection in a moment.
  * - `connecting`, `sending` the body, `asked`: the upstream has it.
  * - `answering`: the answer has begun.
  */
-type Stage = 'waiting' | 'called' | 'connecting' | 'sending' | 'asked' | 'answering' | 'over';
+type Stage = 'buffering' | 'waiting' | 'called' | 'connecting' | 'sending' | 'asked' | 'answering' | 'over';
 
 /** One request of the full lane and its answer, over a bare connection; what happens to either side is told to the other. */
-export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, Due {
+export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCarrier, Due {
   deadline = Number.POSITIVE_INFINITY;
   before: Due | undefined = undefined;
   after: Due | undefined = undefined;
@@ -35,7 +38,10 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
   readonly #upstream: BareUpstream;
   readonly #job: ForwardJob;
   readonly #startedAt = performance.now();
-  #line: Line;
+  readonly #slot = new Slot(this);
+  readonly #readAhead = new ReadAhead();
+  #slots!: Slots;
+  #pace: BodyPace | undefined;
   #stage: Stage = 'waiting';
   #repeated = false;
   #fields = '';
@@ -54,27 +60,46 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
   constructor(upstream: BareUpstream, job: ForwardJob) {
     this.#upstream = upstream;
     this.#job = job;
-    this.#line = upstream.lineOf(upstream.targets.choose());
   }
 
   /** False when it was refused at once. */
   start(): boolean {
     const { request, response, method, path, headers, hasBody, bodyLength, maxBodyBytes } = this.#job;
-    if (isFull(this.#line, this.#upstream.terms)) {
-      this.#job.failed(OVERLOADED, undefined);
-      return false;
-    }
     const fields = fieldsOf(headers);
     if (fields === undefined || !REQUEST_LINE.test(`${method} ${path}`)) {
       this.#job.failed({ reason: 'malformed', detail: 'a header field' }, undefined);
       return false;
     }
     this.#fields = fields;
-    response.on('close', () => this.#clientLeft());
-    if (hasBody) this.#body = new SentBody(request, bodyLength, maxBodyBytes, this);
+    response.on('close', () => {
+      this.#readAhead.end();
+      this.#clientLeft();
+    });
     this.#upstream.deadlines.add(this);
-    this.#enter();
-    return true;
+    if (hasBody) this.#bufferBody(new SentBody(request, bodyLength, maxBodyBytes, this));
+    else this.#enter(this.#upstream.targets.choose());
+    return this.#stage !== 'over';
+  }
+
+  /** How long the body takes to arrive is up to the client. */
+  #bufferBody(body: SentBody): void {
+    const { pace, bodyBuffer } = this.#upstream;
+    const { method } = this.#job;
+    this.#body = body;
+    this.#stage = 'buffering';
+    this.#pace = new BodyPace();
+    this.#pace.start(pace);
+    const isStream = body.isUnmeasured && EXPECTS_BODY.has(method);
+    this.deadline = isStream ? performance.now() + STREAM_WAIT : this.#pace.deadline;
+    body.buffer(bufferFor(method, bodyBuffer));
+  }
+
+  bodyBuffered(): void {
+    if (this.#stage === 'buffering') this.#enter(this.#upstream.targets.choose());
+  }
+
+  get waitsForClient(): boolean {
+    return this.#body?.waitsForClient === true;
   }
 
   get bytesIn(): number {
@@ -85,7 +110,7 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
     this.#end(new GrantEnded(why));
   }
 
-  takeTurn(): void {
+  onSlot(): void {
     this.#stage = 'called';
     askSoon(this);
   }
@@ -102,7 +127,7 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
 
   #ask(): void {
     const { method, path } = this.#job;
-    const sockets = this.#upstream.socketsOf(this.#line.target);
+    const sockets = this.#upstream.socketsOf(this.#slots.target);
     const { address } = sockets;
     const toHead = method === 'HEAD';
     const body = this.#body;
@@ -140,11 +165,20 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
   }
 
   onDrain(): void {
+    this.#pace?.resumed();
     this.#body?.flow(true);
     if (this.#stage === 'sending') this.#sent();
   }
 
-  bodyMoved(): void {
+  bodyMoved(bytes: number): void {
+    this.#pace?.moved(bytes);
+    if (this.#stage === 'buffering') {
+      // A stream of unknown length does not wait longer because more of it arrives.
+      if (this.#body?.isUnmeasured !== true || !EXPECTS_BODY.has(this.#job.method)) this.#waitForBody();
+      return;
+    }
+    this.#slot.moved(bytes);
+    if (this.#body?.isWhole === true) this.#slot.uploaded();
     if (this.#stage === 'sending') this.#sent();
   }
 
@@ -156,16 +190,22 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
 
   #sent(): void {
     const { timeouts } = this.#upstream;
-    const isWhole = this.#body === undefined || this.#body.isWhole;
-    if (isWhole) this.#stage = 'asked';
-    this.#wait(isWhole ? timeouts.headers : timeouts.idle);
+    if (this.#body === undefined || this.#body.isWhole) {
+      this.#stage = 'asked';
+      this.#wait(timeouts.headers);
+    } else if (this.#body.waitsForClient) this.#waitForBody();
+    else this.#wait(timeouts.idle);
+  }
+
+  #waitForBody(): void {
+    if (this.#pace !== undefined) this.deadline = this.#pace.deadline;
   }
 
   onHead(head: AnswerHead): void {
     const { status, rawHeaders } = head;
     this.#stage = 'answering';
     this.upstreamSeconds = (performance.now() - this.#startedAt) / 1_000;
-    this.#upstream.targets.answered(this.#line.target);
+    this.#upstream.targets.answered(this.#slots.target);
     this.#job.response.writeHead(status, this.#job.answerHeaders(rawHeaders, status, head));
   }
 
@@ -190,12 +230,15 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
     }
     this.#headSent = true;
     if (response.destroyed || response.write(part)) return;
-    // A client that takes nothing keeps a connection from everybody else.
+    if (!this.#drains) {
+      this.#drains = true;
+      response.on('drain', () => this.#clientReads());
+    }
+    const unread = response.writableLength;
+    if (this.#readAhead.allows(unread)) return;
     this.#stalled = true;
+    this.#slot.stalled();
     this.#socket?.pause();
-    if (this.#drains) return;
-    this.#drains = true;
-    response.on('drain', () => this.#clientReads());
   }
 
   onWhole(kept: boolean): void {
@@ -219,7 +262,7 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
   onLost(cause: LostAnswer): void {
     this.#socket = undefined;
     if (this.#stage !== 'answering') {
-      if (!cause.idleClose) this.#upstream.targets.failed(this.#line.target);
+      if (!cause.idleClose) this.#upstream.targets.failed(this.#slots.target);
       if (this.#mayRepeat(cause)) return this.#repeat(cause);
     }
     this.#end(cause);
@@ -236,6 +279,10 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
   /** What is awaited did not come in time. */
   late(): void {
     switch (this.#stage) {
+      case 'buffering':
+        if (this.#body?.isUnmeasured === true && EXPECTS_BODY.has(this.#job.method))
+          return this.#body.endBuffering();
+        return this.#end(new BodyFault('client_too_slow'));
       case 'waiting':
       case 'called':
         this.#finish();
@@ -244,23 +291,33 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
         this.#socket?.drop();
         return this.onLost(new LostAnswer('no connection in time', CONNECT_LATE, { unreached: true }));
       case 'sending':
-        return this.#end(
-          new BodyFault(this.#body?.waitsForClient === true ? 'client_too_slow' : 'upstream_too_slow'),
-        );
+        return this.#end(new BodyFault(this.waitsForClient ? 'client_too_slow' : 'upstream_too_slow'));
       case 'asked':
         return this.#end(new LostAnswer('no answer in time', ANSWER_LATE));
       case 'answering':
         if (!this.#stalled) return this.#end(new LostAnswer('no more in time', ANSWER_LATE));
-        this.#job.response.destroy();
-        return this.#clientLeft();
+        if (this.#readAhead.hasRead(this.#job.response.writableLength))
+          return this.#wait(this.#upstream.timeouts.idle);
+        return this.onEvicted();
       case 'over':
     }
   }
 
-  #enter(): void {
+  onEvicted(): void {
+    if (this.#stage !== 'answering') return this.#end(new BodyFault('client_too_slow'));
+    this.#finish();
+    this.#job.broken(new BodyFault('client_too_slow'));
+    this.#job.response.destroy();
+  }
+
+  #enter(target: Target): void {
+    this.#slots = this.#upstream.slotsOf(target);
     this.#stage = 'waiting';
     this.#wait(this.#upstream.timeouts.headers);
-    enterLine(this.#line, this.#upstream.terms, this);
+    const isUpload = this.#body !== undefined && !this.#body.hasArrived;
+    if (this.#slot.enter(this.#slots, this.#job.shareKey, isUpload)) return;
+    this.#finish();
+    this.#job.failed(OVERLOADED, undefined);
   }
 
   #clientLeft(): void {
@@ -270,8 +327,10 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
   }
 
   #clientReads(): void {
+    this.#readAhead.end();
     if (this.#stage !== 'answering' || !this.#stalled) return;
     this.#stalled = false;
+    this.#slot.flowing();
     this.#wait(this.#upstream.timeouts.idle);
     this.#socket?.resume();
   }
@@ -290,17 +349,14 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
   #mayRepeat({ idleClose, unreached }: LostAnswer): boolean {
     const { method, hasBody } = this.#job;
     if (this.#repeated || hasBody || !REPEATABLE.has(method)) return false;
-    return idleClose || (unreached && this.#upstream.targets.hasOther(this.#line.target));
+    return idleClose || (unreached && this.#upstream.targets.hasOther(this.#slots.target));
   }
 
   #repeat(cause: LostAnswer): void {
-    const { targets, lineOf, terms } = this.#upstream;
-    const { target } = this.#line;
-    leaveLine(this.#line, terms, this);
+    this.#slot.leave();
     this.#repeated = true;
-    this.#line = lineOf(targets.another(target));
     this.#job.repeated(cause);
-    this.#enter();
+    this.#enter(this.#upstream.targets.another(this.#slots.target));
   }
 
   /** There is no answer, or it breaks off. */
@@ -321,7 +377,7 @@ export class BareExchange implements Carried, Turn, Asking, Asker, BodyCarrier, 
     this.#socket?.drop();
     this.#socket = undefined;
     this.#body?.stop();
-    if (!later) leaveLine(this.#line, this.#upstream.terms, this);
+    this.#slot.leave(later);
   }
 
   #wait(seconds: number): void {

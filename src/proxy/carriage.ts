@@ -3,6 +3,7 @@ import type { AccessRule } from '../domain/access-rule.ts';
 import type { Bearer } from '../domain/bearer.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
+import { networkKey } from './client-pace.ts';
 import { corsOf, withCors } from './cors.ts';
 import { type Carried, type ForwardJob, GrantEnded } from './exchange.ts';
 import type { HeaderRules } from './headers.ts';
@@ -37,6 +38,7 @@ export class Carriage implements ForwardJob {
   readonly hasBody: boolean;
   readonly bodyLength: number | undefined;
   readonly maxBodyBytes: number;
+  readonly shareKey: string;
   readonly #room: CarriageRoom;
   readonly #call: Call;
   readonly #admitted: Admitted;
@@ -54,6 +56,7 @@ export class Carriage implements ForwardJob {
     this.hasBody = head.framing !== 'none';
     this.bodyLength = head.contentLength;
     this.maxBodyBytes = room.maxBodyBytes;
+    this.shareKey = admitted.caller?.bearer.identity ?? networkKey(call.clientAddress);
     this.#room = room;
     this.#call = call;
     this.#admitted = admitted;
@@ -105,9 +108,8 @@ export class Carriage implements ForwardJob {
 
   broken(cause: unknown): void {
     if (cause instanceof GrantEnded) return tellEnded(this.#room.log, this.#call, this.#admitted, cause.why);
-    const clientLeft = cause instanceof BodyFault;
-    this.#call.note({ reason: clientLeft ? 'client_left' : 'upstream_broke_off' });
-    if (!clientLeft) this.#report('upstream_broke_off', cause);
+    if (!(cause instanceof BodyFault)) this.#report('upstream_broke_off', cause);
+    this.#call.note({ reason: brokenBy(cause) });
   }
 
   #watch(): void {
@@ -120,6 +122,11 @@ export class Carriage implements ForwardJob {
   #report(event: string, cause: unknown): void {
     tellFault(this.#room.log, this.#call, this.#admitted.rule, event, cause);
   }
+}
+
+function brokenBy(cause: unknown): string {
+  if (!(cause instanceof BodyFault)) return 'upstream_broke_off';
+  return cause.kind === 'client_too_slow' ? 'client_too_slow' : 'client_left';
 }
 
 export const tellFault = (log: Logger, call: Call, rule: AccessRule, event: string, cause: unknown): void =>

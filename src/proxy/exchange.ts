@@ -1,14 +1,15 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Dispatcher } from 'undici';
 import type { Tally } from '../http/call.ts';
+import { BodyPace, bufferFor, type PaceTerms, ReadAhead, STREAM_WAIT } from './client-pace.ts';
 import type { AnswerHead } from './leg/answer-head.ts';
 import { ANSWER_LATE, CONNECT_LATE } from './leg/upstream-socket.ts';
-import { enterLine, isFull, type Line, type LineTerms, leaveLine, type Turn } from './line.ts';
 import type { StreamEnd } from './live-streams.ts';
 import type { Patience, Waiting } from './patience.ts';
 import { discardRest, type ProxyRefusal } from './refuse.ts';
 import { BodyFault, RequestBody } from './request-body.ts';
 import { EXPECTS_BODY } from './request-head.ts';
+import { Slot, type SlotHolder, type Slots } from './slots.ts';
 import type { Target, Targets } from './targets.ts';
 import { type Connection, type Pool, wasUsedBefore } from './upstream-pool.ts';
 import type { UpstreamSettings } from './upstream-settings.ts';
@@ -24,6 +25,8 @@ export interface ForwardJob {
   /** As the client named it; a body without one is as long as it is. */
   readonly bodyLength: number | undefined;
   readonly maxBodyBytes: number;
+  /** The client for whom it uses a connection: an identity, or a network. */
+  readonly shareKey: string;
   /** `head`: where they were read, and where what was made of them is kept. */
   answerHeaders(rawHeaders: readonly string[], status: number, head?: AnswerHead): string[];
   /** The upstream gave no answer: tell the client, and the log. Called at most once, before anything was sent. */
@@ -41,15 +44,17 @@ export interface Carried extends Tally {
 }
 
 /** The connections to one target. */
-export interface PoolLine extends Line {
+export interface PoolLine {
+  readonly slots: Slots;
   readonly pool: () => Pool;
   /** Connections that are used once: what is asked again must not meet another one that has been closed meanwhile. */
   readonly fresh: () => Pool;
 }
 
 export interface Lines {
-  readonly settings: UpstreamSettings;
-  readonly terms: LineTerms;
+  readonly timeouts: UpstreamSettings['timeouts'];
+  readonly pace: PaceTerms;
+  readonly bodyBuffer: number;
   readonly targets: Targets;
   readonly lineOf: (target: Target) => PoolLine;
   /** For a turn, and for the connection it is about. */
@@ -60,26 +65,33 @@ export interface Lines {
 export const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']);
 
 /** One request and its answer: what happens to either side is told to the other. */
-export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Waiting {
+export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder, Waiting {
   place: Waiting['place'];
   readonly #lines: Lines;
   readonly #job: ForwardJob;
   readonly #timeouts: UpstreamSettings['timeouts'];
-  #line: PoolLine;
+  readonly #slot = new Slot(this);
+  readonly #readAhead = new ReadAhead();
+  readonly #pace = new BodyPace();
+  #line!: PoolLine;
   #pool: Pool | undefined;
   #connection: Connection | undefined;
   #controller: Dispatcher.DispatchController | undefined;
   #body: RequestBody | undefined;
   #patience: NodeJS.Timeout | undefined;
   /** `given`: the HTTP client has it, but no connection for it yet, and cannot be stopped before it has one. */
-  #stage: 'waiting' | 'given' | 'begun' | 'left' = 'waiting';
+  #stage: 'buffering' | 'waiting' | 'given' | 'begun' | 'left' = 'waiting';
   #repeated = false;
   /** Something of the answer has come, if only its first byte. */
   #heard = false;
+  #bodySentAt = 0;
   readonly #begunAt = performance.now();
   upstreamSeconds: number | undefined;
   bytesOut = 0;
   #answering = false;
+  /** The client has not read what was written. */
+  #stalled = false;
+  #drains = false;
   /** The answer came to its proper end. */
   #ended = false;
   #over = false;
@@ -87,21 +99,69 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
   constructor(lines: Lines, job: ForwardJob) {
     this.#lines = lines;
     this.#job = job;
-    this.#timeouts = lines.settings.timeouts;
-    this.#line = lines.lineOf(lines.targets.choose());
+    this.#timeouts = lines.timeouts;
   }
 
   /** False when it was refused at once. */
   start(): boolean {
     const { request, response, hasBody, maxBodyBytes } = this.#job;
-    if (isFull(this.#line, this.#lines.terms)) {
-      this.#job.failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
-      return false;
+    response.on('close', () => {
+      this.#readAhead.end();
+      this.#clientLeft();
+    });
+    if (hasBody) this.#bufferBody(new RequestBody(request, maxBodyBytes));
+    else this.#enter(this.#lines.targets.choose());
+    return !this.#over;
+  }
+
+  /** How long the body takes to arrive is up to the client. */
+  #bufferBody(body: RequestBody): void {
+    const { method, bodyLength } = this.#job;
+    const isStream = bodyLength === undefined && EXPECTS_BODY.has(method);
+    this.#body = body;
+    this.#stage = 'buffering';
+    this.#pace.start(this.#lines.pace);
+    const enough = (fault?: BodyFault): void => {
+      if (this.#stage !== 'buffering' || this.#over) return;
+      clearTimeout(this.#patience);
+      if (fault === undefined) return this.#enter(this.#lines.targets.choose());
+      this.#finish();
+      this.#job.failed(refusalFor(fault), fault);
+    };
+    if (isStream) this.#patience = setTimeout(() => body.endBuffering(), STREAM_WAIT);
+    else this.#waitForBody();
+    const { bodyBuffer } = this.#lines;
+    body.buffer(bufferFor(method, bodyBuffer), bodyLength, enough, (bytes) => {
+      this.#pace.moved(bytes);
+      if (this.#stage !== 'buffering') this.#slot.moved(bytes);
+    });
+  }
+
+  /** Each part that arrives or is sent moves the deadline; the timer looks at it when it fires. */
+  #waitForBody(): void {
+    const now = performance.now();
+    const idle = this.#timeouts.idle * 1_000;
+    const isClient = this.#stage === 'buffering' || this.waitsForClient;
+    // While the upstream takes nothing, the client's time does not run.
+    if (!isClient) this.#pace.resumed();
+    const deadline = isClient ? this.#pace.deadline : this.#bodySentAt + idle;
+    if (deadline <= now) return this.#bodyStalled();
+    clearTimeout(this.#patience);
+    this.#patience = setTimeout(() => this.#waitForBody(), Math.min(deadline - now, idle) + 1);
+  }
+
+  get waitsForClient(): boolean {
+    return this.#body?.waitsForClient === true;
+  }
+
+  onEvicted(): void {
+    const fault = new BodyFault('client_too_slow');
+    if (this.#answering && !this.#over) {
+      this.#finish();
+      this.#job.broken(fault);
+      this.#job.response.destroy();
     }
-    response.on('close', () => this.#clientLeft());
-    if (hasBody) this.#body = new RequestBody(request, maxBodyBytes);
-    this.#enter();
-    return true;
+    this.#controller?.abort(fault);
   }
 
   get bytesIn(): number {
@@ -119,13 +179,17 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
     this.#job.failed(refusalFor(ended), ended);
   }
 
-  #enter(): void {
+  #enter(target: Target): void {
+    this.#line = this.#lines.lineOf(target);
     this.#stage = 'waiting';
     this.#lines.turns.begin(this);
-    enterLine(this.#line, this.#lines.terms, this);
+    const isUpload = this.#body !== undefined && !this.#body.hasArrived;
+    if (this.#slot.enter(this.#line.slots, this.#job.shareKey, isUpload)) return;
+    this.#finish();
+    this.#job.failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
   }
 
-  takeTurn(): void {
+  onSlot(): void {
     const { method, path, headers } = this.#job;
     this.#stage = 'given';
     this.#pool = this.#repeated ? this.#line.fresh() : this.#line.pool();
@@ -144,7 +208,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
     if (this.#stage === 'left') return;
     this.#stage = 'left';
     if (this.#connection !== undefined) this.#pool?.giveBack(this.#connection, this.#ended);
-    leaveLine(this.#line, this.#lines.terms, this);
+    this.#slot.leave();
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
@@ -154,14 +218,19 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
     this.#connection?.sieve.expect();
     // It may have waited for a connection longer than its client did.
     if (this.#over) controller.abort(new BodyFault('client_gone'));
-    else if (this.#body !== undefined) this.#wait(this.#timeouts.idle, () => this.#bodyStalled());
+    else if (this.#body !== undefined) {
+      this.#bodySentAt = performance.now();
+      this.#pace.resumed();
+      this.#waitForBody();
+    }
   }
 
   onBodySent(): void {
-    if (this.#body !== undefined && !this.#answering) this.#patience?.refresh();
+    this.#bodySentAt = performance.now();
   }
 
   onRequestSent(): void {
+    this.#slot.uploaded();
     // undici's own timer may have run out unheard while the body was being sent.
     if (this.#body !== undefined && !this.#answering)
       this.#wait(this.#timeouts.headers, () => this.#headersLate());
@@ -179,7 +248,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
     if (!isCodedAsUsual(given)) return controller.abort(new Error('a transfer coding that is not served'));
     this.#answering = true;
     this.upstreamSeconds = (performance.now() - this.#begunAt) / 1_000;
-    this.#lines.targets.answered(this.#line.target);
+    this.#lines.targets.answered(this.#line.slots.target);
     if (this.#patience !== undefined) clearTimeout(this.#patience);
     const { response } = this.#job;
     response.writeHead(status, this.#job.answerHeaders(given, status));
@@ -190,11 +259,25 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
   onResponseData(controller: Dispatcher.DispatchController, part: Buffer): void {
     if (this.#over) return;
     this.bytesOut += part.length;
-    if (this.#job.response.write(part)) return;
+    const { response } = this.#job;
+    if (response.write(part)) return;
+    if (!this.#drains) {
+      this.#drains = true;
+      response.on('drain', () => this.#clientReads());
+    }
+    const unread = response.writableLength;
+    if (this.#readAhead.allows(unread)) return;
     controller.pause();
-    // A client that takes nothing keeps a connection from everybody else.
-    this.#job.response.once('drain', () => this.#clientReads());
-    this.#wait(this.#timeouts.idle, () => this.#job.response.destroy());
+    this.#stalled = true;
+    this.#slot.stalled();
+    this.#waitForReader();
+  }
+
+  #waitForReader(): void {
+    this.#wait(this.#timeouts.idle, () => {
+      if (this.#readAhead.hasRead(this.#job.response.writableLength)) this.#waitForReader();
+      else this.onEvicted();
+    });
   }
 
   onResponseEnd(): void {
@@ -220,7 +303,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
     if (!this.#answering) {
       const heard = this.#heard || this.#connection?.sieve.heard === true;
       const isIdleClose = !heard && !neverBegan && isLost(error) && wasUsedBefore(error);
-      if (!isIdleClose && isTargetFault(error)) this.#lines.targets.failed(this.#line.target);
+      if (!isIdleClose && isTargetFault(error)) this.#lines.targets.failed(this.#line.slots.target);
       if (this.#mayRepeat(isIdleClose, neverBegan && isTargetFault(error))) return this.#repeat(error);
     }
     this.#finish();
@@ -243,7 +326,10 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
   }
 
   #clientReads(): void {
-    if (this.#over) return;
+    this.#readAhead.end();
+    if (this.#over || !this.#stalled) return;
+    this.#stalled = false;
+    this.#slot.flowing();
     clearTimeout(this.#patience);
     this.#controller?.resume();
   }
@@ -255,8 +341,14 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
   }
 
   #bodyStalled(): void {
-    const kind = this.#body?.waitsForClient === true ? 'client_too_slow' : 'upstream_too_slow';
-    this.#controller?.abort(new BodyFault(kind));
+    const isClient = this.#stage === 'buffering' || this.waitsForClient;
+    const fault = new BodyFault(isClient ? 'client_too_slow' : 'upstream_too_slow');
+    if (this.#controller !== undefined) {
+      this.#controller.abort(fault);
+      return;
+    }
+    this.#finish();
+    this.#job.failed(refusalFor(fault), fault);
   }
 
   #headersLate(): void {
@@ -272,19 +364,16 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, Turn, Wait
   #mayRepeat(isIdleClose: boolean, unreached: boolean): boolean {
     const { method, hasBody } = this.#job;
     if (this.#repeated || hasBody || !REPEATABLE.has(method)) return false;
-    return isIdleClose || (unreached && this.#lines.targets.hasOther(this.#line.target));
+    return isIdleClose || (unreached && this.#lines.targets.hasOther(this.#line.slots.target));
   }
 
   #repeat(cause: Error): void {
-    const { targets, lineOf } = this.#lines;
     this.#leave();
     this.#repeated = true;
     this.#controller = undefined;
     this.#connection = undefined;
-    const { target } = this.#line;
-    this.#line = lineOf(targets.another(target));
     this.#job.repeated(cause);
-    this.#enter();
+    this.#enter(this.#lines.targets.another(this.#line.slots.target));
   }
 
   #finish(): void {
@@ -352,6 +441,7 @@ const BODY_FAULTS = {
   too_large: { reason: 'body_too_large' },
   client_gone: { reason: 'malformed', detail: 'the body broke off' },
   client_too_slow: { reason: 'client_too_slow' },
+  no_memory: { reason: 'overloaded', retryAfter: 1 },
   upstream_too_slow: { reason: 'upstream_too_slow' },
 } as const satisfies Record<BodyFault['kind'], ProxyRefusal>;
 

@@ -1,15 +1,22 @@
 import { BareExchange } from './bare-exchange.ts';
+import type { PaceTerms } from './client-pace.ts';
 import { type Carried, Exchange, type ForwardJob, type Lines, type PoolLine } from './exchange.ts';
 import { watchHealth } from './health.ts';
 import type { BareUpstream } from './leg/bare-upstream.ts';
 import { deadlines } from './leg/deadlines.ts';
 import { isBare, openSockets, type UpstreamSockets } from './leg/upstream-sockets.ts';
-import { freePlace } from './line.ts';
 import { patience } from './patience.ts';
+import { Slots } from './slots.ts';
 import type { Targets } from './targets.ts';
 import { contextOf, type UpstreamMaterial } from './upstream-files.ts';
 import { openPool, type Pool } from './upstream-pool.ts';
-import { MAX_PENDING, type UpstreamSettings } from './upstream-settings.ts';
+import {
+  BODY_BUFFER,
+  BODY_SECONDS,
+  MAX_PENDING,
+  MIN_RATE,
+  type UpstreamSettings,
+} from './upstream-settings.ts';
 
 /**
  * Carries requests to an upstream and its answers back, both streamed.
@@ -42,33 +49,37 @@ export function openUpstream(
     if (closing) void pool.destroy();
     return pool;
   };
+  const { connections, maxPending = MAX_PENDING, timeouts } = settings;
+  const pace: PaceTerms = {
+    idle: timeouts.idle,
+    body: timeouts.body ?? BODY_SECONDS,
+    minRate: settings.minRate ?? MIN_RATE,
+  };
+  const { bodyBuffer = BODY_BUFFER } = settings;
   const lines = targets.all.map((target): PoolLine => {
     let pool: Pool | undefined;
     let fresh: Pool | undefined;
     return {
-      target,
-      running: 0,
-      waiting: new Set(),
+      slots: new Slots(target, { connections, maxPending }),
       pool: () => (pool ??= open(target.url, true)),
       fresh: () => (fresh ??= open(target.url, false)),
     };
   });
   const lineOf = ({ place }: { readonly place: number }): PoolLine => lines[place] as PoolLine;
-  const { connections, maxPending = MAX_PENDING } = settings;
-  const terms = { connections, maxPending };
-  const all: Lines = { settings, terms, targets, lineOf, turns: patience(settings.timeouts.headers) };
+  const all: Lines = { timeouts, pace, bodyBuffer, targets, lineOf, turns: patience(timeouts.headers) };
   const health = settings.health && watchHealth(targets, (target) => lineOf(target).fresh(), settings.health);
 
   const sockets = targets.all.every(({ url }) => isBare(url))
-    ? targets.all.map((target) => openSockets(target.url, () => freePlace(lineOf(target), terms)))
+    ? targets.all.map((target) => openSockets(target.url, () => lineOf(target).slots.release()))
     : undefined;
   // The HTTP client is there before the first request.
   if (sockets === undefined) for (const line of lines) line.pool();
   const bare: BareUpstream | undefined = sockets && {
-    timeouts: settings.timeouts,
-    terms,
+    timeouts,
+    pace,
+    bodyBuffer,
     targets,
-    lineOf,
+    slotsOf: (target) => lineOf(target).slots,
     socketsOf: ({ place }) => sockets[place] as UpstreamSockets,
     deadlines: deadlines(),
   };

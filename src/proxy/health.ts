@@ -32,6 +32,9 @@ export function watchHealth(
   return { stop: () => clearInterval(timer) };
 }
 
+/** Of the body of a health check, which decides nothing. */
+const MAX_BODY = 1_048_576;
+
 /** Good is any 2xx or 3xx within the time. */
 function probe(pool: Pool, { path, timeout }: HealthTerms, done: (isGood: boolean) => void): void {
   const connection = pool.take();
@@ -48,6 +51,7 @@ function probe(pool: Pool, { path, timeout }: HealthTerms, done: (isGood: boolea
     controller?.abort(new Error('the health check took too long'));
   }, timeout * 1_000).unref();
   let good = false;
+  let length = 0;
   connection.client.dispatch(
     { method: 'GET', path, headers: ['user-agent', 'gatehouse-health'] },
     {
@@ -59,7 +63,12 @@ function probe(pool: Pool, { path, timeout }: HealthTerms, done: (isGood: boolea
       onResponseStart(_given, status) {
         if (status >= 200) good = status < 400;
       },
-      onResponseData() {},
+      onResponseData(given, chunk) {
+        length += chunk.length;
+        if (length <= MAX_BODY) return;
+        finish(good);
+        given.abort(new Error('the response to the health check is too long'));
+      },
       onResponseEnd() {
         pool.giveBack(connection, true);
         finish(good);

@@ -1,9 +1,10 @@
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
+import type { BodyBuffer } from './client-pace.ts';
 
 /** Why a body could not be sent on to its end. */
 export class BodyFault extends Error {
-  readonly kind: 'too_large' | 'client_gone' | 'client_too_slow' | 'upstream_too_slow';
+  readonly kind: 'too_large' | 'client_gone' | 'client_too_slow' | 'upstream_too_slow' | 'no_memory';
 
   constructor(kind: BodyFault['kind']) {
     super(kind);
@@ -20,6 +21,12 @@ export class RequestBody extends Readable {
   #left: number;
   /** How many have come. */
   bytes = 0;
+  #length: number | undefined;
+  #hasEnded = false;
+  /** Until enough of it has arrived. */
+  #buffer: BodyBuffer | undefined;
+  #enough: (fault?: BodyFault) => void = () => {};
+  #moved: (bytes: number) => void = () => {};
 
   constructor(request: IncomingMessage, maxBytes: number) {
     super({ highWaterMark: 65_536 });
@@ -31,35 +38,84 @@ export class RequestBody extends Readable {
     request.pause();
   }
 
+  /** All of it has arrived. */
+  get hasArrived(): boolean {
+    return this.#hasEnded || this.bytes === this.#length;
+  }
+
+  /** Reads the beginning of it; `enough` is called once, when that may be forwarded or why it cannot be. */
+  buffer(
+    into: BodyBuffer | undefined,
+    length: number | undefined,
+    enough: (fault?: BodyFault) => void,
+    moved: (bytes: number) => void,
+  ): void {
+    this.#buffer = into;
+    this.#length = length;
+    this.#enough = enough;
+    this.#moved = moved;
+    if (into === undefined) enough();
+    else this.#request.resume();
+  }
+
+  /** What has arrived is enough. */
+  endBuffering(fault?: BodyFault): void {
+    if (this.#buffer === undefined) return;
+    this.#request.pause();
+    const part = this.#buffer.take();
+    this.#buffer = undefined;
+    if (fault === undefined && part.length > 0) this.push(part);
+    // The HTTP client frames a body that has ended by its length.
+    if (fault === undefined && this.#hasEnded) this.push(null);
+    this.#enough(fault);
+  }
+
   /** All that came was handed on: if nothing moves, it is the client. */
   get waitsForClient(): boolean {
     return this.readableLength === 0 && !this.#request.complete;
   }
 
   override _read(): void {
-    this.#request.resume();
+    if (this.#buffer === undefined) this.#request.resume();
   }
 
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
     this.#detach();
+    this.#buffer?.take();
+    this.#buffer = undefined;
     callback(error);
   }
 
   readonly #onData = (part: Buffer): void => {
     this.#left -= part.length;
     this.bytes += part.length;
-    if (this.#left < 0) this.destroy(new BodyFault('too_large'));
+    this.#moved(part.length);
+    const fault = this.#left < 0 ? new BodyFault('too_large') : undefined;
+    if (this.#buffer !== undefined) this.#addToBuffer(this.#buffer, part, fault);
+    else if (fault !== undefined) this.destroy(fault);
     else if (!this.push(part)) this.#request.pause();
   };
 
+  #addToBuffer(buffer: BodyBuffer, part: Buffer, fault: BodyFault | undefined): void {
+    if (fault !== undefined) return this.endBuffering(fault);
+    const state = buffer.add(part);
+    if (state === 'full') this.endBuffering(new BodyFault('no_memory'));
+    else if (state === 'enough' || this.bytes === this.#length) this.endBuffering();
+  }
+
   // Trailers are not forwarded: nobody looked at them (RFC 9110 §6.5.1).
   readonly #onEnd = (): void => {
+    this.#hasEnded = true;
     this.#detach();
-    this.push(null);
+    if (this.#buffer !== undefined) this.endBuffering();
+    else this.push(null);
   };
 
   readonly #onClose = (): void => {
-    if (!this.#request.complete) this.destroy(new BodyFault('client_gone'));
+    if (this.#request.complete) return;
+    const fault = new BodyFault('client_gone');
+    if (this.#buffer === undefined) this.destroy(fault);
+    else this.endBuffering(fault);
   };
 
   #detach(): void {

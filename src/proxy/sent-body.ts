@@ -1,11 +1,16 @@
 import type { IncomingMessage } from 'node:http';
+import type { BodyBuffer } from './client-pace.ts';
 import type { UpstreamSocket } from './leg/upstream-socket.ts';
 import { BodyFault } from './request-body.ts';
 
+const NOTHING = Buffer.alloc(0);
+
 /** Whoever carries a request whose body is on its way. */
 export interface BodyCarrier {
-  /** Something of it was given to the upstream. */
-  bodyMoved(): void;
+  /** Enough of it has arrived for a connection to be used. */
+  bodyBuffered(): void;
+  /** So many bytes have arrived, or were given to the upstream. */
+  bodyMoved(bytes: number): void;
   bodyFailed(fault: BodyFault): void;
 }
 
@@ -18,11 +23,14 @@ export class SentBody {
   bytes = 0;
   isWhole = false;
   readonly #request: IncomingMessage;
-  /** Undefined: it goes in chunks, and is as long as it is. */
-  readonly #length: number | undefined;
+  /** Undefined: it is sent in chunks. */
+  #length: number | undefined;
   readonly #most: number;
   readonly #carrier: BodyCarrier;
   #socket: UpstreamSocket | undefined;
+  /** Until enough of it has arrived. */
+  #buffer: BodyBuffer | undefined;
+  #hasEnded = false;
   #isListening = false;
   #isPaused = false;
 
@@ -31,8 +39,34 @@ export class SentBody {
     this.#length = length;
     this.#most = most;
     this.#carrier = carrier;
-    // What came together with the head shall be there when its turn comes; over HTTP/2 somebody has to ask for it.
-    request.read(0);
+  }
+
+  /** Its length is not known in advance: it may be a stream that is meant to be forwarded as it arrives. */
+  get isUnmeasured(): boolean {
+    return this.#length === undefined;
+  }
+
+  /** All of it has arrived. */
+  get hasArrived(): boolean {
+    return this.#hasEnded || this.bytes === this.#length;
+  }
+
+  /** Reads the beginning of it, until the carrier is told that it is enough. */
+  buffer(into: BodyBuffer | undefined): void {
+    if (into === undefined) return this.#carrier.bodyBuffered();
+    this.#buffer = into;
+    this.#listen();
+    // Over HTTP/2, reading begins only when it is asked for.
+    this.#request.resume();
+  }
+
+  /** What has arrived is enough. */
+  endBuffering(): void {
+    this.#request.pause();
+    this.#isPaused = true;
+    // Upstreams understand a length, and not all of them understand chunks.
+    if (this.#hasEnded) this.#length = this.bytes;
+    this.#carrier.bodyBuffered();
   }
 
   /** All that came was handed on: if nothing moves, it is the client. */
@@ -50,10 +84,11 @@ export class SentBody {
   /** What is there already follows the head at once. True: the connection takes more. */
   begin(socket: UpstreamSocket): boolean {
     this.#socket = socket;
-    const part = this.#request.read() as Buffer | null;
-    const takesMore = part === null || this.#send(part);
-    if (this.#length === undefined && this.#request.complete && this.#request.readableLength === 0)
-      this.#endChunks();
+    const part = this.#buffer?.take();
+    this.#buffer = undefined;
+    this.bytes -= part?.length ?? 0;
+    const isEmpty = part === undefined || part.length === 0;
+    const takesMore = isEmpty && this.#length !== 0 ? true : this.#send(part ?? NOTHING);
     // It was read to its end, and has to hear that it has ended.
     if (this.isWhole) this.#request.resume();
     return takesMore;
@@ -62,18 +97,23 @@ export class SentBody {
   /** The rest of it, as it comes and as the connection takes it. */
   flow(takesMore: boolean): void {
     if (this.isWhole || this.#socket === undefined) return;
-    if (!this.#isListening) {
-      this.#isListening = true;
-      this.#request.on('data', this.#onData).on('end', this.#onEnd).on('close', this.#onClose);
-    }
+    this.#listen();
     this.#isPaused = !takesMore;
     if (takesMore) this.#request.resume();
     else this.#request.pause();
   }
 
+  #listen(): void {
+    if (this.#isListening) return;
+    this.#isListening = true;
+    this.#request.on('data', this.#onData).on('end', this.#onEnd).on('close', this.#onClose);
+  }
+
   /** Nothing more is sent. */
   stop(): void {
     this.#socket = undefined;
+    this.#buffer?.take();
+    this.#buffer = undefined;
     if (this.#isListening)
       this.#request.off('data', this.#onData).off('end', this.#onEnd).off('close', this.#onClose);
     if (this.#request.complete) this.#request.resume();
@@ -81,19 +121,38 @@ export class SentBody {
   }
 
   readonly #onData = (part: Buffer): void => {
+    if (this.#buffer !== undefined) return this.#addToBuffer(this.#buffer, part);
     if (this.#socket === undefined) return;
     const takesMore = this.#send(part);
     if (this.#socket === undefined) return;
     if (!takesMore && !this.isWhole) this.flow(false);
-    this.#carrier.bodyMoved();
+    this.#carrier.bodyMoved(part.length);
   };
 
+  #addToBuffer(buffer: BodyBuffer, part: Buffer): void {
+    this.bytes += part.length;
+    if (this.bytes > this.#most) return this.#carrier.bodyFailed(new BodyFault('too_large'));
+    if (this.#length !== undefined && this.bytes > this.#length)
+      return this.#carrier.bodyFailed(new BodyFault('client_gone'));
+    const state = buffer.add(part);
+    if (state === 'full') return this.#carrier.bodyFailed(new BodyFault('no_memory'));
+    if (state === 'enough' || this.bytes === this.#length) this.endBuffering();
+    else this.#carrier.bodyMoved(part.length);
+  }
+
   readonly #onEnd = (): void => {
-    if (this.isWhole || this.#socket === undefined) return;
+    this.#hasEnded = true;
+    if (this.isWhole) return;
     // A stream of HTTP/2 that ends before its length.
-    if (this.#length !== undefined) return this.#carrier.bodyFailed(new BodyFault('client_gone'));
+    if (this.#length !== undefined && this.bytes < this.#length)
+      return this.#carrier.bodyFailed(new BodyFault('client_gone'));
+    if (this.#buffer !== undefined) {
+      if (!this.#isPaused) this.endBuffering();
+      return;
+    }
+    if (this.#socket === undefined) return;
     this.#endChunks();
-    this.#carrier.bodyMoved();
+    this.#carrier.bodyMoved(0);
   };
 
   readonly #onClose = (): void => {

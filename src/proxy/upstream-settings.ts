@@ -8,8 +8,14 @@ export interface UpstreamSettings {
     readonly connect: number;
     readonly headers: number;
     readonly idle: number;
+    /** For a whole request body. */
+    readonly body?: number;
     readonly websocket?: number;
   };
+  /** Bytes per second that a client must send of a body. */
+  readonly minRate?: number;
+  /** Bytes of a body that are read before a connection is used. */
+  readonly bodyBuffer?: number;
   /** To each target. */
   readonly connections: number;
   /** How many requests may wait for a connection to a target, beyond those that have one. */
@@ -52,4 +58,7 @@ export interface HealthTerms {
 }
 
 export const MAX_PENDING = 512;
+export const BODY_SECONDS = 3_600;
+export const MIN_RATE = 240;
+export const BODY_BUFFER = 65_536;
 export const EJECTION: EjectionTerms = { failures: 3, first: 5, longest: 300 };

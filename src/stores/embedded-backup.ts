@@ -15,11 +15,14 @@ import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
+import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
+import { appendBackupMac, dropBackupMac, takeBackupMac } from './embedded-backup-mac.ts';
 import { checkDataFile, corrupt } from './embedded-check.ts';
 import { type Env, openEnv, RECORD_KINDS, type TableName } from './embedded-env.ts';
 import { filesIn, prepareFolder, syncFolder, takeLock, unavailable, writeMarker } from './embedded-folder.ts';
-import { unseal } from './embedded-records.ts';
+import { placeOf, unseal } from './embedded-records.ts';
 import { STAMP, unpack } from './embedded-revocations.ts';
+import { isOver } from './ended-record.ts';
 import { revocationOf } from './revocation-rules.ts';
 
 export interface ExportedRecord {
@@ -31,10 +34,14 @@ export interface ExportedRecord {
 
 const PAGE = 500;
 
-/** Everything of these kinds that has not ended, in small pages: others go on reading and writing meanwhile. */
+/**
+ * Everything of these kinds that has not ended, in small pages: others go on reading and writing meanwhile. Records that
+ * fail authentication are absent here too; without an authenticator all are given.
+ */
 export async function* exportRecords(
   env: Env,
   now: () => Epoch,
+  authenticator: RecordAuthenticator | undefined,
   kinds: readonly TableName[] = [...RECORD_KINDS, 'revocations'],
 ): AsyncGenerator<ExportedRecord> {
   for (const kind of kinds) {
@@ -54,8 +61,12 @@ export async function* exportRecords(
           if (now() < entry.keepUntil)
             yield { kind, id: key, record: revocationOf(key, entry), keepUntil: entry.keepUntil };
         } else {
-          const { record, keepUntil } = unseal(kind, value);
-          if (now() < keepUntil) yield { kind, id: key, record, keepUntil };
+          const { record, keepUntil, json, hasMac } = unseal(kind, value);
+          const at = now();
+          if (at >= keepUntil) continue;
+          const place = placeOf(kind, key);
+          if (authenticator?.check(place, json, hasMac, isOver(record, at)) === 'refused') continue;
+          yield { kind, id: key, record, keepUntil };
         }
       }
       if (page.length < PAGE) break;
@@ -73,8 +84,8 @@ const fsync = (file: string): void => {
   }
 };
 
-/** A consistent copy while the store runs. It appears whole or not at all, mode 0600, and replaces nothing. */
-export async function backup(env: Env, toFile: string): Promise<void> {
+/** A consistent copy while the store runs, with a MAC. It appears whole or not at all, mode 0600, and replaces nothing. */
+export async function backup(env: Env, toFile: string, authenticator: RecordAuthenticator): Promise<void> {
   const target = resolve(toFile);
   if (existsSync(target)) throw unavailable(`${target} exists already; a backup replaces nothing`);
   let room: string;
@@ -87,6 +98,7 @@ export async function backup(env: Env, toFile: string): Promise<void> {
     const copy = join(room, 'copy');
     await env.root.backup(copy, true);
     chmodSync(copy, 0o600);
+    await appendBackupMac(copy, authenticator);
     fsync(copy);
     linkSync(copy, target);
     syncFolder(dirname(target));
@@ -97,14 +109,22 @@ export async function backup(env: Env, toFile: string): Promise<void> {
   }
 }
 
-/**
- * Puts a backup in place of a store that does not exist yet. The copy is checked to the last page and record
- * before it counts; on any trouble the folder stays without a store. Returns how many records it holds.
- */
-export async function restoreEmbedded(options: {
+export interface RestoreOptions {
   readonly from: string;
   readonly path: string;
-}): Promise<{ readonly records: number }> {
+  /** Without one the MAC of the backup is not looked at. */
+  readonly authenticator: RecordAuthenticator | undefined;
+}
+
+/**
+ * Puts a backup in place of a store that does not exist yet. Its MAC is verified, and the copy is checked to the last page and
+ * record before it counts; on any trouble the folder stays without a store. Returns how many records it holds, and how
+ * many of them fail authentication by themselves.
+ */
+export async function restoreEmbedded(
+  options: RestoreOptions,
+): Promise<{ readonly records: number; readonly refused: number }> {
+  const { authenticator } = options;
   const from = resolve(options.from);
   const files = filesIn(options.path);
   if (!existsSync(from)) throw unavailable(`there is no backup ${from}`);
@@ -120,13 +140,15 @@ export async function restoreEmbedded(options: {
       const trial = filesIn(room);
       copyFileSync(from, trial.data, constants.COPYFILE_EXCL);
       chmodSync(trial.data, 0o600);
-      checkDataFile(trial.data, true);
-      const records = await countReadable(trial);
+      await verified(trial.data, from, authenticator);
+      const records = await countReadable(trial, undefined);
+      const authentic =
+        authenticator === undefined ? records : await countReadable(trial, counting(authenticator));
       fsync(trial.data);
       renameSync(trial.data, files.data);
       syncFolder(files.folder);
       writeMarker(files);
-      return { records };
+      return { records, refused: records - authentic };
     } finally {
       rmSync(room, { recursive: true, force: true });
     }
@@ -142,8 +164,15 @@ export interface OpenedBackup {
   close(): Promise<void>;
 }
 
-/** A backup to read from. The file itself stays untouched: it is read from a copy that is checked to its last page. */
-export async function openBackup(file: string, now: () => Epoch): Promise<OpenedBackup> {
+/**
+ * A backup to read from. The file itself stays untouched: it is read from a copy that is verified and checked to its last
+ * page. Without an authenticator its MAC is not looked at.
+ */
+export async function openBackup(
+  file: string,
+  now: () => Epoch,
+  authenticator: RecordAuthenticator | undefined,
+): Promise<OpenedBackup> {
   const from = resolve(file);
   if (!existsSync(from)) throw unavailable(`there is no backup ${from}`);
   const room = mkdtempSync(join(tmpdir(), 'gatehouse-move-'));
@@ -152,10 +181,10 @@ export async function openBackup(file: string, now: () => Epoch): Promise<Opened
     const trial = filesIn(room);
     copyFileSync(from, trial.data, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
     chmodSync(trial.data, 0o600);
-    checkDataFile(trial.data, true);
+    await verified(trial.data, from, authenticator);
     const env = openEnv(trial, 2 ** 40, now);
     return {
-      records: (...kinds) => exportRecords(env, now, kinds),
+      records: (...kinds) => exportRecords(env, now, authenticator, kinds),
       async close() {
         await env.close();
         remove();
@@ -167,11 +196,38 @@ export async function openBackup(file: string, now: () => Epoch): Promise<Opened
   }
 }
 
-async function countReadable(trial: ReturnType<typeof filesIn>): Promise<number> {
+/** The data file alone, its MAC verified and removed, and every page of it looked at. */
+async function verified(
+  copy: string,
+  name: string,
+  authenticator: RecordAuthenticator | undefined,
+): Promise<void> {
+  if (authenticator === undefined) await dropBackupMac(copy);
+  else await takeBackupMac(copy, authenticator, name);
+  checkDataFile(copy, true);
+}
+
+/** Only counts: a record whose key is not there is one more that is refused. */
+const counting = (authenticator: RecordAuthenticator): RecordAuthenticator => ({
+  ...authenticator,
+  check(...record) {
+    try {
+      return authenticator.check(...record);
+    } catch (error) {
+      if (error instanceof Fault) return 'refused';
+      throw error;
+    }
+  },
+});
+
+async function countReadable(
+  trial: ReturnType<typeof filesIn>,
+  authenticator: RecordAuthenticator | undefined,
+): Promise<number> {
   const env = openEnv(trial, 2 ** 40, () => 0);
   try {
     let records = 0;
-    for await (const _ of exportRecords(env, () => 0)) records += 1;
+    for await (const _ of exportRecords(env, () => 0, authenticator)) records += 1;
     return records;
   } catch (error) {
     throw error instanceof Fault ? error : corrupt(trial.data, 'it cannot be read', error);

@@ -1,19 +1,28 @@
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
 import { type GrantIndex, type GrantPage, type GrantQuery, isAsked } from '../ports/grant-index.ts';
+import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
 import type { Env, HolderKey } from './embedded-env.ts';
-import { EMPTY, holderKey, holderOf, unseal } from './embedded-records.ts';
+import { EMPTY, holderKey, holderOf, placeOf, unseal } from './embedded-records.ts';
+import { isOver } from './ended-record.ts';
 
 /** So many records are looked at for one page, and no more: a page that finds nothing must not take long either. */
 const MOST_LOOKED_AT = 2_000;
 
 /** Both ways of looking go by grant id, so a page begun by one can be followed by the other. */
-export function embeddedGrantIndex(env: Env, now: () => Epoch): GrantIndex {
+export function embeddedGrantIndex(
+  env: Env,
+  now: () => Epoch,
+  authenticator: RecordAuthenticator,
+): GrantIndex {
   const grants = env.tables.grants;
 
-  const grantIn = (bytes: Buffer, query: GrantQuery): Grant | undefined => {
-    const { record, keepUntil } = unseal('grants', bytes);
-    return now() < keepUntil && isAsked(record as Grant, query) ? (record as Grant) : undefined;
+  const grantIn = (id: string, bytes: Buffer, query: GrantQuery): Grant | undefined => {
+    const { record, keepUntil, json, hasMac } = unseal('grants', bytes);
+    const at = now();
+    if (at >= keepUntil || !isAsked(record as Grant, query)) return undefined;
+    const outcome = authenticator.check(placeOf('grants', id), json, hasMac, isOver(record, at));
+    return outcome === 'refused' ? undefined : (record as Grant);
   };
 
   const page = (query: GrantQuery, rows: Iterable<readonly [id: string, bytes: Buffer | undefined]>) => {
@@ -25,7 +34,7 @@ export function embeddedGrantIndex(env: Env, now: () => Epoch): GrantIndex {
         return { grants: found, next: last } satisfies GrantPage;
       looked += 1;
       last = id;
-      const grant = bytes && grantIn(bytes, query);
+      const grant = bytes && grantIn(id, bytes, query);
       if (grant !== undefined) found.push(grant);
     }
     return { grants: found };

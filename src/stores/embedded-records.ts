@@ -2,9 +2,11 @@ import { hash } from 'node:crypto';
 import { getLastVersion } from 'lmdb';
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
+import type { RecordAuthenticator, RecordPlace } from '../ports/record-authenticator.ts';
 import type { RecordStore, Version } from '../ports/record-store.ts';
 import { KEEP_FOREVER } from '../ports/store.ts';
 import type { Env, ExpiryKey, HolderKey, RecordKind, TableName } from './embedded-env.ts';
+import { isOver } from './ended-record.ts';
 import { isUsableId } from './record-id.ts';
 
 /** A record as it lies in the file. */
@@ -15,14 +17,27 @@ export interface Envelope {
 
 const FORMAT = 1;
 
-export const seal = ({ record, keepUntil }: Envelope): Buffer =>
-  Buffer.from(JSON.stringify({ v: FORMAT, k: keepUntil, r: record }));
+/** An envelope as it was read, with what its authentication needs. */
+export interface StoredEnvelope extends Envelope {
+  readonly json: string;
+  readonly hasMac: boolean;
+}
+
+/** The expiry is in the text, so there is no context beside it. */
+export const placeOf = (kind: RecordKind, id: string): RecordPlace => ({ kind, id, context: '' });
+
+export const seal = (
+  authenticator: RecordAuthenticator,
+  place: RecordPlace,
+  { record, keepUntil }: Envelope,
+): Buffer => Buffer.from(authenticator.seal(place, JSON.stringify({ v: FORMAT, k: keepUntil, r: record })));
 
 /** What cannot be read is a fault: taking it for "not there" would let an id be used twice. */
-export function unseal(kind: string, bytes: Buffer): Envelope {
+export function unseal(kind: string, bytes: Buffer): StoredEnvelope {
+  const json = bytes.toString();
   let read: unknown;
   try {
-    read = JSON.parse(bytes.toString());
+    read = JSON.parse(json);
   } catch (error) {
     throw unreadable(kind, 'it is damaged', error);
   }
@@ -30,7 +45,7 @@ export function unseal(kind: string, bytes: Buffer): Envelope {
   if (read.v !== FORMAT)
     throw unreadable(kind, `it has format ${String(read.v)}, and this version knows ${FORMAT}`);
   if (!('k' in read) || typeof read.k !== 'number' || !('r' in read)) throw unreadable(kind, 'it is damaged');
-  return { record: read.r, keepUntil: read.k };
+  return { record: read.r, keepUntil: read.k, json, hasMac: 'm' in read };
 }
 
 export const unreadable = (kind: string, why: string, cause?: unknown): Fault =>
@@ -76,10 +91,15 @@ export const EMPTY = Buffer.from([1]);
 /** Whoever loses a race looks again; more often than this is no race but a fault. */
 const MAX_TRIES = 50;
 
-export function embeddedRecords<T>(env: Env, kind: RecordKind, now: () => Epoch): RecordStore<T> {
+export function embeddedRecords<T>(
+  env: Env,
+  kind: RecordKind,
+  now: () => Epoch,
+  authenticator: RecordAuthenticator,
+): RecordStore<T> {
   const table = env.tables[kind];
 
-  const lookUp = (id: string): (Envelope & Seen) | undefined =>
+  const lookUp = (id: string): (StoredEnvelope & Seen) | undefined =>
     env.fresh(() => {
       // The bytes are lmdb's own and stand until the next look: nothing is allocated outside the heap for a read.
       const bytes = table.getBinaryFast(id);
@@ -96,7 +116,7 @@ export function embeddedRecords<T>(env: Env, kind: RecordKind, now: () => Epoch)
     envelope: Envelope,
     holders?: { readonly before: HolderKey | undefined; readonly after: HolderKey | undefined },
   ): Promise<boolean> => {
-    const bytes = seal(envelope);
+    const bytes = seal(authenticator, placeOf(kind, id), envelope);
     const { keepUntil } = envelope;
     const change = (): void => {
       void table.put(id, bytes, version);
@@ -115,13 +135,35 @@ export function embeddedRecords<T>(env: Env, kind: RecordKind, now: () => Epoch)
     });
   };
 
+  const isRefusedNote = (id: string, { json, hasMac }: StoredEnvelope): boolean =>
+    kind === 'notes' && authenticator.check(placeOf(kind, id), json, hasMac, false) === 'refused';
+
+  /** The record with a MAC. A store that cannot write keeps it as it is for now. */
+  const rewrite = async (id: string, found: StoredEnvelope & Seen): Promise<Seen | undefined> => {
+    const { record, keepUntil } = found;
+    const version = found.version + 1;
+    try {
+      return (await put(id, found, version, { record, keepUntil })) ? { version, keepUntil } : undefined;
+    } catch (error) {
+      if (error instanceof Fault) return found;
+      throw error;
+    }
+  };
+
   return {
     async read(id) {
       if (!isUsableId(id)) return undefined;
-      const found = lookUp(id);
-      const at = now();
-      if (found === undefined || at >= found.keepUntil) return undefined;
-      return { record: found.record as T, version: writeVersion(found), now: at };
+      for (let tries = 0; tries < MAX_TRIES; tries += 1) {
+        const found = lookUp(id);
+        const at = now();
+        if (found === undefined || at >= found.keepUntil) return undefined;
+        const { record, json, hasMac } = found;
+        const outcome = authenticator.check(placeOf(kind, id), json, hasMac, isOver(record, at));
+        if (outcome === 'refused') return undefined;
+        const seen = outcome === 'authentic' ? found : await rewrite(id, found);
+        if (seen !== undefined) return { record: record as T, version: writeVersion(seen), now: at };
+      }
+      throw new Fault('overloaded', 'too many writers for one record');
     },
 
     async create(id, record, keepUntil) {
@@ -129,7 +171,7 @@ export function embeddedRecords<T>(env: Env, kind: RecordKind, now: () => Epoch)
       env.requireRoom();
       for (let tries = 0; tries < MAX_TRIES; tries += 1) {
         const found = lookUp(id);
-        if (found !== undefined && now() < found.keepUntil) return 'taken';
+        if (found !== undefined && now() < found.keepUntil && !isRefusedNote(id, found)) return 'taken';
         // What has ended but was not swept yet is written over; the sweeper and we cannot both be first.
         // A grant stays with its identity for life, so only its making and its end touch the list of holders.
         const holders = { before: holderKey(kind, id, found?.record), after: holderKey(kind, id, record) };

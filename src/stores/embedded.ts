@@ -2,6 +2,7 @@ import type { DeviceRequest } from '../domain/device-request.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
 import { Fault } from '../ports/fault.ts';
+import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
 import type { Store, UserCodeEntry } from '../ports/store.ts';
 import { backup, type ExportedRecord, exportRecords } from './embedded-backup.ts';
 import { checkDataFile } from './embedded-check.ts';
@@ -29,6 +30,7 @@ export interface EmbeddedOptions {
   /** One owner holds the lock and sweeps; workers of the same gatehouse share its store. `alone`: an owner without workers. */
   readonly role: 'alone' | 'owner' | 'worker';
   readonly now: () => Epoch;
+  readonly authenticator: RecordAuthenticator;
   /** What went wrong in the background, for the log. */
   readonly onFault?: (fault: Fault) => void;
 }
@@ -47,7 +49,7 @@ const SWEEP_EVERY_MS = 10_000;
 
 /** The single-machine store: LMDB, in a folder of its own, shared by the worker processes. */
 export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedStore> {
-  const { now } = options;
+  const { now, authenticator } = options;
   const files = filesIn(options.path);
   const { notices, unlock } = options.role === 'worker' ? joinOwner(files) : becomeOwner(files);
   let env: Env;
@@ -68,11 +70,11 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedSt
       : undefined;
   return {
     notices,
-    grants: embeddedRecords<Grant>(env, 'grants', now),
-    grantIndex: embeddedGrantIndex(env, now),
-    devices: embeddedRecords<DeviceRequest>(env, 'devices', now),
-    userCodes: embeddedRecords<UserCodeEntry>(env, 'userCodes', now),
-    notes: embeddedRecords<Readonly<Record<string, string>>>(env, 'notes', now),
+    grants: embeddedRecords<Grant>(env, 'grants', now, authenticator),
+    grantIndex: embeddedGrantIndex(env, now, authenticator),
+    devices: embeddedRecords<DeviceRequest>(env, 'devices', now, authenticator),
+    userCodes: embeddedRecords<UserCodeEntry>(env, 'userCodes', now, authenticator),
+    notes: embeddedRecords<Readonly<Record<string, string>>>(env, 'notes', now, authenticator),
     revocations: embeddedRevocations(env, now, options.role === 'alone'),
     isEmpty: async () =>
       env.fresh(() => {
@@ -84,9 +86,9 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedSt
     // What can be read has been flushed.
     settled: async () => {},
     probe: pulse(env),
-    backup: (toFile) => backup(env, toFile),
+    backup: (toFile) => backup(env, toFile, authenticator),
     sweep: sweeping.now,
-    exportRecords: () => exportRecords(env, now),
+    exportRecords: () => exportRecords(env, now, authenticator),
     async close() {
       if (closing) return;
       closing = true;

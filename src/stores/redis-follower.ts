@@ -31,6 +31,8 @@ export interface Follower {
   staleness(): number;
   /** How many follow the log, this one included, as the last beat told. */
   followers(): number;
+  /** Is the server the one whose history is known here, as far as it was heard from? */
+  isCurrent(): boolean;
   /** What an announcement of ours was answered with. */
   saw(head: Head): void;
   /** Throws while the server is not the one whose history is known here; what it lacks then says nothing. */
@@ -261,6 +263,7 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
       syncLater();
       throw new Fault('store_unavailable', 'Redis: it is another one than before, or was emptied');
     },
+    isCurrent: () => owed === undefined && syncing === undefined,
     saw: (head) => {
       if (head.epoch !== epoch && syncing === undefined) syncLater();
     },

@@ -81,13 +81,22 @@ async function putOne<T>(
   keepUntil: Epoch,
   isNewer: (record: T, than: T) => boolean,
 ): Promise<boolean> {
+  let absent = 0;
   for (let races = 0; races < MOST_RACES; races += 1) {
     if ((await records.create(id, record, keepUntil)) === 'created') return true;
     const found = await records.read(id);
-    if (found === undefined) continue;
+    if (found === undefined) {
+      absent += 1;
+      continue;
+    }
     if (!isNewer(record, found.record)) return false;
     if ((await records.replace(id, found.version, record, keepUntil)) === 'replaced') return true;
   }
+  if (absent === MOST_RACES)
+    throw new Fault(
+      'store_record_unreadable',
+      `the record ${id} in Redis fails authentication; find out who wrote it, remove it and run this again`,
+    );
   throw new Fault(
     'overloaded',
     'a record is being changed too often at once; is somebody else using this Redis?',

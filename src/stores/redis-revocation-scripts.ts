@@ -106,6 +106,7 @@ else
 end
 local answer = head()
 answer[5] = redis.call('HGETALL', KEYS[5])
+answer[6] = #changed / 3
 return answer`);
 
 /** KEYS: head, replicas. ARGV: time, replica, applied id, lease. */
@@ -164,7 +165,7 @@ export function revocationServer(client: RedisClient, keys: RevocationKeys, writ
         String(keepUntil),
       ]);
       const answer = await write(ANNOUNCE, [head, ended, limits, log, replicas], [epoch, floor, ...words]);
-      return { ...headOf(answer), peers: peersOf(answer[4]) };
+      return { ...headOf(answer), peers: peersOf(answer[4]), changed: Number(answer[5]) };
     },
     async beat(replica: string, applied: string, lease: number) {
       const answer = await write(BEAT, [head, replicas], [replica, applied, lease]);

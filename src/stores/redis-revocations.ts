@@ -3,7 +3,13 @@ import { Fault } from '../ports/fault.ts';
 import type { Revocation, RevocationLog } from '../ports/revocation-log.ts';
 import type { RedisClient } from './redis-client.ts';
 import { type Follower, follow, newEpoch } from './redis-follower.ts';
-import { compareIds, type Peer, revocationKeys, revocationServer } from './redis-revocation-scripts.ts';
+import {
+  compareIds,
+  type KeyedEntry,
+  type Peer,
+  revocationKeys,
+  revocationServer,
+} from './redis-revocation-scripts.ts';
 import { entryOf, keyOf } from './revocation-rules.ts';
 import { type RevocationView, revocationView } from './revocation-view.ts';
 
@@ -22,6 +28,8 @@ export interface RedisRevocationsOptions {
   readonly onFault: (fault: Fault) => void;
   readonly onBeat: () => void;
   readonly onDataLoss: () => Promise<void>;
+  /** So many revocations were missing from the server, or weaker than announced, and have been put back. */
+  readonly onRestored: (count: number) => void;
 }
 
 export interface RedisRevocations extends RevocationLog {
@@ -38,10 +46,18 @@ export interface RedisRevocations extends RevocationLog {
   vouch(): Promise<void>;
   /** Removes what has ended, here and in Redis, piece by piece; returns how many here. */
   sweep(): Promise<number>;
+  /** Puts back revocations that were removed from Redis, piece by piece; returns how many. Runs by itself. */
+  repair(): Promise<number>;
   stop(): Promise<void>;
 }
 
 const SWEEP_MS = 10_000;
+/** All that is known here is compared with Redis within an hour; each time at least so many entries. */
+const REPAIR_PASSES = 360;
+const REPAIR_LEAST = 500;
+const REPAIR_BATCH = 100;
+/** Seconds. Entries that end sooner may have been swept already. */
+const REPAIR_MARGIN = 60;
 
 export async function redisRevocations(options: RedisRevocationsOptions): Promise<RedisRevocations> {
   const { control, reader, prefix, maxStaleness, onFault, onBeat, onDataLoss } = options;
@@ -58,8 +74,48 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
     cursor = await server.sweep(cursor);
     return removed;
   };
+  /** An absent revocation lets a token pass, and no MAC shows that it is absent: this process remembers what it has seen. */
+  let unrepaired = view.entries()[Symbol.iterator]();
+  const repairOnce = async (): Promise<number> => {
+    const soon = control.storeTime() + REPAIR_MARGIN;
+    let left = Math.max(REPAIR_LEAST, Math.ceil(view.size() / REPAIR_PASSES));
+    let restored = 0;
+    for (let isEnd = false; !isEnd && left > 0; ) {
+      const batch: KeyedEntry[] = [];
+      while (batch.length < REPAIR_BATCH && left > 0) {
+        const next = unrepaired.next();
+        if (next.done === true) {
+          unrepaired = view.entries()[Symbol.iterator]();
+          isEnd = true;
+          break;
+        }
+        left -= 1;
+        const [key, { limit, keepUntil }] = next.value;
+        // The view rounds up to whole seconds; one less never exceeds what Redis has.
+        if (keepUntil > soon) batch.push([key, { limit, keepUntil: keepUntil - 1 }]);
+      }
+      // Another server is loaded and given what it lacks by the follower.
+      if (batch.length === 0 || !follower.isCurrent()) continue;
+      const head = await server.announce(newEpoch(), follower.vouchedFloor(), batch);
+      follower.saw(head);
+      if (follower.isCurrent()) restored += head.changed;
+    }
+    if (restored > 0) options.onRestored(restored);
+    return restored;
+  };
+  let repairing: Promise<number> | undefined;
+  const repair = (): Promise<number> => {
+    repairing ??= repairOnce().finally(() => {
+      repairing = undefined;
+    });
+    return repairing;
+  };
+  const upkeep = async (): Promise<void> => {
+    await sweep();
+    await repair();
+  };
   // What fails here is away; there will be another turn.
-  const sweeping = setInterval(() => void sweep().catch(() => 0), SWEEP_MS).unref();
+  const sweeping = setInterval(() => void upkeep().catch(() => 0), SWEEP_MS).unref();
 
   return {
     view,
@@ -92,6 +148,7 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
     followers: () => follower.followers(),
     requireSame: () => follower.requireSame(),
     sweep,
+    repair,
     async stop() {
       clearInterval(sweeping);
       await follower.stop();

@@ -3,6 +3,7 @@ import type { DeviceRequest } from '../domain/device-request.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
 import { Fault } from '../ports/fault.ts';
+import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
 import type { RecordStore } from '../ports/record-store.ts';
 import { KEEP_FOREVER, PASSING_NOTE, type Store, type UserCodeEntry } from '../ports/store.ts';
 import { checkRedis, RedisUnfit, refuseToWait } from './redis-checks.ts';
@@ -19,6 +20,7 @@ import { parseRedisUrl } from './redis-url.ts';
 
 export interface RedisOptions extends Pick<PresenceOptions, 'onAway' | 'onBack'> {
   readonly url: string;
+  readonly authenticator: RecordAuthenticator;
   readonly connection?: IoRedisOptions;
   /** Begins every key, so that several gatehouses can share one Redis. */
   readonly prefix?: string;
@@ -34,6 +36,8 @@ export interface RedisOptions extends Pick<PresenceOptions, 'onAway' | 'onBack'>
   readonly wallTime?: () => Epoch;
   /** What went wrong in the background, for the log. */
   readonly onFault?: (fault: Fault) => void;
+  /** So many revocations were missing from the server and have been put back. */
+  readonly onRestored?: (count: number) => void;
   /** What an operator should hear of at once: data that was lost, clocks that differ. */
   readonly onAlarm?: (what: string) => void;
 }
@@ -56,6 +60,7 @@ const READER_SILENCE_MS = 1_500;
 export async function openRedis(options: RedisOptions): Promise<RedisStore> {
   const {
     url,
+    authenticator,
     connection,
     clock: givenClock,
     prefix = 'gh',
@@ -109,7 +114,14 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       kind: RedisRecordKind,
       beforeCreate?: RedisRecordsOptions<T>['beforeCreate'],
     ): RecordStore<T> =>
-      redisRecords<T>({ client, writer, prefix, kind, ...(beforeCreate && { beforeCreate }) });
+      redisRecords<T>({
+        client,
+        writer,
+        prefix,
+        kind,
+        authenticator,
+        ...(beforeCreate && { beforeCreate }),
+      });
     const notes = rememberedNotes(records<Readonly<Record<string, string>>>('n'));
     const grantIndex = redisGrantIndex({ client, prefix, grants: () => grants });
     const grants = records<Grant>('g', async (id, grant, keepUntil) => {
@@ -123,6 +135,7 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       prefix,
       maxStaleness: options.maxStaleness,
       ack: options.ack,
+      onRestored: (count) => options.onRestored?.(count),
       onFault: there.failed,
       onBeat: there.answered,
       async onDataLoss() {

@@ -146,6 +146,10 @@ export class Http2Response extends ServerResponse<Http2Request> {
   isSent(): boolean {
     return this.#sent;
   }
+
+  unsentBytes(): number {
+    return this.#stream.writableLength;
+  }
 }
 
 // Accessors of node's own class, which look at a socket that is not there.
@@ -153,6 +157,11 @@ Object.defineProperties(Http2Response.prototype, {
   headersSent: {
     get(this: Http2Response) {
       return this.isHeadSent();
+    },
+  },
+  writableLength: {
+    get(this: Http2Response) {
+      return this.unsentBytes();
     },
   },
   writableFinished: {

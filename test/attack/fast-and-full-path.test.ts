@@ -11,6 +11,7 @@ import { matrixSettings } from './matrix-settings.ts';
 const attack = attackHouse((settings) => ({
   ...settings,
   tokens: { ...settings.tokens, endStreams: 'all' },
+  upstreams: { default: { ...settings.upstreams?.['default'], bodyBuffer: 0 } },
   routes: [
     { path: '/pages/**', requires: 'files:read', cors: { origins: ['https://app.test'] } },
     ...(settings.routes ?? []),

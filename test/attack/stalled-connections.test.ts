@@ -54,7 +54,7 @@ describe.concurrent('deadlines', () => {
     expect(await one.closed()).toMatch(/^HTTP\/1\.1 408 /);
   });
 
-  test('X02 a request body for an upstream that does not end: 408, and both connections are closed', async ({
+  test('X02 a request body for an upstream that does not end: 408, and no upstream connection was used', async ({
     onTestFinished,
   }) => {
     const one = await attack.client();
@@ -62,10 +62,7 @@ describe.concurrent('deadlines', () => {
     one.send(head('POST /files/half', `Authorization: Bearer ${attack.token}`, 'Content-Length: 100'));
     one.send('half');
     expect(await one.closed()).toMatch(/^HTTP\/1\.1 408 /);
-    await until('the upstream connection is closed', () =>
-      attack.upstream.streams().some(({ bytes, closed }) => bytes.includes('/files/half') && closed),
-    );
-    expect(attack.upstream.requests.map(({ target }) => target)).not.toContain('/files/half');
+    expect(attack.upstream.bytes()).not.toContain('/files/half');
   });
 
   test('a client that never closes its side after a CONNECT, or sends no body, is disconnected', async ({

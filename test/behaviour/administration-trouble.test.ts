@@ -58,7 +58,7 @@ test.each([
   ['a signal of fetch', Object.assign(new Error('x'), { name: 'TimeoutError' })],
   ['undici', Object.assign(new Error('x'), { code: 'UND_ERR_HEADERS_TIMEOUT' })],
   ['the operating system', Object.assign(new Error('x'), { code: 'ETIMEDOUT' })],
-])('that time ran out is told in words, not by its code: %s', (_, error) => {
+])('a timeout is reported in words, not as an error code: %s', (_, error) => {
   const url = new URL('https://api.example.test');
   expect(connectionTrouble(error, { url, caBy: '', caGiven: false })).toEqual({
     words: 'did not answer in time',
@@ -162,7 +162,7 @@ test.each([
   ['a list', '[]', 'answered without grants; is it gatehouse?'],
   ['grants that are none', '{"grants":[null]}', 'answered without grants; is it gatehouse?'],
 ])(
-  'somebody at that address who answers %s is told as a stranger, not as an error of ours',
+  'a server that is not gatehouse (%s) is reported as such, not as an error of ours',
   async (_, body, why) => {
     const url = await listening((_request, response) => void response.end(body));
     expect(await list(url)).toMatchObject({

@@ -104,18 +104,25 @@ test('a backup does not overwrite a file', async () => {
   expect(statSync(file).size).toBe('precious'.length);
 });
 
-test('a restore without the key file warns that a backup holds no keys, and names the missing file', async () => {
+test('a restore without the key file is refused, unless the operator does without the MAC; then it names the missing file', async () => {
   const file = backupFile();
-  const { code, stderr } = await restore(file);
+  const refused = await restore(file);
+  expect(refused.code).toBe(78);
+  expect(refused.stderr).toContain(`${join(machine, 'data/keys.json')}: no such key file`);
+  expect(refused.stderr).toContain('a backup is verified with the key file of its time');
+  const { code, stderr } = await restore(file, '--unauthenticated');
   expect(code).toBe(0);
   expect(stderr).toContain(`warning: keys.file: ${join(machine, 'data/keys.json')} is missing`);
   expect(stderr).toContain('a backup holds no keys');
 });
 
-test('a restore beside other keys than those of the backup warns', async () => {
+test('a restore beside other keys than those of the backup is refused, or warns without the MAC', async () => {
   const file = backupFile();
   expect((await runCommand(['keys', 'new', join(machine, 'data/keys.json')])).code).toBe(0);
-  const { code, stdout, stderr } = await restore(file, '--output', 'json');
+  const refused = await restore(file);
+  expect(refused.code).toBe(69);
+  expect(refused.stderr).toMatch(/it was made with the key \w+, which keys\.file does not have/);
+  const { code, stdout, stderr } = await restore(file, '--unauthenticated', '--output', 'json');
   expect([code, stderr]).toEqual([0, '']);
   const { warnings } = JSON.parse(stdout) as { warnings: string[] };
   expect(warnings.join()).toContain('these are not the keys this store was written under');
@@ -123,6 +130,7 @@ test('a restore beside other keys than those of the backup warns', async () => {
 
 test('a restore is refused while gatehouse runs, and where there is a store already', async () => {
   const file = backupFile();
+  // The key file of the running one is there.
   const running = await gatehouse(['restore', '--config', join(house.folder, 'gatehouse.yaml'), file]);
   expect(running.code).toBe(69);
   expect(running.stderr).toContain('is in use by another gatehouse; stop that one');
@@ -138,6 +146,7 @@ test('a restore is refused while gatehouse runs, and where there is a store alre
 
 test('a damaged backup is not restored', async () => {
   const file = join(machine, 'b');
+  putKeysBack();
   writeFileSync(file, Buffer.alloc(65_536, 7));
   const { code, stderr } = await restore(file);
   expect(code).toBe(69);
@@ -145,6 +154,7 @@ test('a damaged backup is not restored', async () => {
 });
 
 test('a backup without a store fails', async () => {
+  putKeysBack();
   const { code, stderr } = await runCommand([
     'backup',
     '--config',

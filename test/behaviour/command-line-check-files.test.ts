@@ -37,7 +37,8 @@ async function installation(
 
 test('certificates and revocation lists that are sound have nothing to say', async () => {
   const { config } = await installation();
-  expect(await runCommand(['check', '-c', config])).toEqual({
+  const strict = ['--set', 'store.unauthenticatedRecords=refuse'];
+  expect(await runCommand(['check', '-c', config, ...strict])).toEqual({
     code: 0,
     stdout: `${config}: sound\n`,
     stderr: '',
@@ -50,6 +51,7 @@ test('Redis is not asked, and "sound" does not pretend it was', async () => {
   const redis = [
     'store.type=redis',
     'store.url=redis://127.0.0.1:1',
+    'store.unauthenticatedRecords=refuse',
     `keys.file=${join(place, 'keys.json')}`,
   ];
   const args = ['check', '-c', config, ...redis.flatMap((text) => ['--set', text])];

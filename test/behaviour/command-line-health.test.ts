@@ -52,7 +52,8 @@ test('not ready: the checks that failed, with their problems', async () => {
   expect(await runCommand(['health', '--url', url])).toEqual({
     code: 69,
     stdout: '',
-    stderr: 'gatehouse: not ready: store (Redis: the connection is [2J down), workers (0 of 2 are ready)\n',
+    stderr:
+      'gatehouse: not ready: store (Redis: the connection is\\u{1b}[2J down), workers (0 of 2 are ready)\n',
   });
   const { code, stdout } = await runCommand(['health', '--url', url, '--output', 'json']);
   expect(code).toBe(69);

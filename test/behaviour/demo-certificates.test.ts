@@ -3,7 +3,10 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { ensurePki } from '../../src/commands/demo-pki.ts';
+import { needs } from '../set-up/programs.ts';
+import { runChild } from '../support/child-process.ts';
 import { temporaryFolder } from '../support/demo.ts';
+import { makeCa } from '../support/pki.ts';
 
 const PEOPLE = [
   { name: 'alice', email: 'alice@example.test' },
@@ -17,6 +20,8 @@ beforeEach(() => {
   folder = temporaryFolder();
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+needs('openssl');
 
 const certificate = (name: string) => new X509Certificate(readFileSync(join(folder, `${name}.pem`)));
 const at = (days: number) => ensurePki(folder, PEOPLE, START + days * DAY);
@@ -61,4 +66,48 @@ test('what is missing, damaged or of another pair is made anew, and nothing else
   writeFileSync(join(folder, 'bob.pem'), readFileSync(join(folder, 'alice.pem')));
   expect(await at(0)).toEqual(['bob']);
   expect(await at(-30)).toEqual(['ca', 'server', 'alice', 'bob']);
+});
+
+/** By OpenSSL, strictly by RFC 5280, for the use it is made for. */
+const verified = async (name: string, purpose: 'sslserver' | 'sslclient') =>
+  runChild([
+    'openssl',
+    'verify',
+    '-x509_strict',
+    '-attime',
+    String(START),
+    '-purpose',
+    purpose,
+    '-CAfile',
+    join(folder, 'ca.pem'),
+    join(folder, `${name}.pem`),
+  ]);
+
+test('the certificates are those of RFC 5280, each for one use', async () => {
+  await at(0);
+  for (const [name, purpose, other] of [
+    ['server', 'sslserver', 'sslclient'],
+    ['alice', 'sslclient', 'sslserver'],
+  ] as const) {
+    expect(await verified(name, purpose)).toMatchObject({ code: 0 });
+    expect((await verified(name, other)).code).not.toBe(0);
+  }
+  expect(certificate('server').keyUsage).toEqual(['1.3.6.1.5.5.7.3.1']);
+  expect([certificate('ca').ca, certificate('server').ca]).toEqual([true, false]);
+  expect(new Set(['ca', 'server', 'alice', 'bob'].map((name) => certificate(name).serialNumber)).size).toBe(
+    4,
+  );
+});
+
+test('an authority that another program made goes on issuing under its own name', async () => {
+  const ca = await makeCa({
+    name: 'O=Example Ltd, CN=Made elsewhere',
+    notBefore: new Date((START - DAY) * 1_000),
+    notAfter: new Date((START + 3_000 * DAY) * 1_000),
+  });
+  writeFileSync(join(folder, 'ca.pem'), ca.pem);
+  writeFileSync(join(folder, 'ca-key.pem'), ca.keyPem);
+  expect(await at(0)).toEqual(['server', 'alice', 'bob']);
+  expect(await verified('server', 'sslserver')).toMatchObject({ code: 0 });
+  expect(certificate('server').issuer).toBe(certificate('ca').subject);
 });

@@ -52,7 +52,7 @@ describe('transcripts in the documentation are what a reader would see', () => {
   });
 
   const transcribed = PAGES.filter((page) => blocksOf(page, 'console executed').length > 0);
-  test('there are some', () => {
+  test('the documentation has executed transcripts', () => {
     expect(transcribed).toEqual(expect.arrayContaining(['README.md', 'docs/start.md', 'docs/token-api.md']));
   });
 

@@ -206,7 +206,11 @@ describe('a connection to an upstream is used again', () => {
     });
     await new Promise<void>((resolve) => early.listen(0, '127.0.0.1', resolve));
     const { port } = early.address() as { port: number };
-    const own = await proxyHarness({ upstream: `http://127.0.0.1:${port}`, firstLane: 'fast' });
+    const own = await proxyHarness({
+      upstream: `http://127.0.0.1:${port}`,
+      firstLane: 'fast',
+      upstreamSettings: { bodyBuffer: 0 },
+    });
     cleanups.push(
       () => own.close(),
       () => early.close(),

@@ -397,7 +397,7 @@ describe('the body of a question', () => {
     await cut;
   });
 
-  test('that waits for a word to continue is not waited for', async () => {
+  test('behind Expect: 100-continue does not delay the decision', async () => {
     const reply = await check(
       { ...headers(), expect: '100-continue', 'content-length': '5' },
       { method: 'POST' },

@@ -1,7 +1,10 @@
 import { hash } from 'node:crypto';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openEmbedded } from '../../src/stores/embedded.ts';
+import { openKeyring } from '../../src/tokens/keyring.ts';
+import { readKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { ALICE, type TokenGrant } from '../support/house.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import {
   byWorker,
   connectMany,
@@ -114,6 +117,7 @@ export function grantsOfTwoWorkers(counts: Counts): void {
       mapSize: 2 ** 34,
       role: 'worker',
       now: () => Date.now() / 1_000,
+      authenticator: anAuthenticator({}, openKeyring(readKeyringFile(folder.file('data/keys.json')))),
     });
     for (const code of asked) {
       const id = hash('sha256', code, 'base64url').slice(0, 22);

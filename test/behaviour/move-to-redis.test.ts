@@ -14,6 +14,7 @@ import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { gatehouse } from '../support/command-line.ts';
 import { deviceSteps } from '../support/device-steps.ts';
 import {
+  ALICE,
   BOB,
   baseSettings,
   type House,
@@ -22,6 +23,7 @@ import {
   settingsIn,
   type TokenGrant,
 } from '../support/house.ts';
+import { rawEmbedded, rawRedis, storeFolder, tamper } from '../support/raw-records.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 
 let server: RedisServer;
@@ -164,13 +166,38 @@ const restore = (change: Partial<SettingsInput> = {}) => {
 test('it is run again as often as one likes, changes nothing then, and sets nothing back', async () => {
   const grant = await house.grant();
   await backUp();
-  expect(await restore()).toEqual({ grants: 1, devices: 0, userCodes: 0, revocations: 0, present: 0 });
+  expect(await restore()).toEqual({
+    grants: 1,
+    devices: 0,
+    userCodes: 0,
+    revocations: 0,
+    present: 0,
+    refused: 0,
+  });
   await house.gateway.close();
   const gateway = await moved();
   const next = (await refresh(gateway, grant.refresh_token)).json as unknown as TokenGrant;
   expect(await restore()).toMatchObject({ grants: 1, present: 1 });
   expect(await call(gateway, next)).toBe(200);
   expect((await refresh(gateway, next.refresh_token)).status).toBe(200);
+});
+
+test('a record that was altered in the backed-up store does not come along, and one in Redis is not taken over', async () => {
+  const grants = [await house.grant(), await house.grant()];
+  const [altered = '', other = ''] = grants.map(({ refresh_token: token }) => token.split('.')[1]);
+  await house.restart(async () => {
+    const raw = rawEmbedded(storeFolder(house.folder));
+    await tamper(raw, 'grants', altered, (text) => text.replace(ALICE, BOB));
+    await raw.close();
+  });
+  await backUp();
+  expect(await restore()).toMatchObject({ grants: 1, refused: 1 });
+  expect(await redis.exists(`gh:{${altered}}:g`)).toBe(0);
+  // The record in Redis carries a MAC for its new place.
+  const raw = rawRedis(server.port);
+  await tamper(raw, 'grants', other, (text) => text.replace(ALICE, BOB));
+  await raw.close();
+  await expect(restore()).rejects.toThrow(`the record ${other} in Redis fails authentication`);
 });
 
 test('interrupted, no gatehouse starts on it until it has been run to its end', async () => {
@@ -208,13 +235,13 @@ test("another house's Redis, missing or other keys, a server that is away and a 
 
   await redis.flushall();
   await expect(restore({ keys: { file: 'nowhere.json' } })).rejects.toThrow(/nowhere\.json is missing/);
-  await expect(restore({ keys: { file: others } })).rejects.toThrow(/lacks the key/);
+  await expect(restore({ keys: { file: others } })).rejects.toThrow(/which keys\.file does not have/);
   expect(await redis.keys('gh:*:g')).toEqual([]);
   await expect(restore({ store: { type: 'redis', url: 'redis://127.0.0.1:1' } })).rejects.toThrow(
     /nobody listens there/,
   );
   writeFileSync(file(), 'not a backup', { mode: 0o600 });
   await redis.flushall();
-  await expect(restore()).rejects.toThrow(/damaged/);
+  await expect(restore()).rejects.toThrow(/was not restored/);
   expect(await redis.keys('*')).toEqual([]);
 });

@@ -8,6 +8,7 @@ import { connectionsOf, FormBrowser, type Page } from '../support/form-browser.t
 import { ALICE, type House, openHouse } from '../support/house.ts';
 import { CLIENT, openIdServer, type RunningProvider } from '../support/openid-provider.ts';
 import { issueServer, makeCa } from '../support/pki.ts';
+import { until } from '../support/until.ts';
 
 let house: House;
 let connections: Agent;
@@ -289,7 +290,11 @@ describe('an unreachable provider', () => {
     expect(page.headers['retry-after']).toBeDefined();
     expect(page.text).toContain('Signing in does not work for a moment');
     corp.away = false;
-    expect((await leave(newBrowser(), 'corp')).status).toBe(200);
+    // A failed discovery is remembered for a moment.
+    await until(
+      'the provider is asked again',
+      async () => (await leave(newBrowser(), 'corp')).status === 200,
+    );
   });
 
   test('after the redirect: 503', async () => {

@@ -48,7 +48,7 @@ async function reviewing(): Promise<Asked> {
 
 test.each([
   ['another site', '127.0.0.1'],
-  ['another port of the same site, to which cookies go', 'localhost'],
+  ['another port of the same site, with its cookies,', 'localhost'],
 ])('D12 a form that %s submits approves nothing, even with the right token', async (_, host) => {
   const asked = await reviewing();
   const token = await page

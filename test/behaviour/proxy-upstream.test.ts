@@ -41,7 +41,7 @@ async function gateWithStoppedTimers(): Promise<ProxyHarness> {
   });
   const stopped = await proxyHarness({
     upstream: upstream.url,
-    upstreamSettings: { timeouts: { connect: 1, headers: 1, idle: 1 } },
+    upstreamSettings: { timeouts: { connect: 1, headers: 1, idle: 1 }, bodyBuffer: 0, minRate: 0 },
   });
   onTestFinished(async () => {
     vi.useRealTimers();
@@ -183,7 +183,7 @@ describe('an upstream that gives no answer', () => {
     }
   });
 
-  test('an answer in full before the body was heard out is the answer', async () => {
+  test('a complete response sent before the request body ends is forwarded', async () => {
     upstream.reset();
     const early = createServer((socket) => {
       socket.on('error', () => {});
@@ -193,7 +193,10 @@ describe('an upstream that gives no answer', () => {
       early.listen(0, '127.0.0.1', resolve);
     });
     const { port } = early.address() as AddressInfo;
-    const away = await proxyHarness({ upstream: `http://127.0.0.1:${port}` });
+    const away = await proxyHarness({
+      upstream: `http://127.0.0.1:${port}`,
+      upstreamSettings: { bodyBuffer: 0 },
+    });
     const client = await rawClient(away.port);
     client.send(
       'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 200000\r\n\r\nthe beginning',
@@ -210,7 +213,7 @@ describe('an upstream that gives no answer', () => {
 });
 
 describe('what an answer means stays', () => {
-  test('U08 steps on the way are not the answer', async () => {
+  test('U08 interim responses are not taken for the final response', async () => {
     upstream.reply((socket) =>
       socket.write(
         'HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok',

@@ -3,6 +3,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { Fault } from '../../src/ports/fault.ts';
 import { openRedis, type RedisStore } from '../../src/stores/redis.ts';
 import { type RedisPair, redisPair } from '../chaos/redis-pair.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import { redisServer } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
 import { aGrant } from '../support/store-fixtures.ts';
@@ -17,6 +18,7 @@ beforeEach(async () => {
   pair = await redisPair();
   way = await faultyWay(pair.primary.port);
   store = await openRedis({
+    authenticator: anAuthenticator(),
     url: `redis://127.0.0.1:${way.port}`,
     maxStaleness: 60,
     ack: 'reachable',

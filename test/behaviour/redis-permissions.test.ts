@@ -6,6 +6,7 @@ import { endAllOf } from '../../src/grants/revoke.ts';
 import { openRedis } from '../../src/stores/redis.ts';
 import { deviceSteps } from '../support/device-steps.ts';
 import { ALICE, type House } from '../support/house.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import { redisCluster } from '../support/redis-server.ts';
 import { aGrant } from '../support/store-fixtures.ts';
 import { gatewaysOnRedis, revoke } from './gateways-on-redis.ts';
@@ -71,6 +72,7 @@ describe('S11 with exactly the rights that are documented', () => {
     await at(primary.port).call('ACL', 'SETUSER', 'gatehouse', ...rulesOf());
     const store = await openRedis({
       url: `redis://gatehouse:PASSWORD@127.0.0.1:${primary.port}`,
+      authenticator: anAuthenticator(),
       maxStaleness: 60,
       ack: 'reachable',
       replicas: 1,

@@ -4,6 +4,7 @@ import type { Fault } from '../../src/ports/fault.ts';
 import type { RecordStore } from '../../src/ports/record-store.ts';
 import { connectRedis, type RedisClient } from '../../src/stores/redis-client.ts';
 import { redisRecords } from '../../src/stores/redis-records.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { aGrant } from '../support/store-fixtures.ts';
 import { type FaultyWay, faultyWay } from '../support/tcp-fault.ts';
@@ -31,7 +32,10 @@ async function grantsAt(
   commandTimeout = TIMEOUT,
 ): Promise<{ readonly client: RedisClient; readonly grants: Grants }> {
   const client = await connectRedis({ url, name: 'test', commandTimeout });
-  return { client, grants: redisRecords({ client, prefix: 't', kind: 'g' }) };
+  return {
+    client,
+    grants: redisRecords({ client, prefix: 't', kind: 'g', authenticator: anAuthenticator() }),
+  };
 }
 
 /** Asks until it is answered; fails with the last fault. */

@@ -114,3 +114,30 @@ test('V09 a replica that was cut off for longer than its lease does not vouch fo
   expect(started.revocations.isRevoked(bearer(grantId, issuedAt))).toBe(true);
   await soon(() => expect(stale.revocations.isRevoked(bearer(grantId, issuedAt))).toBe(true));
 });
+
+test('revocations that were deleted or weakened in Redis are put back and reported, and none otherwise', async () => {
+  await aged();
+  const restored: number[] = [];
+  const one = await open({ onRestored: (count) => void restored.push(count) });
+  const ids = Array.from({ length: 300 }, randomGrantId);
+  await Promise.all(ids.map((id) => end(one, id)));
+  const keepUntil = Math.floor(now()) + 3_600.5;
+  await one.revocations.announce({ of: 'identity', identity: 'i', notBefore: 5_000, keepUntil });
+  await one.revocations.announce({ of: 'grant', grantId: 'odd', belowGeneration: 7, keepUntil });
+  const soonOver = { of: 'client', clientId: 'c', notBefore: 9, keepUntil: now() + 30 } as const;
+  await one.revocations.announce(soonOver);
+  expect(await one.revocations.repair()).toBe(0);
+
+  const gone = ids.slice(0, 3).map((id) => `g:${id}`);
+  await admin().ask((redis) => redis.zrem('{gh}:rev', ...gone));
+  await admin().ask((redis) => redis.hset('{gh}:lim', 'i:i', `1 ${keepUntil}`));
+  // What ends within a minute may have been swept; it is left alone.
+  await admin().ask((redis) => redis.hdel('{gh}:lim', 'c:c'));
+  // It runs by itself as well, and may have begun before all of this was done.
+  for (let passes = 0; passes < 2; passes += 1) await one.revocations.repair();
+  expect(restored.reduce((sum, count) => sum + count, 0)).toBe(4);
+  expect(await one.revocations.repair()).toBe(0);
+  const two = await open();
+  expect(ids.filter((id) => !refuses(two, id))).toEqual([]);
+  expect(two.revocations.isRevoked(bearer(randomGrantId(), 4_999))).toBe(true);
+});

@@ -2,6 +2,7 @@ import { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { randomGrantId } from '../../src/grants/issue.ts';
 import { openRedis, type RedisStore } from '../../src/stores/redis.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
 import { LATER, NOW } from '../support/store-fixtures.ts';
@@ -12,6 +13,7 @@ let redis: Redis;
 beforeEach(async () => {
   server = await redisServer();
   store = await openRedis({
+    authenticator: anAuthenticator(),
     url: server.url,
     maxStaleness: 60,
     ack: 'reachable',

@@ -8,6 +8,7 @@ import { openRedis, type RedisOptions, type RedisStore } from '../../src/stores/
 import { RedisUnfit } from '../../src/stores/redis-checks.ts';
 import { connectRedis } from '../../src/stores/redis-client.ts';
 import { baseSettings, settingsIn } from '../support/house.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { aFolder, aGrant } from '../support/store-fixtures.ts';
 import { faultyWay } from '../support/tcp-fault.ts';
@@ -25,7 +26,13 @@ const serve = async (...settings: string[]): Promise<RedisServer> => {
   return server;
 };
 const open = async (url: string, changes: Partial<RedisOptions> = {}): Promise<RedisStore> => {
-  const store = await openRedis({ url, maxStaleness: 60, ack: 'reachable', ...changes });
+  const store = await openRedis({
+    url,
+    authenticator: anAuthenticator(),
+    maxStaleness: 60,
+    ack: 'reachable',
+    ...changes,
+  });
   stores.push(store);
   return store;
 };
@@ -128,6 +135,7 @@ test('S06 a connection lost in the middle of the start is waited for, as one tha
     }),
     log: createLogger({ level: 'info', format: 'json', write() {} }),
     now: () => Date.now() / 1_000,
+    authenticator: anAuthenticator(),
     role: 'alone',
     async onWaiting({ code }) {
       waitingFor.push(code);

@@ -9,6 +9,7 @@ import { connectRedis, type RedisClient } from '../../src/stores/redis-client.ts
 import { parseRedisUrl } from '../../src/stores/redis-url.ts';
 import { everyGrant } from '../contract/grant-index.ts';
 import { issue, issueServer, makeCa } from '../support/pki.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import { type RedisServer, redisCluster, redisServer } from '../support/redis-server.ts';
 import { aGrant } from '../support/store-fixtures.ts';
 
@@ -31,6 +32,7 @@ const open = async (url: string, changes: Partial<RedisOptions> = {}): Promise<R
   // What is tested here is where it connects to, not how quickly a busy machine answers.
   const store = await openRedis({
     url,
+    authenticator: anAuthenticator(),
     maxStaleness: 60,
     ack: 'reachable',
     commandTimeout: 2_000,

@@ -9,7 +9,7 @@ import { cachedLinesAreEqual } from './access-log-cache.ts';
 
 /** What is worked out once and then repeated must be what would be worked out each time. */
 
-test('O an access log with a filled cache writes the same lines as a new one', () => cachedLinesAreEqual(20));
+test('an access log with a filled cache writes the same lines as a new one', () => cachedLinesAreEqual(20));
 
 test('request and trace ids never repeat, also across batches', () => {
   const nobody = { some: false, includes: () => false };

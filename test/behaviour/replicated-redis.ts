@@ -2,6 +2,7 @@ import { Redis } from 'ioredis';
 import { expect, onTestFinished } from 'vitest';
 import { randomGrantId } from '../../src/grants/issue.ts';
 import { openRedis, type RedisOptions, type RedisStore } from '../../src/stores/redis.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
 import { aGrant } from '../support/store-fixtures.ts';
@@ -43,6 +44,7 @@ export async function replicatedRedis(): Promise<ReplicatedRedis> {
 /** Time-outs are generous: `endWaits` ends a WAIT where a test needs one to end unconfirmed. */
 export async function openReplicated(url: string, changes: Partial<RedisOptions> = {}): Promise<RedisStore> {
   const store = await openRedis({
+    authenticator: anAuthenticator(),
     url,
     maxStaleness: 60,
     ack: 'reachable',

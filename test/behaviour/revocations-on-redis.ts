@@ -2,6 +2,7 @@ import { afterEach, beforeEach, vi } from 'vitest';
 import type { Fault } from '../../src/ports/fault.ts';
 import { openRedis, type RedisOptions, type RedisStore } from '../../src/stores/redis.ts';
 import { connectRedis, type RedisClient } from '../../src/stores/redis-client.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { type FaultyWay, faultyWay } from '../support/tcp-fault.ts';
 
@@ -49,6 +50,7 @@ export function revocationsOnRedis() {
 
   const open = async (changes: Partial<RedisOptions> = {}): Promise<RedisStore> => {
     const store = await openRedis({
+      authenticator: anAuthenticator(),
       url: server.url,
       maxStaleness: 60,
       ack: 'reachable',

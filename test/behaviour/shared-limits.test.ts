@@ -2,6 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { SharedLimits } from '../../src/ports/shared-limits.ts';
 import { memoryLimits } from '../../src/stores/memory-limits.ts';
 import { openRedis } from '../../src/stores/redis.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { NOW } from '../support/store-fixtures.ts';
 
@@ -25,6 +26,7 @@ const kinds: readonly (readonly [string, (now: () => number) => Promise<SharedLi
       stores += 1;
       const store = await openRedis({
         url: server.url,
+        authenticator: anAuthenticator(),
         prefix: `l${stores}`,
         maxStaleness: 60,
         ack: 'reachable',
@@ -81,7 +83,7 @@ describe.each(kinds)('counts in %s', (_, open) => {
     expect(counts.filter((before) => before < 7)).toHaveLength(7);
   });
 
-  test('a count stands for its time, whatever stands beside it, and is taken back', async () => {
+  test('a count lasts for its period, independent of others, and is taken back', async () => {
     now = NOW;
     const limits = await open(() => now);
     const look = () => limits.count('a', { seconds: 0 }, 0);
@@ -101,7 +103,7 @@ describe.each(kinds)('counts in %s', (_, open) => {
     expect(await limits.count('a', { most: 1, seconds: 60 }, 1)).toBe(0);
   });
 
-  test('there is somebody who shares them', async () => {
+  test('one process counts as the only user of its limits', async () => {
     expect((await open(() => NOW)).sharers()).toBe(1);
   });
 });

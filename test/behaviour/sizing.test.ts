@@ -22,7 +22,7 @@ test('memory grows with the grants, the traffic of a replica with revocations an
   expect(wide.revocationCores).toBeCloseTo(once.revocationCores * 2);
 });
 
-test('each wall is named by what stands against it', () => {
+test('each sizing limit names the resource that causes it', () => {
   const of = (changes: Partial<Load>): string => wallOf(sizesOf({ ...usual, ...changes }, constants));
   expect(of({ grants: 1_000, replicas: 1 })).toBe('none within one server');
   expect(of({ grants: 1e9 })).toMatch(/a cluster of \d+ primaries/);

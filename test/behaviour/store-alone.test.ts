@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { type EmbeddedStore, openEmbedded } from '../../src/stores/embedded.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import { aClock, aFolder, LATER, NOW, type TestFolder } from '../support/store-fixtures.ts';
 
 /** A token that was looked up and is remembered, as the reader of tokens hands it out: the same object each time. */
@@ -16,7 +17,13 @@ describe('a store that nobody else writes to', () => {
   let store: EmbeddedStore;
   const open = async (): Promise<EmbeddedStore> => {
     folder = aFolder();
-    store = await openEmbedded({ path: folder.path, mapSize: 2 ** 28, role: 'alone', now: aClock().now });
+    store = await openEmbedded({
+      path: folder.path,
+      mapSize: 2 ** 28,
+      role: 'alone',
+      now: aClock().now,
+      authenticator: anAuthenticator(),
+    });
     return store;
   };
   afterEach(async () => {

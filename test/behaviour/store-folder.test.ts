@@ -18,6 +18,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Fault } from '../../src/ports/fault.ts';
 import { openEmbedded } from '../../src/stores/embedded.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import {
   aFolder,
   aGrant,
@@ -172,7 +173,13 @@ test('S19 kill -9 of the owner frees the store at once', async () => {
 
 test('S19 workers share the store of its owner, and make none themselves', async () => {
   const asWorker = () =>
-    openEmbedded({ path: folder.path, mapSize: 2 ** 30, role: 'worker', now: () => NOW });
+    openEmbedded({
+      path: folder.path,
+      mapSize: 2 ** 30,
+      role: 'worker',
+      now: () => NOW,
+      authenticator: anAuthenticator(),
+    });
   expect((await faultOf(asWorker())).code).toBe('store_unavailable');
   const owner = await openOwner(folder.path);
   const worker = await asWorker();

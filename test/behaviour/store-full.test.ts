@@ -5,6 +5,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { Fault } from '../../src/ports/fault.ts';
 import type { Store } from '../../src/ports/store.ts';
 import { openEmbedded } from '../../src/stores/embedded.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import { aFolder, aGrant, LATER, NOW, openOwner } from '../support/store-fixtures.ts';
 import { until } from '../support/until.ts';
 
@@ -140,7 +141,13 @@ test('a store at its configured limit refuses new grants, and still revokes and 
   const folder = aFolder();
   onTestFinished(() => folder.remove());
   let time = NOW;
-  const store = await openEmbedded({ path: folder.path, mapSize: 2 ** 20, role: 'owner', now: () => time });
+  const store = await openEmbedded({
+    path: folder.path,
+    mapSize: 2 ** 20,
+    role: 'owner',
+    now: () => time,
+    authenticator: anAuthenticator(),
+  });
   const codes: string[] = [];
   while (!codes.includes('store_full') && codes.length < 20_000)
     codes.push(

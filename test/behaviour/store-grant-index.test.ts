@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { filesIn } from '../../src/stores/embedded-folder.ts';
 import { openRedis } from '../../src/stores/redis.ts';
 import { everyGrant } from '../contract/grant-index.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
 import { aFolder, aGrant, LATER, NOW, openOwner } from '../support/store-fixtures.ts';
@@ -75,7 +76,7 @@ beforeAll(async () => {
 });
 afterAll(() => server.stop());
 
-const options = { maxStaleness: 60, ack: 'reachable' } as const;
+const options = { maxStaleness: 60, ack: 'reachable', authenticator: anAuthenticator() } as const;
 
 test('an entry in Redis whose grant was never made is passed over, and goes at its time', async () => {
   let now = NOW;

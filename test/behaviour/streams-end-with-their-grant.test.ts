@@ -83,7 +83,7 @@ const withStreams = (
   upstreams: {
     ...settings.upstreams,
     sockets: { url: `http://127.0.0.1:${sockets.port}` },
-    streams: { url: `http://127.0.0.1:${streams}` },
+    streams: { url: `http://127.0.0.1:${streams}`, bodyBuffer: 0 },
   },
   routes: [
     { path: '/ws/**', requires: 'files:read', websocket: true, upstream: 'sockets' },

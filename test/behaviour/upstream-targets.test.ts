@@ -97,7 +97,7 @@ describe('which target is chosen', () => {
     ]);
   });
 
-  test('the time out has a longest', () => {
+  test('the time a target is left out has an upper limit', () => {
     const { told, fail, pass } = watched(2);
     for (let round = 0; round < 8; round += 1) {
       fail(0, 3);
@@ -219,6 +219,26 @@ describe('several targets, for real', () => {
     await until('it has come so far', () => gate.log.some((line) => line.includes('target_back')));
     for (let count = 0; count < 10; count += 1) await rawRequest(gate.port, get());
     expect(real(sick) - before).toBe(5);
+  });
+
+  test('the body of a health check is received up to a megabyte, and its status decides', async () => {
+    const [endless] = await upstreams(1);
+    if (!endless) throw new Error('there is one');
+    let isWell = false;
+    endless.reply((socket) => {
+      if (!isWell) return void socket.write('HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n');
+      socket.write('HTTP/1.1 200 OK\r\nContent-Length: 1000000000000000\r\n\r\n');
+      const more = (): void => {
+        while (!socket.destroyed && socket.write(Buffer.alloc(65_536)));
+      };
+      socket.on('drain', more);
+      more();
+    });
+    const health = { path: '/up', interval: 0.05, timeout: 60, healthy: 1, unhealthy: 1 };
+    const gate = await gateTo([endless.url], { upstreamSettings: { health } });
+    await until('the target is out', () => gate.log.some((line) => line.includes('health check')));
+    isWell = true;
+    await until('the target is back', () => gate.log.some((line) => line.includes('target_back')));
   });
 });
 

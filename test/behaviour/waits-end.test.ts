@@ -1,8 +1,7 @@
 import { afterEach, expect, test, vi } from 'vitest';
 import { note } from '../../src/gateway/move.ts';
-import { MOVE_NOTE } from '../../src/gateway/open-store.ts';
 import type { RecordStore } from '../../src/ports/record-store.ts';
-import { KEEP_FOREVER } from '../../src/ports/store.ts';
+import { KEEP_FOREVER, MOVE_NOTE } from '../../src/ports/store.ts';
 import type { ExportedRecord } from '../../src/stores/embedded-backup.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import { connectRedis } from '../../src/stores/redis-client.ts';

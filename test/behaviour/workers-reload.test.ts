@@ -5,6 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { readKeyringFile, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { clientOfEachWorker } from '../support/client-of-each-worker.ts';
+import { runCommand } from '../support/command-in-process.ts';
 import { gatehouse } from '../support/command-line.ts';
 import { type Certified, issue, issueServer, makeCrl } from '../support/pki.ts';
 import {
@@ -228,6 +229,20 @@ test('O08 keys rotated on the command line are published first and sign later, a
   const refreshed = await there.refresh(old.refresh_token);
   expect(refreshed.status, refreshed.text).toBe(200);
   expect(kidOf(String(refreshed.json['access_token']))).toBe(next?.kid);
+
+  // The supervisor reads and writes records too: it has the new keys soon after its workers.
+  const [, id = ''] = old.refresh_token.split('.');
+  const admin = [
+    '--url',
+    `http://127.0.0.1:${server.adminPort}`,
+    '--token-file',
+    folder.file('data/admin-token'),
+  ];
+  await until(
+    'the administration ends the grant',
+    async () => (await runCommand(['grants', 'revoke', id, ...admin])).code === 0,
+  );
+  expect((await here.refresh(String(refreshed.json['refresh_token']))).json['Error']).toBe('invalid_grant');
 });
 
 test('after these reloads clients are still served, and no error was logged', async () => {

@@ -3,9 +3,12 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { confirm, type DeviceRequest } from '../../src/domain/device-request.ts';
 import { connectRedis } from '../../src/stores/redis-client.ts';
 import { redisRecords } from '../../src/stores/redis-records.ts';
+import { openKeyring } from '../../src/tokens/keyring.ts';
+import { readKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { DEVICE_GRANT } from '../support/device-steps.ts';
 import { ALICE } from '../support/house.ts';
 import type { Reply } from '../support/https-client.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import { until } from '../support/serve-process.ts';
 import { type Fleet, isInvalidGrant, isTemporary, type Replica } from './fleet.ts';
 import { pick } from './form.ts';
@@ -53,7 +56,12 @@ export async function subjects(
     commandTimeout: 10_000,
   });
   try {
-    const records = redisRecords<DeviceRequest>({ client, prefix: 'gh', kind: 'd' });
+    const records = redisRecords<DeviceRequest>({
+      client,
+      prefix: 'gh',
+      kind: 'd',
+      authenticator: anAuthenticator({}, openKeyring(readKeyringFile(fleet.folder.file('keys.json')))),
+    });
     for (let index = 0; index < devices; index += 1) {
       const { caller } = fleet.replicas[index % fleet.replicas.length] as Replica;
       const codes = await until('device codes', async () => {

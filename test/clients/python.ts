@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, renameSync, rmdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, renameSync, rmdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { needs } from '../set-up/programs.ts';
@@ -19,9 +19,10 @@ export async function pythonTools(): Promise<string> {
   const folder = join(CACHE, `python-${digest}`);
   mkdirSync(CACHE, { recursive: true });
   const lock = `${folder}.lock`;
-  const until = Date.now() + LIMIT_MS;
+  const until = Date.now() + 2 * LIMIT_MS;
   while (!existsSync(folder)) {
-    if (Date.now() > until) throw new Error(`${folder} is not made in time; is ${lock} left over?`);
+    if (Date.now() > until)
+      throw new Error(`${folder} was not installed in time; another process holds ${lock}`);
     if (!take(lock)) {
       await new Promise((resolve) => setTimeout(resolve, 200));
       continue;
@@ -42,14 +43,19 @@ function take(lock: string): boolean {
   try {
     mkdirSync(lock);
     return true;
-  } catch {
-    return false;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
   }
+  // No installation takes this long: whoever took the lock was interrupted.
+  const age = Date.now() - (statSync(lock, { throwIfNoEntry: false })?.mtimeMs ?? Date.now());
+  if (age > LIMIT_MS) rmSync(lock, { recursive: true, force: true });
+  return false;
 }
 
 function make(folder: string): void {
   const beside = `${folder}.making`;
-  rmSync(beside, { recursive: true, force: true });
+  // What an interrupted installation left.
+  for (const left of [beside, `${folder}.new`]) rmSync(left, { recursive: true, force: true });
   run('python3', ['-m', 'venv', '--without-pip', beside]);
   // Installed where it will stand: a folder of this kind knows its own name.
   renameSync(beside, `${folder}.new`);

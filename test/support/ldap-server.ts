@@ -10,6 +10,9 @@ needs('slapd');
 export const BASE_DN = 'dc=example,dc=test';
 export const SERVICE = { bindDn: `cn=gatehouse,${BASE_DN}`, password: 'service password' } as const;
 
+/** May change everything. */
+export const ROOT = { dn: `cn=root,${BASE_DN}`, password: 'root password' } as const;
+
 /** Settings for that server's people; each test says what is special about it. */
 export const PEOPLE_SETTINGS = {
   startTls: false,
@@ -119,6 +122,8 @@ export async function ldapServer(more: readonly string[] = []): Promise<LdapServ
       'database mdb',
       `directory ${folder.file('data')}`,
       `suffix "${BASE_DN}"`,
+      `rootdn "${ROOT.dn}"`,
+      `rootpw "${ROOT.password}"`,
       'access to attrs=userPassword by anonymous auth by * none',
       // Nobody but the service account reads: without its bind there are no people at all.
       `access to * by dn.exact="${SERVICE.bindDn}" read by * none`,

@@ -17,7 +17,7 @@ interface Block {
   readonly end: number;
 }
 
-// Vitest loads this module anew for each test file of a process.
+// Bench programs and tests may load this module from two places in one process.
 const held = globalThis as { testPorts?: Block };
 
 export async function freePort(): Promise<number> {

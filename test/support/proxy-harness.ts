@@ -90,6 +90,8 @@ export interface HarnessOptions extends Partial<Omit<ProxyDeps, 'upstreams'>> {
   readonly firstLane?: 'fast' | 'full';
   /** TLS with a certificate of the harness's `ca`, which asks for client certificates. */
   readonly tls?: boolean;
+  /** HTTP/2 beside HTTP/1.1, with `tls`. */
+  readonly http2?: boolean;
 }
 
 export const RULES: readonly AccessRule[] = [
@@ -101,7 +103,7 @@ export const RULES: readonly AccessRule[] = [
 /** The proxy behind the gateway's own listener; token reading and revocations from a table. */
 export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarness> {
   const { upstream, upstreamSettings, more, tokens = { A: bearer() }, ...rest } = options;
-  const { firstLane = FULL_PATH ? 'full' : 'fast', tls = false, ...deps } = rest;
+  const { firstLane = FULL_PATH ? 'full' : 'fast', tls = false, http2 = false, ...deps } = rest;
   const { now = () => NOW, trusts = () => false } = deps;
   const notes: CallNote[] = [];
   const log: string[] = [];
@@ -119,6 +121,7 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
         minVersion: 'TLSv1.2',
         issuers: [ca.pem],
         askCertificate: 'always',
+        http2,
       },
     }),
     trustedProxies,

@@ -2,11 +2,13 @@
 import { once } from 'node:events';
 import { Fault } from '../../src/ports/fault.ts';
 import { openEmbedded } from '../../src/stores/embedded.ts';
+import { anAuthenticator } from './record-keys.ts';
 import { aGrant, LATER, NOW } from './store-fixtures.ts';
 
 const [program = '', path = '', extra = ''] = process.argv.slice(2);
 const print = (line: string): boolean => process.stdout.write(`${line}\n`);
-const open = (role: 'owner' | 'worker') => openEmbedded({ path, mapSize: 2 ** 30, role, now: () => NOW });
+const open = (role: 'owner' | 'worker') =>
+  openEmbedded({ path, mapSize: 2 ** 30, role, now: () => NOW, authenticator: anAuthenticator() });
 
 const programs: Record<string, () => Promise<void>> = {
   /** Opens as the owner, says so, and stays. */

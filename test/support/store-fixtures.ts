@@ -3,6 +3,7 @@ import { createInterface } from 'node:readline';
 import type { Grant } from '../../src/domain/grant.ts';
 import { type EmbeddedStore, openEmbedded } from '../../src/stores/embedded.ts';
 import { spawnChild } from './child-process.ts';
+import { anAuthenticator } from './record-keys.ts';
 import { type TempFolder, tempFolder } from './temp-folder.ts';
 
 export const NOW = 1_800_000_000;
@@ -38,7 +39,7 @@ export type TestFolder = Pick<TempFolder, 'path' | 'remove'>;
 export const aFolder = (): TempFolder => tempFolder('store');
 
 export const openOwner = (path: string, now: () => number = () => NOW): Promise<EmbeddedStore> =>
-  openEmbedded({ path, mapSize: 2 ** 30, role: 'owner', now });
+  openEmbedded({ path, mapSize: 2 ** 30, role: 'owner', now, authenticator: anAuthenticator() });
 
 export interface Child {
   /** The next line it prints; undefined when it has ended. */

@@ -50,6 +50,10 @@ export const storeSection = (path: Path) =>
       })
       .exactOptional()
       .meta({ description: 'TLS to Redis. The files are read at start.' }),
+    unauthenticatedRecords: z.enum(['accept', 'refuse']).default('accept').meta({
+      description:
+        'Records without a MAC, as earlier versions wrote them: `accept` uses them and rewrites them with a MAC, `refuse` treats them as absent. Set `refuse` on a new installation, and on others once every replica runs this version and `store_records_authenticated` was logged. Until then anyone who can write to the store can add records.',
+    }),
     maxStaleness: durationFrom(2, 86_400, 'must be from 2s to 1d').prefault('60s').meta({
       description:
         'How long bearer checks go on from memory while Redis cannot be reached; afterwards 503. Also the lease after which a replica that is cut off accepts nothing.',

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { duration, durationFrom, headerName, lifetime, type Path } from '../units.ts';
+import { duration, durationFrom, headerName, lifetime, type Path, size } from '../units.ts';
 
 const spelling = z.enum(['unknown', 'distinct', 'same']).default('unknown');
 
@@ -20,13 +20,29 @@ export const upstreamSection = (path: Path) =>
         .strictObject({
           connect: duration.prefault('2s').meta({ description: 'A connection must stand within this time.' }),
           headers: duration.prefault('30s').meta({ description: 'The answer must begin within this time.' }),
-          idle: duration.prefault('60s').meta({ description: 'The longest silence within an answer.' }),
+          idle: duration
+            .prefault('60s')
+            .meta({ description: 'The longest silence within a request body or a response.' }),
+          body: lifetime
+            .prefault('1h')
+            .meta({ description: 'A request body must arrive within this time; otherwise 408.' }),
           websocket: durationFrom(1, 86_400, 'must be from 1s to 1d')
             .prefault('5m')
             .meta({ description: 'The longest silence of both sides of a WebSocket.' }),
         })
         .prefault({}),
-      connections: z.int().min(1).default(128).meta({ description: 'Most connections to each target.' }),
+      minRate: size.prefault('240B').meta({
+        description:
+          'Bytes per second that a client must send of a request body, after the first `timeouts.idle`; otherwise 408. `0B`: no minimum.',
+      }),
+      bodyBuffer: size.prefault('64KiB').meta({
+        description:
+          'This much of a request body is read before a connection is used. With methods that expect no body, such as GET and DELETE, all of it is.',
+      }),
+      connections: z.int().min(1).default(128).meta({
+        description:
+          'Most connections to each target. Requests whose body is still arriving use at most half of them; one client, at most seven times as many as are free.',
+      }),
       maxPending: z.int().min(0).default(512).meta({
         description:
           'Most requests that wait for a connection to a target; beyond it 503. One that waits longer than `timeouts.headers` is 503 as well.',

@@ -6,6 +6,7 @@ import { endWith } from '../../tls/client-error.ts';
 import type { Session, TakenConnection } from '../../tls/first-reader.ts';
 import { KEEP_ALIVE_SECONDS, STALLED_SECONDS } from '../../tls/listener-options.ts';
 import { type Admission, type AdmissionQuestion, admit } from '../admission.ts';
+import { networkKey } from '../client-pace.ts';
 import type { BareUpstream } from '../leg/bare-upstream.ts';
 import type { Due } from '../leg/deadlines.ts';
 import { type ProxyRefusal, reasonOf, refusalAnswer } from '../refuse.ts';
@@ -70,6 +71,8 @@ export class FastConnection implements Session, DoneCall, Due {
   #discarded = 0;
   #trustedBy: FastGeneration | undefined;
   #trusted = false;
+  #networkOf: string | undefined;
+  #network = '';
 
   constructor(office: LaneOffice, taken: TakenConnection) {
     this.office = office;
@@ -104,6 +107,15 @@ export class FastConnection implements Session, DoneCall, Due {
   isLast(): boolean {
     this.#close ||= this.#draining !== 'no';
     return this.#close;
+  }
+
+  /** The network of the client, by which requests without a token share connections. */
+  network(): string {
+    if (this.#networkOf !== this.clientAddress) {
+      this.#networkOf = this.clientAddress;
+      this.#network = networkKey(this.clientAddress);
+    }
+    return this.#network;
   }
 
   /** Is the other end a proxy that is listed in the configuration of this request? */
@@ -182,6 +194,7 @@ export class FastConnection implements Session, DoneCall, Due {
 
   readonly #onDrain = (): void => {
     try {
+      this.#exchange.flushed();
       if (this.#state === 'flushing') this.#finish();
       else if (this.#state === 'busy') this.#exchange.clientReads();
     } catch (error) {
@@ -191,6 +204,7 @@ export class FastConnection implements Session, DoneCall, Due {
 
   readonly #onClose = (): void => {
     this.office.deadlines.remove(this);
+    this.#exchange.flushed();
     const state = this.#state;
     if (state === 'gone') return;
     this.#state = 'gone';

@@ -2,6 +2,7 @@ import type { Bearer } from '../../domain/bearer.ts';
 import type { Tally } from '../../http/call.ts';
 import { flat } from '../../observability/flat-text.ts';
 import { errorFields } from '../../observability/logger.ts';
+import { BodyBuffer, BodyPace, ReadAhead } from '../client-pace.ts';
 import { GrantEnded, REPEATABLE, refusalFor } from '../exchange.ts';
 import type { AnswerHead } from '../leg/answer-head.ts';
 import { type Asking, askSoon } from '../leg/ask-soon.ts';
@@ -13,24 +14,27 @@ import {
   LostAnswer,
   type UpstreamSocket,
 } from '../leg/upstream-socket.ts';
-import { enterLine, isFull, type Line, leaveLine, type Turn } from '../line.ts';
 import type { LiveStream, StreamEnd } from '../live-streams.ts';
 import type { ProxyRefusal } from '../refuse.ts';
+import { Slot, type SlotHolder, type Slots } from '../slots.ts';
+import type { Target } from '../targets.ts';
 import { type Admitted, bearerOf, wirePath } from '../way-out.ts';
 import { answerStart, dateField, fieldText, tail } from './answer-text.ts';
 import type { FastConnection } from './connection.ts';
 
 /**
- * - `waiting`: for its turn.
+ * - `buffering`: a part of the body must arrive before a connection is used for it.
+ * - `waiting`: for a connection slot.
  * - `connecting`, `sending` the body, `asked`: the upstream has it.
  * - `answering`: the answer has begun.
  */
-type Stage = 'none' | 'waiting' | 'connecting' | 'sending' | 'asked' | 'answering';
+type Stage = 'none' | 'buffering' | 'waiting' | 'connecting' | 'sending' | 'asked' | 'answering';
 
 const LAST_CHUNK = '0\r\n\r\n';
+const NOTHING = Buffer.alloc(0);
 
 /** The requests of one connection, one after another, on their way to an upstream and back. */
-export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
+export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tally {
   bearer: Bearer | undefined;
   readonly upgraded = false;
   bytesIn = 0;
@@ -40,7 +44,8 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
   #stage: Stage = 'none';
   #admitted!: Admitted;
   #upstream!: BareUpstream;
-  #line!: Line;
+  #slots!: Slots;
+  readonly #slot = new Slot(this);
   #socket: UpstreamSocket | undefined;
   #repeated = false;
   #hasTurn = false;
@@ -48,6 +53,9 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
   #path = '';
   #fields = '';
   #body: Buffer | undefined;
+  #buffer: BodyBuffer | undefined;
+  #pace: BodyPace | undefined;
+  readonly #readAhead = new ReadAhead();
   /** Bytes of the body that the client has not sent yet. */
   #left = 0;
   #startedAt = 0;
@@ -66,6 +74,10 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
   /** More of the body is to come from the client. */
   get wantsBody(): boolean {
     return this.#left > 0;
+  }
+
+  get waitsForClient(): boolean {
+    return !this.#connection.isPaused;
   }
 
   start(admitted: Admitted, upstream: BareUpstream, body: Buffer | undefined, left: number): void {
@@ -93,14 +105,35 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
     });
     notes.trace = trace;
     this.#fields = text + fieldText(generation.out.assertion(admitted));
-    this.#line = upstream.lineOf(upstream.targets.choose());
-    if (isFull(this.#line, upstream.terms)) return this.#refuse({ reason: 'overloaded', retryAfter: 1 });
     this.bearer = generation.endStreams === 'none' ? undefined : bearerOf(admitted);
     if (generation.endStreams === 'all') this.#watch();
-    this.#enter();
+    if (left > 0) this.#bufferBody();
+    else this.#enter(upstream.targets.choose());
   }
 
-  takeTurn(): void {
+  /** The body did not arrive with the head: how long the rest takes is up to the client. */
+  #bufferBody(): void {
+    this.#pace ??= new BodyPace();
+    this.#pace.start(this.#upstream.pace);
+    this.#stage = 'buffering';
+    this.#buffer = new BodyBuffer(this.#connection.request.method, this.#upstream.bodyBuffer);
+    const first = this.#body ?? NOTHING;
+    this.#body = undefined;
+    this.#addToBuffer(first);
+    if (this.#stage === 'buffering') this.#connection.resume();
+  }
+
+  #addToBuffer(part: Buffer): void {
+    const state = this.#buffer?.add(part);
+    if (state === 'full') return this.#refuse({ reason: 'overloaded', retryAfter: 1 });
+    if (this.#left === 0 || state === 'enough') {
+      this.#body = this.#buffer?.take();
+      this.#buffer = undefined;
+      this.#enter(this.#upstream.targets.choose());
+    } else this.#waitForBody(part.length);
+  }
+
+  onSlot(): void {
     this.#hasTurn = true;
     if (this.#queued) return;
     this.#queued = true;
@@ -126,7 +159,7 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
     if (!this.#hasTurn || this.#connection.socket.destroyed) return;
     this.#hasTurn = false;
     const { method } = this.#connection.request;
-    const sockets = this.#upstream.socketsOf(this.#line.target);
+    const sockets = this.#upstream.socketsOf(this.#slots.target);
     const { address } = sockets;
     const toHead = method === 'HEAD';
     const opening = toHead || this.#repeated ? address.openingOnce : address.opening;
@@ -147,9 +180,14 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
     const own = part.length > this.#left ? part.subarray(0, this.#left) : part;
     this.#left -= own.length;
     this.bytesIn += own.length;
-    const takesMore = this.#socket?.write(own, this.#left === 0) ?? false;
-    if (this.#stage === 'sending') this.#send(takesMore);
-    else if (!takesMore) this.#connection.pause();
+    if (this.#stage === 'buffering') this.#addToBuffer(own);
+    else {
+      const takesMore = this.#socket?.write(own, this.#left === 0) ?? false;
+      this.#slot.moved(own.length);
+      if (this.#stage === 'sending') this.#send(takesMore, own.length);
+      else if (!takesMore) this.#connection.pause();
+      if (this.#left === 0) this.#slot.uploaded();
+    }
     return own === part ? undefined : part.subarray(own.length);
   }
 
@@ -162,12 +200,27 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
     else if (this.#left > 0) this.#connection.resume();
   }
 
-  #send(takesMore: boolean): void {
-    this.#stage = this.#left > 0 ? 'sending' : 'asked';
-    this.#wait(this.#left > 0 ? this.#upstream.timeouts.idle : this.#upstream.timeouts.headers);
-    if (this.#left === 0 || !takesMore) {
-      if (this.#left > 0) this.#connection.pause();
-    } else this.#connection.resume();
+  #send(takesMore: boolean, bytes = 0): void {
+    if (this.#left === 0) {
+      this.#stage = 'asked';
+      return this.#wait(this.#upstream.timeouts.headers);
+    }
+    this.#stage = 'sending';
+    if (takesMore) {
+      if (this.#connection.isPaused) this.#pace?.resumed();
+      this.#connection.resume();
+      this.#waitForBody(bytes);
+    } else {
+      this.#connection.pause();
+      this.#wait(this.#upstream.timeouts.idle);
+    }
+  }
+
+  #waitForBody(bytes: number): void {
+    const pace = this.#pace;
+    if (pace === undefined) return;
+    if (bytes > 0) pace.moved(bytes);
+    this.#connection.deadline = pace.deadline;
   }
 
   onHead(head: AnswerHead): void {
@@ -175,7 +228,7 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
     const { status, framing } = head;
     this.#stage = 'answering';
     this.upstreamSeconds = (performance.now() - this.#startedAt) / 1_000;
-    this.#upstream.targets.answered(this.#line.target);
+    this.#upstream.targets.answered(this.#slots.target);
     if (this.bearer !== undefined && generation.endStreams !== 'all' && head.events) this.#watch();
     // It answered without hearing the client out: nobody knows whether the rest will come.
     if (this.#left > 0) this.#connection.closeAfterThis();
@@ -225,7 +278,9 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
     }
     if (loan === undefined ? socket.write(out) : socket.write(out.subarray(0, length), loan.written))
       return true;
+    if (this.#readAhead.allows(socket.writableLength)) return true;
     this.#stalled = true;
+    this.#slot.stalled();
     return false;
   }
 
@@ -236,7 +291,7 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
       this.#answerHead = '';
     }
     this.#uncork();
-    // A client that takes nothing keeps a connection from everybody else.
+    // A client that reads nothing keeps a connection from others.
     this.#wait(this.#upstream.timeouts.idle);
   }
 
@@ -255,23 +310,36 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
   onLost(cause: LostAnswer): void {
     this.#socket = undefined;
     if (this.#stage === 'answering') return this.#broken(cause);
-    if (!cause.idleClose) this.#upstream.targets.failed(this.#line.target);
+    if (!cause.idleClose) this.#upstream.targets.failed(this.#slots.target);
     if (this.#mayRepeat(cause)) return this.#repeat(cause);
     this.#fail({ reason: cause.code === CONNECT_LATE ? 'upstream_too_slow' : 'upstream_failed' }, cause);
   }
 
   /** The client takes more of the answer. */
   clientReads(): void {
+    this.#readAhead.end();
     if (!this.#stalled) return;
     this.#stalled = false;
+    this.#slot.flowing();
     this.#wait(this.#upstream.timeouts.idle);
     this.#socket?.resume();
   }
 
   /** The client has left. */
-  abandon(): void {
-    this.#connection.notes.reason = 'client_left';
+  abandon(reason = 'client_left'): void {
+    this.#connection.notes.reason = reason;
     this.#letGo();
+  }
+
+  /** Nothing waits for the client any more, or the client has left. */
+  flushed(): void {
+    this.#readAhead.end();
+  }
+
+  onEvicted(): void {
+    if (this.#stage !== 'answering') return this.#refuse({ reason: 'client_too_slow' });
+    this.abandon('client_too_slow');
+    this.#connection.breakOff();
   }
 
   end(why: StreamEnd): void {
@@ -297,42 +365,45 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
       case 'connecting':
         this.#socket?.drop();
         return this.onLost(new LostAnswer('no connection in time', CONNECT_LATE, { unreached: true }));
+      case 'buffering':
+        return this.#refuse({ reason: 'client_too_slow' });
       case 'sending':
-        // All that came was handed on: if nothing moves, it is the client.
-        if (!this.#connection.isPaused) return this.#refuse({ reason: 'client_too_slow' });
+        if (this.waitsForClient) return this.#refuse({ reason: 'client_too_slow' });
         return this.#fail({ reason: 'upstream_too_slow' }, new LostAnswer('takes no body', ANSWER_LATE));
       case 'asked':
         return this.#fail({ reason: 'upstream_too_slow' }, new LostAnswer('no answer in time', ANSWER_LATE));
       case 'answering':
         if (!this.#stalled) return this.#broken(new LostAnswer('no more in time', ANSWER_LATE));
-        this.abandon();
+        if (this.#readAhead.hasRead(this.#connection.socket.writableLength))
+          return this.#wait(this.#upstream.timeouts.idle);
+        this.abandon('client_too_slow');
         return this.#connection.breakOff();
       case 'none':
     }
   }
 
-  #enter(): void {
+  #enter(target: Target): void {
+    const { caller } = this.#admitted;
+    this.#slots = this.#upstream.slotsOf(target);
     this.#stage = 'waiting';
     this.#wait(this.#upstream.timeouts.headers);
     if (this.#left > 0) this.#connection.pause();
-    enterLine(this.#line, this.#upstream.terms, this);
+    if (!this.#slot.enter(this.#slots, caller?.bearer.identity ?? this.#connection.network(), this.#left > 0))
+      this.#refuse({ reason: 'overloaded', retryAfter: 1 });
   }
 
   /** RFC 9110 §9.2.2, RFC 9112 §9.3.1: a connection may be closed for being idle just when we use it again. */
   #mayRepeat({ idleClose, unreached }: LostAnswer): boolean {
     const { request, fields } = this.#connection;
     if (this.#repeated || fields.framing !== 'none' || !REPEATABLE.has(request.method)) return false;
-    return idleClose || (unreached && this.#upstream.targets.hasOther(this.#line.target));
+    return idleClose || (unreached && this.#upstream.targets.hasOther(this.#slots.target));
   }
 
   #repeat(cause: LostAnswer): void {
-    const { targets, lineOf, terms } = this.#upstream;
-    const { target } = this.#line;
-    leaveLine(this.#line, terms, this);
+    this.#slot.leave();
     this.#repeated = true;
-    this.#line = lineOf(targets.another(target));
     this.#report('upstream_asked_again', cause);
-    this.#enter();
+    this.#enter(this.#upstream.targets.another(this.#slots.target));
   }
 
   /** The upstream gave no answer. */
@@ -383,9 +454,11 @@ export class FastExchange implements Asker, Asking, Turn, LiveStream, Tally {
     this.#hasTurn = false;
     this.#stalled = false;
     this.#body = undefined;
+    this.#buffer?.take();
+    this.#buffer = undefined;
     this.#unlist?.();
     this.#unlist = undefined;
-    if (!later) leaveLine(this.#line, this.#upstream.terms, this);
+    this.#slot.leave(later);
   }
 
   #cork(): void {

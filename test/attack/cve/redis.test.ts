@@ -6,6 +6,7 @@ import { randomGrantId } from '../../../src/grants/issue.ts';
 import { openRedis, type RedisStore } from '../../../src/stores/redis.ts';
 import { RedisUnfit } from '../../../src/stores/redis-checks.ts';
 import { knownHoles, type RedisVersion, redisVersion } from '../../../src/stores/redis-versions.ts';
+import { anAuthenticator } from '../../support/record-keys.ts';
 import { type RedisServer, redisServer } from '../../support/redis-server.ts';
 import { aGrant } from '../../support/store-fixtures.ts';
 
@@ -25,7 +26,12 @@ const stores: RedisStore[] = [];
 
 const open = async (user = 'gatehouse'): Promise<RedisStore> => {
   const url = `redis://${user}:PASSWORD@127.0.0.1:${server.port}`;
-  const store = await openRedis({ url, maxStaleness: 60, ack: 'reachable' });
+  const store = await openRedis({
+    url,
+    authenticator: anAuthenticator(),
+    maxStaleness: 60,
+    ack: 'reachable',
+  });
   stores.push(store);
   return store;
 };

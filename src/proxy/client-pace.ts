@@ -1,0 +1,136 @@
+import { limitName } from '../http/rate-limit.ts';
+import { EXPECTS_BODY } from './request-head.ts';
+
+/** How slowly a client may send a body. Times in seconds. */
+export interface PaceTerms {
+  /** The longest silence. */
+  readonly idle: number;
+  /** For a whole request body. */
+  readonly body: number;
+  /** Bytes per second. */
+  readonly minRate: number;
+}
+
+/**
+ * The time by which more of a request body must arrive. A client begins with `idle` seconds; each byte adds what it may
+ * take at `minRate`, up to `idle` seconds from now. A client may pause, and one that is always slower than `minRate` runs
+ * out of time, however it spreads its bytes. Times by `performance.now()`.
+ */
+export class BodyPace {
+  deadline = 0;
+  #terms: PaceTerms | undefined;
+  #end = 0;
+
+  start(terms: PaceTerms): void {
+    const now = performance.now();
+    this.#terms = terms;
+    this.#end = now + terms.body * 1_000;
+    this.deadline = Math.min(now + terms.idle * 1_000, this.#end);
+  }
+
+  moved(bytes: number): void {
+    if (this.#terms === undefined) return;
+    const { idle, minRate } = this.#terms;
+    const earned = minRate > 0 ? (bytes / minRate) * 1_000 : Number.POSITIVE_INFINITY;
+    this.deadline = Math.min(performance.now() + idle * 1_000, this.deadline + earned, this.#end);
+  }
+
+  /** The upstream did not take more until now; that time is not the client's. */
+  resumed(): void {
+    if (this.#terms === undefined) return;
+    this.deadline = Math.min(performance.now() + this.#terms.idle * 1_000, this.#end);
+  }
+}
+
+/** Milliseconds after which a body of unknown length is forwarded as it arrives: it may be a stream that never ends. */
+export const STREAM_WAIT = 200;
+
+/**
+ * A response of which this much or less is unread is read from the upstream all the same, so that a slow client does not
+ * hold the connection.
+ */
+export const READ_AHEAD = 131_072;
+
+/** Memory of this process that slow clients may use. */
+const MAX_READ_AHEAD = 512;
+const MAX_BODY_MEMORY = 64 * 1_048_576;
+
+let readingAhead = 0;
+let bodyMemory = 0;
+
+/** Permission to buffer one response beyond what its connection takes. */
+export class ReadAhead {
+  #held = false;
+  #unread = 0;
+
+  /** May more be written to a client that has `buffered` bytes to read? */
+  allows(buffered: number): boolean {
+    this.#unread = buffered;
+    if (buffered >= READ_AHEAD) return false;
+    if (this.#held) return true;
+    if (readingAhead >= MAX_READ_AHEAD) return false;
+    readingAhead += 1;
+    this.#held = true;
+    return true;
+  }
+
+  /** Has the client read since this was asked last? Bytes leave in parts, of up to 64 KiB. */
+  hasRead(buffered: number): boolean {
+    const hasRead = buffered < this.#unread;
+    this.#unread = buffered;
+    return hasRead;
+  }
+
+  end(): void {
+    if (!this.#held) return;
+    this.#held = false;
+    readingAhead -= 1;
+  }
+}
+
+/** The beginning of a request body, in memory until there is a connection for it. */
+export class BodyBuffer {
+  size = 0;
+  readonly #limit: number;
+  #bytes = Buffer.alloc(0);
+
+  /** `limit`: a body is forwarded once this much of it has arrived; with methods that expect none, once it is complete. */
+  constructor(method: string, limit: number) {
+    this.#limit = EXPECTS_BODY.has(method) ? limit : Number.POSITIVE_INFINITY;
+  }
+
+  /** `enough`: may be forwarded. `full`: the process holds too much, and this body must be complete before it is forwarded. */
+  add(part: Buffer): 'more' | 'enough' | 'full' {
+    const size = this.size + part.length;
+    // Copied: a small part may keep a much larger buffer alive.
+    if (size > this.#bytes.length) {
+      const larger = Buffer.allocUnsafeSlow(
+        Math.max(size, Math.min(2 * this.#bytes.length, size + 65_536), 1_024),
+      );
+      this.#bytes.copy(larger, 0, 0, this.size);
+      this.#bytes = larger;
+    }
+    part.copy(this.#bytes, this.size);
+    this.size = size;
+    bodyMemory += part.length;
+    if (size >= this.#limit) return 'enough';
+    if (bodyMemory < MAX_BODY_MEMORY) return 'more';
+    return this.#limit === Number.POSITIVE_INFINITY ? 'full' : 'enough';
+  }
+
+  /** What was collected; nothing is kept. */
+  take(): Buffer {
+    const bytes = this.#bytes.subarray(0, this.size);
+    bodyMemory -= this.size;
+    this.size = 0;
+    this.#bytes = Buffer.alloc(0);
+    return bytes;
+  }
+}
+
+/** Undefined: what arrives is forwarded at once. */
+export const bufferFor = (method: string, limit: number): BodyBuffer | undefined =>
+  limit === 0 && EXPECTS_BODY.has(method) ? undefined : new BodyBuffer(method, limit);
+
+/** By which requests without a token share connections. No identity begins like this. */
+export const networkKey = (clientAddress: string): string => `\0${limitName(clientAddress)}`;

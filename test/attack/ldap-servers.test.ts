@@ -1,0 +1,255 @@
+import { createServer, type Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { type LdapSettings, ldapDirectory } from '../../src/identity/ldap-directory.ts';
+import type { Directory } from '../../src/ports/directory.ts';
+import { type LdapServer, ldapServer, PEOPLE_SETTINGS, ROOT } from '../support/ldap-server.ts';
+import { type Certified, issueServer, makeCa } from '../support/pki.ts';
+import { type TcpServer, tcpServer } from '../support/tcp-server.ts';
+
+const UNAVAILABLE = { name: 'Fault', code: 'directory_unavailable' };
+const PASSWORD = 'a password of alice';
+
+/** An element of BER with a length of four bytes, as Active Directory writes them. */
+const element = (tag: number, ...contents: readonly Buffer[]): Buffer => {
+  const content = Buffer.concat(contents);
+  const head = Buffer.from([tag, 0x84, 0, 0, 0, 0]);
+  head.writeUInt32BE(content.length, 2);
+  return Buffer.concat([head, content]);
+};
+const text = (value: string): Buffer => element(0x04, Buffer.from(value));
+const message = (id: number, operation: Buffer): Buffer =>
+  element(0x30, Buffer.from([0x02, 0x01, id]), operation);
+/** LDAPResult (RFC 4511 §4.1.9). */
+const result = (tag: number, code: number, more: Buffer = Buffer.alloc(0)): Buffer =>
+  element(tag, Buffer.from([0x0a, 0x01, code]), text(''), text(''), more);
+
+const BIND_RESPONSE = 0x61;
+const SEARCH_DONE = 0x65;
+const EXTENDED_RESPONSE = 0x78;
+const idOf = (request: Buffer): number => request[request.indexOf(0x02) + 2] ?? 0;
+
+interface Scripted extends TcpServer {
+  /** Everything that arrived in the clear. */
+  readonly received: () => Buffer;
+}
+
+async function scripted(on: (socket: Socket, request: Buffer) => void): Promise<Scripted> {
+  const parts: Buffer[] = [];
+  const server = await tcpServer(
+    createServer((socket) =>
+      socket.on('data', (part: Buffer) => {
+        parts.push(part);
+        on(socket, part);
+      }),
+    ),
+  );
+  onTestFinished(server.close);
+  return { ...server, received: () => Buffer.concat(parts) };
+}
+
+function directoryAt(port: number, changes: Partial<LdapSettings> = {}): Directory {
+  const directory = ldapDirectory('corp', 'corp', {
+    ...PEOPLE_SETTINGS,
+    urls: [`ldap://localhost:${port}`],
+    timeout: 30,
+    ...changes,
+  });
+  onTestFinished(() => directory.close());
+  return directory;
+}
+
+describe('StartTLS cannot be downgraded', () => {
+  let ca: Certified;
+  let certificate: Certified;
+  beforeAll(async () => {
+    ca = await makeCa();
+    certificate = await issueServer(ca);
+  });
+  const startTls = (): Partial<LdapSettings> => ({ startTls: true, ca: ca.pem });
+
+  /** No bind request, and neither of the passwords, was sent in the clear. */
+  const expectNoSecret = ({ received }: Scripted): void => {
+    const sent = received().toString('latin1');
+    expect(sent).toContain('1.3.6.1.4.1.1466.20037');
+    for (const secret of [PASSWORD, PEOPLE_SETTINGS.password, PEOPLE_SETTINGS.bindDn])
+      expect(sent).not.toContain(secret);
+  };
+
+  test.each([
+    ['it is refused: protocolError', () => message(1, result(EXTENDED_RESPONSE, 2))],
+    ['it is refused: unavailable', () => message(1, result(EXTENDED_RESPONSE, 52))],
+    ['it is refused: unwillingToPerform', () => message(1, result(EXTENDED_RESPONSE, 53))],
+    ['a referral leads to another server', () => message(1, result(EXTENDED_RESPONSE, 10))],
+    ['the response is to another message', () => message(2, result(EXTENDED_RESPONSE, 0))],
+    ['the response is to another operation', () => message(1, result(BIND_RESPONSE, 0))],
+    [
+      'a notice of disconnection comes first (RFC 4511 §4.4.1)',
+      () =>
+        Buffer.concat([message(0, result(EXTENDED_RESPONSE, 52)), message(1, result(EXTENDED_RESPONSE, 0))]),
+    ],
+    [
+      'a bind response is in the same segment',
+      () => Buffer.concat([message(1, result(EXTENDED_RESPONSE, 0)), message(3, result(BIND_RESPONSE, 0))]),
+    ],
+    ['the response is not BER', () => Buffer.from('HTTP/1.1 200 OK\r\n\r\n')],
+  ])('nothing is sent without TLS when %s', async (_what, response) => {
+    const server = await scripted((socket) => socket.write(response()));
+    await expect(directoryAt(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
+      UNAVAILABLE,
+    );
+    expectNoSecret(server);
+  });
+
+  test('nothing is sent without TLS when the server closes the connection instead of a response', async () => {
+    const server = await scripted((socket) => socket.end());
+    await expect(directoryAt(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
+      UNAVAILABLE,
+    );
+    expectNoSecret(server);
+  });
+
+  test('plain responses in place of the handshake are not taken for responses under TLS', async () => {
+    // After the ClientHello, as a separate segment: what a plain server would say to a bind.
+    const server = await scripted((socket, part) => {
+      if (part[0] === 0x30) socket.write(message(1, result(EXTENDED_RESPONSE, 0)));
+      else socket.write(message(2, result(BIND_RESPONSE, 0)));
+    });
+    await expect(directoryAt(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
+      UNAVAILABLE,
+    );
+    expectNoSecret(server);
+  });
+
+  test('a server whose certificate is of another CA gets no bind', async () => {
+    const other = await issueServer(await makeCa());
+    const server = await scripted((socket) => {
+      socket.removeAllListeners('data');
+      socket.write(message(1, result(EXTENDED_RESPONSE, 0)));
+      new TLSSocket(socket, { isServer: true, cert: other.pem, key: other.keyPem }).on('error', () => {});
+    });
+    await expect(directoryAt(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
+      UNAVAILABLE,
+    );
+    expectNoSecret(server);
+    expect(certificate.pem).not.toBe(other.pem);
+  });
+});
+
+describe('responses of an LDAP server are limited', () => {
+  /** An entry of a few bytes. */
+  const entry = (id: number): Buffer =>
+    Buffer.from([0x30, 0x0b, 0x02, 0x01, id, 0x64, 0x06, 0x04, 0x02, 0x61, 0x3d, 0x30, 0x00]);
+  const isBind = (request: Buffer): boolean => request.includes(PEOPLE_SETTINGS.password);
+
+  test('an endless search response ends the connection after a megabyte', async () => {
+    let written = 0;
+    const server = await scripted((socket, request) => {
+      if (isBind(request)) return void socket.write(message(idOf(request), result(BIND_RESPONSE, 0)));
+      const entries = Buffer.concat(Array.from({ length: 5_000 }, () => entry(idOf(request))));
+      const more = (): void => {
+        while (!socket.destroyed && socket.writableLength < 1_048_576) {
+          written += entries.length;
+          socket.write(entries);
+        }
+      };
+      socket.on('drain', more);
+      more();
+    });
+    await expect(directoryAt(server.port).byCertificateName('commonName', 'x')).rejects.toMatchObject(
+      UNAVAILABLE,
+    );
+    // What the system holds for both sides is part of it.
+    expect(written).toBeLessThan(32 * 1_048_576);
+  }, 60_000);
+
+  test('a message that announces two gigabytes ends the connection after a megabyte', async () => {
+    let closed: Promise<void> | undefined;
+    let written = 0;
+    const server = await scripted((socket, request) => {
+      if (isBind(request)) return void socket.write(message(idOf(request), result(BIND_RESPONSE, 0)));
+      closed = new Promise((resolve) => socket.once('close', resolve));
+      socket.write(Buffer.from('30847fffffff', 'hex'));
+      const more = (): void => {
+        do written += 65_536;
+        while (!socket.destroyed && socket.write(Buffer.alloc(65_536)));
+      };
+      socket.on('drain', more);
+      more();
+    });
+    await expect(directoryAt(server.port).byCertificateName('commonName', 'x')).rejects.toMatchObject({
+      ...UNAVAILABLE,
+      message: 'LDAP: a response is longer than 1 MiB',
+    });
+    await closed;
+    expect(written).toBeLessThan(32 * 1_048_576);
+  }, 60_000);
+
+  test.each([
+    [
+      'thousands of messages in one segment',
+      (id: number) => Buffer.concat(Array.from({ length: 80_000 }, () => entry(id))),
+    ],
+    ['a negative length', () => Buffer.from('3084fffffffa020103', 'hex')],
+    ['an indefinite length', () => Buffer.from('3080020103', 'hex')],
+  ])('the process survives %s', async (_what, response) => {
+    const server = await scripted((socket, request) => {
+      if (isBind(request)) return void socket.write(message(idOf(request), result(BIND_RESPONSE, 0)));
+      const id = idOf(request);
+      socket.write(Buffer.concat([response(id), message(id, result(SEARCH_DONE, 0))]));
+      socket.end();
+    });
+    const outcome = directoryAt(server.port).byCertificateName('commonName', 'x');
+    // Either it is read to its end, and no entry fits, or it is our failure.
+    await expect(outcome.catch((error: { code: string }) => error.code)).resolves.toSatisfy(
+      (value) => value === undefined || value === 'directory_unavailable',
+    );
+  });
+});
+
+describe('referrals', () => {
+  test('a referral in response to a bind or a search is not followed with any password', async () => {
+    let connections = 0;
+    const elsewhere = await tcpServer(createServer(() => void (connections += 1)));
+    onTestFinished(elsewhere.close);
+    const referral = element(0xa3, text(`ldap://localhost:${elsewhere.port}/ou=people,dc=example,dc=test`));
+    for (const refused of ['bind', 'search'] as const) {
+      const server = await scripted((socket, request) => {
+        const isBind = request.includes(PEOPLE_SETTINGS.password);
+        const code = isBind === (refused === 'bind') ? 10 : 0;
+        const more = code === 10 ? referral : Buffer.alloc(0);
+        socket.write(message(idOf(request), result(isBind ? BIND_RESPONSE : SEARCH_DONE, code, more)));
+      });
+      await expect(directoryAt(server.port).signIn('alice', PASSWORD)).rejects.toMatchObject(UNAVAILABLE);
+      expect(server.received().includes(PASSWORD)).toBe(false);
+    }
+    expect(connections).toBe(0);
+  });
+});
+
+describe('a changed password', () => {
+  let server: LdapServer;
+  beforeAll(async () => {
+    server = await ldapServer();
+  });
+  afterAll(() => server.remove());
+
+  test('applies at the next sign-in, also while the user is cached', async () => {
+    const { Attribute, Change, Client } = await import('ldapts');
+    const corp = directoryAt(server.port, { urls: [server.plain], remember: 3_600 });
+    expect(await corp.signIn('alice', 'alice password')).toBeDefined();
+    expect(await corp.byCertificateName('commonName', 'Alice Example')).toBeDefined();
+    const client = new Client({ url: server.plain });
+    await client.bind(ROOT.dn, ROOT.password);
+    await client.modify(
+      `uid=alice,${PEOPLE_SETTINGS.base}`,
+      new Change({
+        operation: 'replace',
+        modification: new Attribute({ type: 'userPassword', values: ['another password'] }),
+      }),
+    );
+    await client.unbind();
+    expect(await corp.signIn('alice', 'alice password')).toBeUndefined();
+    expect(await corp.signIn('alice', 'another password')).toBeDefined();
+  });
+});

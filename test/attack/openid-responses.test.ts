@@ -1,0 +1,232 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { gzipSync } from 'node:zlib';
+import { exportJWK, generateKeyPair, SignJWT } from 'jose';
+import { expect, onTestFinished, test } from 'vitest';
+import { type OpenIdProvider, openIdProvider } from '../../src/identity/openid.ts';
+import { tcpServer } from '../support/tcp-server.ts';
+
+const CALLBACK = 'https://api.example.test/authsvc/device/openid/corp';
+const UNAVAILABLE = { name: 'Fault', code: 'directory_unavailable' };
+
+type Respond = (body: string, response: ServerResponse, request: IncomingMessage) => void;
+type Endpoint = 'discovery' | 'token' | 'keys';
+
+const plainly: Respond = (body, response) => response.setHeader('content-type', 'application/json').end(body);
+
+/** An OpenID provider whose endpoints respond as the test says. */
+async function hostileProvider(
+  how: Partial<Record<Endpoint, Respond>> = {},
+  { timeout = 30, now }: { readonly timeout?: number; readonly now?: () => number } = {},
+) {
+  const { publicKey, privateKey } = await generateKeyPair('ES256');
+  const asked: Endpoint[] = [];
+  let nonce = '';
+  const respond = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    const url = new URL(request.url ?? '', `http://${request.headers.host}`);
+    const issuer = url.origin;
+    const [endpoint, body] = await (async (): Promise<[Endpoint, object]> => {
+      if (url.pathname === '/keys')
+        return ['keys', { keys: [{ ...(await exportJWK(publicKey)), kid: 'a', alg: 'ES256' }] }];
+      if (url.pathname === '/token')
+        return [
+          'token',
+          {
+            access_token: 'token',
+            token_type: 'Bearer',
+            id_token: await new SignJWT({ nonce })
+              .setProtectedHeader({ alg: 'ES256', kid: 'a' })
+              .setIssuer(issuer)
+              .setSubject('alice')
+              .setAudience('gatehouse')
+              .setIssuedAt()
+              .setExpirationTime('5m')
+              .sign(privateKey),
+          },
+        ];
+      return [
+        'discovery',
+        {
+          issuer,
+          authorization_endpoint: `${issuer}/authorize`,
+          token_endpoint: `${issuer}/token`,
+          jwks_uri: `${issuer}/keys`,
+          response_types_supported: ['code'],
+          subject_types_supported: ['public'],
+          id_token_signing_alg_values_supported: ['ES256'],
+        },
+      ];
+    })();
+    asked.push(endpoint);
+    (how[endpoint] ?? plainly)(JSON.stringify(body), response, request);
+  };
+  const server = createServer((request, response) => void respond(request, response));
+  const { port, close } = await tcpServer(server);
+  onTestFinished(close);
+  const provider = openIdProvider(
+    'corp',
+    {
+      title: { en: 'Example' },
+      issuer: `http://127.0.0.1:${port}`,
+      clientId: 'gatehouse',
+      sendSecret: 'basic',
+      scope: 'openid',
+      directory: 'staff',
+      claim: 'sub',
+      means: 'subject',
+      timeout,
+    },
+    now,
+  );
+  onTestFinished(() => provider.close());
+  return {
+    provider,
+    asked,
+    how,
+    /** The whole sign-in, as of a browser that the provider sends back with a code. */
+    signIn: async (): Promise<Awaited<ReturnType<OpenIdProvider['finish']>>> => {
+      const { expects } = await provider.begin(CALLBACK);
+      ({ nonce } = expects);
+      return provider.finish(new URL(`${CALLBACK}?code=1&state=${expects.state}`), expects);
+    },
+  };
+}
+
+const known = { kind: 'known', claim: { means: 'subject', value: 'alice' } };
+
+/** Valid JSON of 4 MB in 4 KB, or less. */
+const compressed: Respond = (body, response) =>
+  response
+    .writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' })
+    .end(gzipSync(body + ' '.repeat(4_194_304)));
+
+test('a sign-in with a provider that compresses nothing succeeds, and no content coding is asked for', async () => {
+  const codings = new Set<string | undefined>();
+  const respond: Respond = (body, response, request) => {
+    codings.add(request.headers['accept-encoding']);
+    plainly(body, response, request);
+  };
+  const { signIn } = await hostileProvider({ discovery: respond, token: respond, keys: respond });
+  expect(await signIn()).toMatchObject(known);
+  expect([...codings]).toEqual(['identity']);
+});
+
+for (const endpoint of ['discovery', 'token', 'keys'] as const)
+  test(`a compressed response is refused before it is decoded: ${endpoint}`, async () => {
+    const { signIn, how, asked } = await hostileProvider({ [endpoint]: compressed });
+    await expect(signIn()).rejects.toMatchObject({
+      ...UNAVAILABLE,
+      cause: { message: expect.stringContaining('content coding') },
+    });
+    expect(asked).toContain(endpoint);
+    expect(Object.keys(how)).toEqual([endpoint]);
+  });
+
+const nested = `${'['.repeat(100_000)}${']'.repeat(100_000)}`;
+const withMember = (body: string, member: string): string => `{${member},${body.slice(1)}`;
+
+test.each<[string, Respond]>([
+  ['longer than the limit', (body, ...rest) => plainly(body + ' '.repeat(300_000), ...rest)],
+  [
+    'longer than the limit, without a length',
+    (body, response) => {
+      response.writeHead(200, { 'content-type': 'application/json' });
+      response.write(body);
+      response.end(' '.repeat(300_000));
+    },
+  ],
+  ['nested without end', (body, ...rest) => plainly(withMember(body, `"x":${nested}`), ...rest)],
+  ...['javascript:alert(1)//', 'data:text/html,x', 'relative', ''].map((endpoint): [string, Respond] => [
+    `that leads browsers to "${endpoint}"`,
+    (body, ...rest) =>
+      plainly(JSON.stringify({ ...JSON.parse(body), authorization_endpoint: endpoint }), ...rest),
+  ]),
+  ['with a member twice', (body, ...rest) => plainly(withMember(body, '"issuer":"x"'), ...rest)],
+  [
+    'with an oversized header',
+    (body, response, request) => {
+      response.setHeader('x-padding', 'x'.repeat(20_000));
+      plainly(body, response, request);
+    },
+  ],
+  [
+    'that is not UTF-8',
+    (body, response) =>
+      response
+        .setHeader('content-type', 'application/json')
+        .end(Buffer.from(withMember(body, '"x":"\xff"'), 'latin1')),
+  ],
+])('a discovery document is refused: %s', async (_what, discovery) => {
+  const { provider } = await hostileProvider({ discovery });
+  await expect(provider.begin(CALLBACK)).rejects.toMatchObject(UNAVAILABLE);
+});
+
+test('a response that comes byte by byte ends at the timeout', async () => {
+  let closed: Promise<unknown> | undefined;
+  const { provider } = await hostileProvider(
+    {
+      discovery(body, response) {
+        response.writeHead(200, { 'content-type': 'application/json' });
+        const timer = setInterval(() => response.write(' '), 20);
+        closed = once(response, 'close').finally(() => clearInterval(timer));
+        response.write(body.slice(0, 10));
+      },
+    },
+    { timeout: 1 },
+  );
+  await expect(provider.begin(CALLBACK)).rejects.toMatchObject(UNAVAILABLE);
+  await closed;
+});
+
+test('a redirect is not followed', async () => {
+  let requests = 0;
+  const elsewhere = await tcpServer(
+    createServer((_request, response) => void ((requests += 1), response.end())),
+  );
+  onTestFinished(elsewhere.close);
+  const { provider } = await hostileProvider({
+    discovery: (_body, response) =>
+      response.writeHead(302, { location: `http://127.0.0.1:${elsewhere.port}/` }).end(),
+  });
+  await expect(provider.begin(CALLBACK)).rejects.toMatchObject(UNAVAILABLE);
+  expect(requests).toBe(0);
+});
+
+test('a failed discovery is not repeated for a while, longer after each failure, and recovers by itself', async () => {
+  let clock = 0;
+  const fails: Respond = (_body, response) => response.writeHead(503).end();
+  const { provider, asked, how } = await hostileProvider({ discovery: fails }, { now: () => clock });
+  const failed = async (): Promise<number> => {
+    const error: unknown = await provider.begin(CALLBACK).catch((reason: unknown) => reason);
+    expect(error).toMatchObject(UNAVAILABLE);
+    return (error as { retryAfter: number }).retryAfter;
+  };
+  await failed();
+  for (let more = 0; more < 20; more += 1) expect(await failed()).toBeLessThanOrEqual(2);
+  expect(asked).toHaveLength(1);
+  clock += 2_000;
+  await failed();
+  clock += 1_900;
+  await failed();
+  expect(asked).toHaveLength(2);
+  for (let more = 0; more < 20; more += 1) {
+    clock += 60_000;
+    await failed();
+  }
+  // However often it failed: never more than a minute.
+  expect(asked).toHaveLength(22);
+  expect(await failed()).toBeLessThanOrEqual(60);
+  how.discovery = plainly;
+  clock += 60_000;
+  await provider.begin(CALLBACK);
+  expect(asked).toHaveLength(23);
+
+  // Known metadata stays in use for an hour while it cannot be read again.
+  how.discovery = fails;
+  clock += 600_001;
+  await provider.begin(CALLBACK);
+  await provider.begin(CALLBACK);
+  expect(asked).toHaveLength(24);
+  clock += 3_600_000;
+  await failed();
+});

@@ -1,0 +1,75 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { confirmMemory } from '../../src/confirm/guess-limit.ts';
+import { BASE, type ConfirmPages, openConfirmPages } from '../support/confirm-pages.ts';
+import { freezeClock } from '../support/frozen-clock.ts';
+import { BASE_DN, type LdapServer, ldapServer, SERVICE } from '../support/ldap-server.ts';
+
+freezeClock();
+
+/** Wrong passwords that an account may have at once. */
+const BUDGET = 30;
+
+let ldap: LdapServer;
+let pages: ConfirmPages;
+beforeAll(async () => {
+  const person = (names: readonly string[], last: string): string =>
+    [
+      `dn: uid=${names[0]},ou=people,${BASE_DN}`,
+      'objectClass: inetOrgPerson',
+      ...names.map((name) => `uid: ${name}`),
+      `cn: ${names[0]}`,
+      `sn: ${names[0]}`,
+      `userPassword: ${names[0]} password`,
+      `entryUUID: 5f0c2a52-6d0e-4d0c-9c3e-0000000000${last}`,
+      '',
+    ].join('\n');
+  ldap = await ldapServer([person(['anna', 'anna.long', 'a.l'], '31'), person(['bert'], '32')]);
+  pages = await openConfirmPages((settings) => ({
+    ...settings,
+    directories: {
+      staff: {
+        label: 'corp',
+        ldap: { url: ldap.plain, ...SERVICE, base: `ou=people,${BASE_DN}`, timeout: '60s' },
+      },
+    },
+  }));
+});
+beforeEach(() => pages.reset());
+afterAll(async () => {
+  await pages.close();
+  await ldap.remove();
+});
+
+async function signIn(name: string, password: string): Promise<number> {
+  const browser = pages.browser();
+  await browser.open(`${BASE}/grants`);
+  return (await browser.signIn(name, password)).status;
+}
+
+test('all user names of one LDAP entry, in every spelling, share one budget of wrong passwords', async () => {
+  const names = ['anna', 'ANNA', 'anna.long', 'Anna.Long', 'a.l', 'A.L', 'anna ', ' Anna', 'ａｎｎａ'];
+  for (let guess = 0; guess < BUDGET; guess += 1)
+    expect(await signIn(names[guess % names.length] ?? '', `guess ${guess}`)).toBe(403);
+  for (const name of names) expect(await signIn(name, 'anna password'), name).toBe(429);
+  // Another account has a budget of its own.
+  expect(await signIn('bert', 'bert password')).toBe(200);
+});
+
+test('the right password uses nothing of the budget', async () => {
+  for (let more = 0; more < BUDGET + 5; more += 1) expect(await signIn('bert', 'bert password')).toBe(200);
+});
+
+test('a name that no account has is rejected after as many attempts, in every spelling', async () => {
+  const names = ['nemo', 'NEMO', ' nemo', 'nemo ', 'ｎｅｍｏ'];
+  for (let guess = 0; guess < BUDGET; guess += 1)
+    expect(await signIn(names[guess % names.length] ?? '', `guess ${guess}`)).toBe(403);
+  for (const name of names) expect(await signIn(name, 'another guess'), name).toBe(429);
+  expect(await signIn('another-name', 'guess')).toBe(403);
+});
+
+test('names that no account has do not push the budgets of accounts out of memory', async () => {
+  const memory = confirmMemory({ now: () => 0 });
+  for (let guess = 0; guess < BUDGET; guess += 1) expect(await memory.failuresAs.take('an account')).toBe(0);
+  for (let name = 0; name < 20_000; name += 1) await memory.failuresAsUnknown.take(`name ${name}`);
+  expect(await memory.failuresAs.take('an account')).toBeGreaterThan(0);
+});
