@@ -34,7 +34,7 @@ test('check notes which requests are refused because of how they are spelled', a
     'upstreams.default.paths.letterCase=distinct',
     'upstreams.default.paths.trailingSlash=distinct',
   );
-  expect((await run('check', file, ...distinct)).stdout).not.toContain('note:');
+  expect((await run('check', file, ...distinct)).stdout).not.toContain('upstreams.default.paths');
 });
 
 test('check warns of a route all of whose requests are refused because of how they are spelled', async () => {
