@@ -112,6 +112,7 @@ Of everything else:
 | \`dependency_failed\` | error | The token service could not do what was asked, through no fault of the client, which was told to come again: \`operation\`, \`error\`, and \`code\`, such as \`store_unavailable\`, \`store_full\` or \`store_record_unreadable\`. |
 | \`upstream_failed\`, \`upstream_broke_off\` | warn | An upstream gave no answer, or half of one: \`upstream\`, \`error\`. |
 | \`target_left_out\`, \`target_back\` | warn | A target of an upstream gets no requests for a while, and gets them again: \`target\`, \`why\`. |
+| \`host_not_listed\` | warn | A request named a host that is neither that of \`publicUrl\` nor of a route nor in \`hosts.allowed\`: \`host\`, \`peer\`, and in \`decision\` whether it was accepted or refused. Once for each host, at most 256 hosts, a few at a time. |
 | \`worker_ended\` | error | A worker process ended by itself; another one is started. |
 | \`unexpected_error\` | error | A mistake of ours; please report it. |
 

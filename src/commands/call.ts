@@ -4,6 +4,7 @@ import { request as httpsRequest, type RequestOptions } from 'node:https';
 import { resolve } from 'node:path';
 import { connectionTrouble } from '../client/connection-trouble.ts';
 import { printableLines } from '../client/printable.ts';
+import { isMethod } from '../domain/method.ts';
 import { mustBePrivate, webAddress } from './address.ts';
 import { mustBePair } from './certificate-files.ts';
 import { type Command, CommandError, type Context, EXIT, UsageError, writeJson } from './command.ts';
@@ -40,7 +41,7 @@ export const command: Command = {
     const data = context.options('data');
     const body = data.length === 0 ? undefined : data.join('&');
     const method = context.words.length === 2 ? context.words[0] : body === undefined ? 'GET' : 'POST';
-    if (!/^[A-Z]{1,20}$/.test(method ?? ''))
+    if (!isMethod(method ?? ''))
       throw new UsageError('gatehouse call: METHOD is written in capitals, such as GET');
     const files = {
       ...fileOption(context, 'cert', 'cert'),

@@ -5,6 +5,7 @@ import { settingsFor } from './settings.ts';
 interface Findings {
   readonly problems: readonly string[];
   readonly warnings: readonly string[];
+  readonly notes?: readonly string[];
 }
 
 /** Looks at something the settings name, without changing it. */
@@ -119,7 +120,8 @@ const checkPeople: Check = async ({ pages, directories, signIn }) => {
 };
 
 /** Things that work and that somebody would want to know. */
-const checkIntentions: Check = async ({ certificates, integrations, routes, upstreams, tokens }) => {
+const checkIntentions: Check = async (settings) => {
+  const { certificates, hosts, integrations, routes, upstreams, tokens } = settings;
   const used = new Set(routes.map(({ upstream }) => upstream));
   const warnings = [
     ...integrations.flatMap(({ access }, index) =>
@@ -136,6 +138,9 @@ const checkIntentions: Check = async ({ certificates, integrations, routes, upst
       ? [
           'certificates.forwardedHeader: is not set, so any known certificate header of the peers in certificates.forwardedFrom is believed; name the one they write',
         ]
+      : []),
+    ...(hosts.others === 'refuse' && hosts.allowed.includes('*')
+      ? ['hosts.others: refuse has no effect beside "*" in hosts.allowed']
       : []),
     ...(routes.length === 0 ? ['routes: there are none, so every request is denied'] : []),
     ...Object.keys(upstreams).flatMap((name) =>
@@ -227,6 +232,31 @@ const checkPagesOrigin: Check = async ({ publicUrl, pages, device, integrations,
   };
 };
 
+/** Requests that are refused because their path is another spelling of a stricter route's. */
+const checkSpellings: Check = async (settings) => {
+  const { compileRules } = await import('../domain/rule-matcher.ts');
+  const { rulesOf } = await import('../gateway/registry.ts');
+  const { notKeptApartBy, patternCovers, respelledPattern, UNKNOWN_READING } = await import(
+    '../domain/path-spelling.ts'
+  );
+  const { conflicts } = compileRules(rulesOf(settings));
+  const warnings = conflicts.flatMap(({ rule, stricter }) => {
+    const blurred = notKeptApartBy(rule.paths ?? UNKNOWN_READING);
+    const [wide, narrow] = [stricter, rule].map(({ pattern }) => respelledPattern(pattern, blurred));
+    return wide !== undefined && narrow !== undefined && patternCovers(wide, narrow)
+      ? [
+          `${rule.name}: differs from ${stricter.name} only in letter case or by a trailing slash, and asks for less, so its requests are refused; set upstreams.${rule.upstream}.paths if the API tells such paths apart`,
+        ]
+      : [];
+  });
+  const byUpstream = Map.groupBy(conflicts, ({ rule }) => rule.upstream);
+  const notes = [...byUpstream].map(([name, [first, ...more]]) => {
+    const others = more.length === 0 ? '' : ` (and ${more.length} more such pairs)`;
+    return `upstreams.${name}.paths: a path that differs from ${first?.stricter.name} only in letter case or by a trailing slash is refused, and not forwarded by ${first?.rule.name}, which asks for less${others}; set it to distinct if the API tells such paths apart`;
+  });
+  return { problems: [], warnings, notes };
+};
+
 const CHECKS: readonly Check[] = [
   checkCertificates,
   checkKeys,
@@ -236,6 +266,7 @@ const CHECKS: readonly Check[] = [
   checkIntentions,
   checkReach,
   checkPagesOrigin,
+  checkSpellings,
 ];
 
 export const command: Command = {
@@ -253,7 +284,7 @@ export const command: Command = {
     const found = await Promise.all(CHECKS.map((check) => check(loaded.settings, now)));
     const problems = found.flatMap((findings) => findings.problems);
     const warnings = found.flatMap((findings) => findings.warnings);
-    const notes = unasked(loaded.settings);
+    const notes = [...unasked(loaded.settings), ...found.flatMap((findings) => findings.notes ?? [])];
     const ok = problems.length === 0;
 
     if (context.json)

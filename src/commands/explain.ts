@@ -1,3 +1,4 @@
+import { isMethod } from '../domain/method.ts';
 import { parseScope } from '../domain/scope.ts';
 import type { ExplainDesk, Explanation, Verdict } from '../proxy/explain.ts';
 import { CONFIG_OPTIONS, type Command, type Context, EXIT, UsageError, writeJson } from './command.ts';
@@ -8,7 +9,9 @@ const MISFITS = {
   host: 'another host',
   method: 'another method',
   encoded_slash: 'matches, and does not take %2F: no later rule is asked',
-  other_reading: 'would match, but not as an upstream may read it that decodes %2F or cuts off ;parameters',
+  other_spelling: 'differs only in letter case or by a trailing slash, and asks for more',
+  other_reading:
+    'would match, but an upstream may read the path as that of another rule (%2F, ;parameters, letter case, trailing slash)',
 } as const;
 
 export const command: Command = {
@@ -27,7 +30,7 @@ export const command: Command = {
     const loaded = await settingsFor(context);
     if (typeof loaded === 'number') return loaded;
     const [method = '', path = ''] = context.words;
-    if (!/^[A-Z]{1,20}$/.test(method))
+    if (!isMethod(method))
       throw new UsageError(`gatehouse explain: METHOD is written in capitals, such as GET`);
     const { settings } = loaded;
     const { compileRules } = await import('../domain/rule-matcher.ts');
@@ -36,6 +39,7 @@ export const command: Command = {
     const { checkMatcher, ownPaths, servicePaths } = await import('../gateway/service-paths.ts');
     const { explain } = await import('../proxy/explain.ts');
     const { ownAuthorities } = await import('../proxy/own-authority.ts');
+    const { allowedHosts, servedHosts } = await import('../proxy/served-hosts.ts');
 
     const scope = scopeOf(context);
     const client = context.option('client');
@@ -47,10 +51,14 @@ export const command: Command = {
     const afterCheck = checkMatcher(settings);
     const below = servicePaths(settings);
     const pagesHost = pagesOriginOf(settings).host;
+    const { publicUrl, hosts } = settings;
+    const served = servedHosts({ settings: hosts, publicUrl, routeHosts: rules.hosts, pagesHost });
     const desk: ExplainDesk = {
       rules,
-      isOwnAuthority: ownAuthorities(settings.publicUrl, rules, pagesHost),
+      isOwnAuthority: ownAuthorities(publicUrl, rules, allowedHosts(hosts.allowed, pagesHost)),
       pagesHost,
+      isListedHost: (name) => served.isListed(name),
+      otherHosts: hosts.others,
       isServicePath: ownPaths(settings),
       isPage: (path) => /^\/device(?:\/|$)/.test(below(path) ?? ''),
       isCheck: (url) => afterCheck(url) !== undefined,
@@ -98,12 +106,20 @@ const VERDICTS = {
 } as const satisfies Record<Verdict, string>;
 
 /** What else the rule says, where it matters for this request. */
-const asidesOf = ({ websocket, corsOrigins, preflightsFor }: Explanation): string[] => [
-  ...(websocket === true ? ['  a WebSocket may be opened here'] : []),
-  ...(corsOrigins === undefined ? [] : [`  pages of ${corsOrigins.join(', ')} may read the answer`]),
-  ...(preflightsFor === undefined
+const asidesOf = (told: Explanation): string[] => [
+  ...(told.unlistedHost === true && told.verdict !== 'misdirected'
+    ? ['  the host is not listed in hosts.allowed: a warning is logged']
+    : []),
+  ...(told.onlyHttp2 === true ? ['  over HTTP/2; the HTTP/1.1 parser refuses this method (400)'] : []),
+  ...(told.websocket === true ? ['  a WebSocket may be opened here'] : []),
+  ...(told.corsOrigins === undefined
     ? []
-    : [`  as a browser's preflight for ${preflightsFor.join(', ')} it is answered here, without a token`]),
+    : [`  pages of ${told.corsOrigins.join(', ')} may read the answer`]),
+  ...(told.preflightsFor === undefined
+    ? []
+    : [
+        `  as a browser's preflight for ${told.preflightsFor.join(', ')} it is answered here, without a token`,
+      ]),
 ];
 
 function scopeOf(context: Context) {

@@ -1,5 +1,7 @@
-import { type PatternSegment, parsePattern } from '../domain/access-rule.ts';
+import { parsePattern } from '../domain/access-rule.ts';
+import { ignoredBy, type PathReading, patternCovers, respelledPattern } from '../domain/path-spelling.ts';
 import { excessOf, type Scope, writeScope } from '../domain/scope.ts';
+import { foldedName, foldedNames } from '../http/folded-name.ts';
 import { type LdapFacts, ldapProblems } from './sections/ldap.ts';
 import { type ObservabilitySections, observabilityProblems } from './sections/observability.ts';
 import { storeProblems } from './sections/store.ts';
@@ -45,7 +47,9 @@ export interface SoundSettings extends ObservabilitySections {
   };
   readonly introspection?: { readonly access: readonly AccessEntry[] };
   readonly integrations?: readonly (Integration | undefined)[];
-  readonly upstreams?: Readonly<Record<string, { readonly assertion?: Assertion } | undefined>>;
+  readonly upstreams?: Readonly<
+    Record<string, { readonly assertion?: Assertion; readonly paths?: PathReading } | undefined>
+  >;
   readonly routes?: readonly (Route | undefined)[];
   readonly service?: { readonly paths: readonly string[] };
   readonly headers?: Readonly<Record<string, string>>;
@@ -279,7 +283,9 @@ function checkRoutes({ routes = [], upstreams, integrations, service }: SoundSet
         tell([...path, 'path'], `lies below ${own}, which is the token service's own`);
     if (route.stripPrefix !== undefined && !`${route.path}/`.startsWith(`${route.stripPrefix}/`))
       tell([...path, 'stripPrefix'], `is not a prefix of ${route.path}`);
-    const before = routes.slice(0, index).findIndex((earlier) => earlier && hides(earlier, route));
+    const before = routes
+      .slice(0, index)
+      .findIndex((earlier) => earlier && hides(earlier, route, upstreams?.[earlier.upstream]?.paths));
     if (before >= 0)
       tell(
         [...path, 'path'],
@@ -289,27 +295,18 @@ function checkRoutes({ routes = [], upstreams, integrations, service }: SoundSet
 }
 
 /** The first match wins, so a rule behind a wider one never speaks: most likely somebody believes that it does. */
-function hides(earlier: Route, later: Route): boolean {
+function hides(earlier: Route, later: Route, reading: PathReading | undefined): boolean {
   if (earlier.host !== undefined && earlier.host.toLowerCase() !== later.host?.toLowerCase()) return false;
   const methods = earlier.methods;
   if (methods && !later.methods?.every((method) => methods.includes(method))) return false;
   const [wide, narrow] = [parsePattern(earlier.path), parsePattern(later.path)];
-  return wide.ok && narrow.ok && coversPattern(wide.segments, narrow.segments);
-}
-
-function coversPattern(wide: readonly PatternSegment[], narrow: readonly PatternSegment[]): boolean {
-  for (const [index, segment] of wide.entries()) {
-    if (segment === '**') return true;
-    const other = narrow[index];
-    if (other === undefined || other === '**') return false;
-    if (segment === '*') continue;
-    if (other === '*' || other.literal !== segment.literal) return false;
-  }
-  return wide.length === narrow.length;
+  if (!wide.ok || !narrow.ok) return false;
+  const ignored = reading === undefined ? 0 : ignoredBy(reading);
+  return patternCovers(respelledPattern(wide.segments, ignored), respelledPattern(narrow.segments, ignored));
 }
 
 /** Headers that clients or HTTP itself write: an identity under such a name could be theirs. */
-const TAKEN: ReadonlySet<string> = new Set(
+const TAKEN = foldedNames(
   (
     'host connection content-length content-type transfer-encoding te trailer upgrade expect keep-alive ' +
     'authorization proxy-authorization cookie traceparent tracestate ' +
@@ -317,17 +314,17 @@ const TAKEN: ReadonlySet<string> = new Set(
   ).split(' '),
 );
 
-/** Compared as the proxy compares them: without case. */
+/** Compared as the proxy compares them: letters and digits only, without case. */
 function checkHeaders({ headers = {}, upstreams, publicUrl }: SoundSettings, tell: Tell): void {
   const seen = new Set<string>();
   const check = (path: SettingPath, name: string): void => {
-    if (TAKEN.has(name.toLowerCase()))
+    if (TAKEN.has(foldedName(name)))
       tell(path, `"${name}" has a meaning of its own; choose a name only gatehouse writes`);
-    if (seen.has(name.toLowerCase())) tell(path, `"${name}" is used twice; each needs its own`);
+    if (seen.has(foldedName(name))) tell(path, `"${name}" is used twice; each needs its own`);
   };
   for (const [setting, name] of Object.entries(headers)) {
     check(['headers', setting], name);
-    seen.add(name.toLowerCase());
+    seen.add(foldedName(name));
   }
   for (const [name, upstream] of Object.entries(upstreams ?? {})) {
     const { header, audience } = upstream?.assertion ?? {};

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { crossCheck } from './cross-check.ts';
 import { integrationSection, introspectionSection } from './sections/integrations.ts';
 import { limitsSection, shutdownSection } from './sections/limits.ts';
-import { adminSection, listenSection, serviceSection } from './sections/listen.ts';
+import { adminSection, hostsSection, listenSection, serviceSection } from './sections/listen.ts';
 import { auditSection, logSection, tracingSection } from './sections/observability.ts';
 import { pagesSection, signInSection } from './sections/pages.ts';
 import { certificatesSection, directorySection } from './sections/people.ts';
@@ -34,6 +34,10 @@ export function settingsSections(folder: string) {
     trustedProxies: peers.prefault([]).meta({
       description:
         'Peers (address or CIDR) whose X-Forwarded-* headers are believed, and which may ask by forward-auth.',
+    }),
+    hosts: hostsSection().prefault({}).meta({
+      description:
+        'Which hosts a request may name. The upstream gets the name as `X-Forwarded-Host`, and may build links from it.',
     }),
     admin: adminSection(path).prefault({}),
     service: serviceSection().prefault({}),

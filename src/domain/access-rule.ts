@@ -1,4 +1,5 @@
 import type { CorsPolicy } from './cors.ts';
+import type { PathReading } from './path-spelling.ts';
 import type { Scope } from './scope.ts';
 
 /** One segment of a pattern: a literal, `*` for any one segment, or `**` for any rest. */
@@ -44,6 +45,8 @@ export interface AccessRule {
   readonly demand: Demand;
   readonly clients?: ReadonlySet<string>;
   readonly upstream: string;
+  /** How the API behind it reads paths; omitted: not known. */
+  readonly paths?: PathReading;
   readonly stripPrefix?: string;
   readonly encodedSlash: boolean;
   readonly forwardAuthorization: boolean;

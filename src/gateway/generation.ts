@@ -17,7 +17,7 @@ import { answerMetadata, answerOAuth, OAUTH_PATH } from '../oauth/router.ts';
 import type { OAuthService } from '../oauth/service.ts';
 import { createCheck } from '../proxy/check.ts';
 import type { CertificateCall, FastGeneration } from '../proxy/fast/generation.ts';
-import { createProxy } from '../proxy/proxy.ts';
+import { createProxy, type Proxy } from '../proxy/proxy.ts';
 import { readHead } from '../proxy/request-head.ts';
 import {
   type CertificateFiles,
@@ -153,6 +153,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       assert: (caller, audience) => asserter.assert(caller, audience, now()),
       publicUrl: settings.publicUrl,
       pagesHost: pagesOrigin.host,
+      hosts: settings.hosts,
       realm: 'gatehouse',
       headers,
       maxBodyBytes: settings.limits.body,
@@ -185,7 +186,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   const isOwnPath = ownPaths(settings);
   const afterCheck = checkMatcher(settings);
   const publicHost = hostName(new URL(settings.publicUrl).host);
-  const readOwn = ownTarget(proxy.desk.isOwnAuthority);
+  const readOwn = ownTarget(proxy);
   const below = servicePaths(settings);
   const metadataIssuer = metadataMatcher(settings);
   permanent.hideBy((text) => sealer.digest('limit', text));
@@ -292,9 +293,10 @@ function loadFiles(settings: Settings, now: number): CertificateFiles {
   }
 }
 
-/** Path and host name of a request; undefined for an ambiguous head or target, which the proxy refuses. */
-function ownTarget(isOwn: (authority: string) => boolean) {
-  return ({ request }: Call): { readonly path: string; readonly host: string } | undefined => {
+/** Path and host name of a request; undefined for an ambiguous head or target, or a host that is not served: the proxy refuses it. */
+function ownTarget({ desk, acceptsHost }: Proxy) {
+  const { isOwnAuthority: isOwn } = desk;
+  return ({ request, peer }: Call): { readonly path: string; readonly host: string } | undefined => {
     const reading = readTarget(request.url ?? '', {
       method: request.method ?? '',
       isOwn,
@@ -303,6 +305,7 @@ function ownTarget(isOwn: (authority: string) => boolean) {
     const head = readHead(request);
     if (reading.kind !== 'target' || !head.ok) return undefined;
     const { path, authority } = reading.target;
+    if (authority === undefined && !acceptsHost(head.head.host, peer, request.socket)) return undefined;
     return { path, host: hostName(authority ?? head.head.host) };
   };
 }

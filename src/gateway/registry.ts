@@ -62,6 +62,7 @@ export function rulesOf(settings: Settings): AccessRule[] {
       pattern: pattern.segments,
       demand: demandOf(route),
       upstream: route.upstream,
+      ...readingOf(settings, route.upstream),
       encodedSlash: route.encodedSlash,
       forwardAuthorization: route.forwardAuthorization,
       ...(route.host !== undefined && { host: route.host }),
@@ -73,6 +74,11 @@ export function rulesOf(settings: Settings): AccessRule[] {
       reportOnly: route.reportOnly,
     };
   });
+}
+
+function readingOf({ upstreams }: Settings, name: string): Pick<AccessRule, 'paths'> {
+  const paths = upstreams[name]?.paths;
+  return paths === undefined ? {} : { paths };
 }
 
 const corsOf = ({

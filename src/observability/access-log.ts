@@ -107,7 +107,7 @@ export function createAccessLog(output: LogOutput, terms: AccessTerms): AccessLo
     const { id, trace, original } = facts;
     let line = beginning(output.now()) + quoted(id);
     if (trace !== undefined && before.trace_id !== '') line += `${before.trace_id}"${trace.slice(3, 35)}"`;
-    line += from(facts.from) + method(facts.method ?? '');
+    line += from(facts.from) + method(shortened(facts.method ?? ''));
     if (before.path !== '') line += before.path + plain(pathOf(facts.url));
     line += status(facts.status);
     if (facts.aborted) line += `${before.aborted}true`;
@@ -122,6 +122,12 @@ export function createAccessLog(output: LogOutput, terms: AccessTerms): AccessLo
     output.write(line + end);
   };
 }
+
+const MAX_METHOD = 32;
+
+/** Over HTTP/2 a method that is refused may be as long as a request head. */
+const shortened = (method: string): string =>
+  method.length > MAX_METHOD ? method.slice(0, MAX_METHOD) : method;
 
 const SHELF = 1_024;
 const LONGEST = 256;

@@ -1,5 +1,6 @@
 import type { AccessRule } from '../domain/access-rule.ts';
 import { corsFields, preflightFields } from '../domain/cors.ts';
+import { isMethod } from '../domain/method.ts';
 import { type RequestTarget, readTarget } from '../domain/request-target.ts';
 import { hostName } from '../domain/rule-matcher.ts';
 import { type AdmissionDesk, namesAccessToken } from './admission.ts';
@@ -30,8 +31,7 @@ export function readPreflight(
   if (method !== 'OPTIONS' || head.authorization.length > 0 || namesAccessToken(url)) return undefined;
   const origin = onlyValue(rawHeaders, 'origin');
   const asked = onlyValue(rawHeaders, 'access-control-request-method');
-  if (origin === undefined || asked === undefined || !/^[A-Z]{1,20}$/.test(asked) || !isServed(asked))
-    return undefined;
+  if (origin === undefined || asked === undefined || !isMethod(asked) || !isServed(asked)) return undefined;
   const { rules, isOwnAuthority } = desk;
   const reading = readTarget(url, { method, isOwn: isOwnAuthority, encodedSlash: rules.encodedSlash });
   if (reading.kind !== 'target') return undefined;

@@ -1,8 +1,9 @@
 import { METHODS as KNOWN_METHODS } from 'node:http';
 import type { AccessRule } from '../domain/access-rule.ts';
 import type { Integration } from '../domain/integration.ts';
+import { isMethod } from '../domain/method.ts';
 import { type RequestTarget, readTarget } from '../domain/request-target.ts';
-import { type CompiledRules, hostName, type Misfit } from '../domain/rule-matcher.ts';
+import { type CompiledRules, hostName, type Misfit, type Tried } from '../domain/rule-matcher.ts';
 import { excessOf, meet, type Scope, writeScope } from '../domain/scope.ts';
 import { type AdmissionDesk, namesAccessToken } from './admission.ts';
 import { unmetDemand } from './demand.ts';
@@ -16,6 +17,10 @@ export interface ExplainDesk extends Pick<AdmissionDesk, 'rules' | 'isOwnAuthori
   readonly isPage?: (path: string) => boolean;
   /** Is this target, as sent, a question of another gateway? */
   readonly isCheck: (url: string) => boolean;
+  /** Is this a host that requests may name? */
+  readonly isListedHost?: (host: string) => boolean;
+  /** What becomes of requests for others. */
+  readonly otherHosts?: 'warn' | 'refuse';
 }
 
 export interface ExplainQuestion {
@@ -58,21 +63,36 @@ export interface Explanation {
   readonly corsOrigins?: readonly string[];
   /** Of an OPTIONS: a browser that asks beforehand about one of these methods is answered by the gateway. */
   readonly preflightsFor?: readonly string[];
+  /** The host is not listed: a request for it is logged as a warning. */
+  readonly unlistedHost?: true;
+  /** Over HTTP/1.1 the parser refuses this method (400). */
+  readonly onlyHttp2?: true;
   readonly tried: readonly { readonly rule: string; readonly misfit: Misfit | undefined }[];
 }
 
 /** Answers with the live matcher and the live checks, in their order: what is said here is what happens. */
 export function explain(desk: ExplainDesk, question: ExplainQuestion): Explanation {
+  const { method, host, path } = question;
+  const isUnlisted = path.startsWith('/') && !desk.isCheck(path) && desk.isListedHost?.(host) === false;
+  return {
+    ...explainRequest(desk, question, isUnlisted && desk.otherHosts === 'refuse'),
+    ...(isUnlisted && { unlistedHost: true }),
+    ...(isMethod(method) && !KNOWN_METHODS.includes(method) && { onlyHttp2: true }),
+  };
+}
+
+function explainRequest(desk: ExplainDesk, question: ExplainQuestion, refusesHost: boolean): Explanation {
   const { rules } = desk;
   const { method, path, host } = question;
   const early = (verdict: Verdict, why: string): Explanation => ({ verdict, why, tried: [] });
-  if (!KNOWN_METHODS.includes(method)) return early('bad_path', `${method} is not a method of HTTP`);
-  // The HTTP parser stands before everything.
+  if (!isMethod(method)) return early('bad_path', 'a method has upper-case letters and dashes, at most 32');
+  // The HTTP parser comes before everything else.
   if (/[^\x21-\x7e]/.test(path))
     return early('bad_path', 'the target holds a character that must be encoded');
   if (method === 'CONNECT') return early('method_not_served', 'this is no tunnel');
   if (desk.isCheck(path)) return early('answered_here', 'forward-auth answers it');
   if (!isServed(method)) return early('method_not_served', `${method} is not served`);
+  if (refusesHost) return early('misdirected', `${host} is not listed in hosts.allowed`);
   const terms = { method, isOwn: desk.isOwnAuthority };
   const lenient = readTarget(path, { ...terms, encodedSlash: true });
   const isPage = lenient.kind === 'target' && desk.isPage?.(lenient.target.path) === true;
@@ -111,7 +131,7 @@ function judge(rules: CompiledRules, target: RequestTarget, question: ExplainQue
           path: target.path,
           tried,
         }
-      : { verdict: 'no_rule', why: 'no rule matches, so it is denied', path: target.path, tried };
+      : { verdict: 'no_rule', why: whyNoRule(trace), path: target.path, tried };
   }
 
   const asks = asksOf(rule);
@@ -136,6 +156,13 @@ function judge(rules: CompiledRules, target: RequestTarget, question: ExplainQue
     why: `the token lacks ${missing === undefined ? asks : writeScope(missing)}`,
     ...known,
   };
+}
+
+function whyNoRule(trace: readonly Tried[]): string {
+  const stricter = trace.find(({ misfit }) => misfit === 'other_spelling')?.rule;
+  const weaker = trace.find(({ misfit }) => misfit === 'other_reading')?.rule;
+  if (stricter === undefined || weaker === undefined) return 'no rule matches, so it is denied';
+  return `the path differs from ${stricter.name} only in letter case or by a trailing slash, and ${weaker.name} asks for less; if the API tells such paths apart, set upstreams.${weaker.upstream}.paths`;
 }
 
 function extrasOf({ websocket, cors, reportOnly, demand }: AccessRule, method: string) {

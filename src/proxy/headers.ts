@@ -1,4 +1,5 @@
 import { writeScope } from '../domain/scope.ts';
+import { foldedName, foldedNames } from '../http/folded-name.ts';
 import { isTraceparent, newTraceparent } from '../observability/trace.ts';
 import { CERTIFICATE_HEADERS } from '../tls/forwarded-certificate.ts';
 import type { Caller } from './admission.ts';
@@ -25,7 +26,7 @@ type RequestName = 'plain' | 'dropped' | 'authorization' | 'cookie' | 'trace' | 
 type AnswerName = 'plain' | 'dropped' | 'set-cookie' | 'server-timing' | 'location';
 
 /** RFC 9110 §7.6.1, and the framing, which is never copied but made from what was read. */
-const HOP_BY_HOP = new Set([
+const HOP_BY_HOP = foldedNames([
   'connection',
   'keep-alive',
   'proxy-connection',
@@ -38,8 +39,8 @@ const HOP_BY_HOP = new Set([
   'http2-settings',
 ]);
 
-/** Names under which somebody downstream might believe what a client says. */
-const RESERVED = new Set([
+/** Names under which an upstream might trust what a client sends. */
+const RESERVED = foldedNames([
   'forwarded',
   'x-real-ip',
   'x-client-ip',
@@ -50,7 +51,6 @@ const RESERVED = new Set([
   'x-method-override',
   'x-request-id',
   'proxy',
-  '--proto--',
   ...CERTIFICATE_HEADERS,
 ]);
 const RESERVED_PREFIXES = [
@@ -61,13 +61,21 @@ const RESERVED_PREFIXES = [
   'ssl-client-',
   'x-client-cert-',
   'x-amzn-mtls-',
-] as const;
+].map(foldedName);
+/** Forwarded under their own name only, in any letter case. */
+const ONE_SPELLING = foldedNames(['authorization', 'cookie', 'traceparent', 'tracestate']);
 /** What a listed proxy in front may tell about its client. */
 const TOLD_BY_PROXIES = new Set(['x-forwarded-for', 'x-forwarded-proto', 'x-forwarded-host']);
-const HANDLED_APART = new Set(['host', 'content-length', 'expect']);
+const HANDLED_APART = foldedNames(['host', 'content-length', 'expect']);
+/** Not a field to objects that have it as a property. */
+const NO_NAME = '__proto__';
 
-/** Some servers read `X_Forwarded_User` and `X.Forwarded.User` as `X-Forwarded-User`: so do we when we remove it. */
-const folded = (name: string): string => name.toLowerCase().replace(/[_.]/g, '-');
+/** Fields of a response whose values are looked at. */
+const WATCHED: ReadonlyMap<string, 'set-cookie' | 'server-timing' | 'location'> = new Map([
+  ['setcookie', 'set-cookie'],
+  ['servertiming', 'server-timing'],
+  ['location', 'location'],
+]);
 
 export interface ForwardFacts {
   readonly requestId: string;
@@ -94,22 +102,29 @@ export interface HeaderRules {
 
 export function headerRules(policy: HeaderPolicy): HeaderRules {
   const identityNames = [policy.user, policy.clientId, policy.scope, ...(policy.reserved ?? [])];
-  const ours = new Set(identityNames.map(folded));
+  const ours = foldedNames(identityNames);
   const isReserved = (name: string): boolean =>
     RESERVED.has(name) || ours.has(name) || RESERVED_PREFIXES.some((prefix) => name.startsWith(prefix));
 
   const classifyRequest = remembering<RequestName>((name) => {
     const lower = name.toLowerCase();
-    const plain = folded(name);
     if (lower === 'authorization' || lower === 'cookie') return lower;
     if (lower === 'traceparent' || lower === 'tracestate') return 'trace';
-    if (TOLD_BY_PROXIES.has(lower) && !ours.has(lower)) return 'forwarded';
-    return HOP_BY_HOP.has(plain) || HANDLED_APART.has(plain) || isReserved(plain) ? 'dropped' : 'plain';
+    const plain = foldedName(name);
+    if (TOLD_BY_PROXIES.has(lower) && !ours.has(plain)) return 'forwarded';
+    const isDropped =
+      lower === NO_NAME ||
+      HOP_BY_HOP.has(plain) ||
+      HANDLED_APART.has(plain) ||
+      ONE_SPELLING.has(plain) ||
+      isReserved(plain);
+    return isDropped ? 'dropped' : 'plain';
   });
   const classifyAnswer = remembering<AnswerName>((name) => {
-    const plain = folded(name);
-    if (plain === 'set-cookie' || plain === 'server-timing' || plain === 'location') return plain;
-    const isOurs = ours.has(plain) || plain === 'x-request-id' || plain.startsWith('x-gatehouse-');
+    const plain = foldedName(name);
+    const watched = WATCHED.get(plain);
+    if (watched !== undefined) return watched;
+    const isOurs = ours.has(plain) || plain === 'xrequestid' || plain.startsWith('xgatehouse');
     return HOP_BY_HOP.has(plain) || isOurs ? 'dropped' : 'plain';
   });
 

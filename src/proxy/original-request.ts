@@ -1,3 +1,4 @@
+import { isMethod } from '../domain/method.ts';
 import { hostName } from '../domain/rule-matcher.ts';
 import { HOST, isServed } from './request-head.ts';
 
@@ -37,8 +38,6 @@ const TOLD: ReadonlySet<string> = new Set([
   'x-forwarded-proto',
 ]);
 
-/** Upper case, as all methods that rules can name: a method is compared with its case (RFC 9110 §9.1). */
-const METHOD = /^[A-Z][A-Z-]{0,19}$/;
 /** Traefik says `wss` where a WebSocket is asked for. */
 const SCHEME = /^(?:https?|wss?)$/;
 const WHOLE_URL = /^(https?):\/\/([^/?#\\]*)(.*)$/i;
@@ -76,7 +75,7 @@ export function readOriginal({ method, host, rest, rawHeaders }: Question): Orig
   const [asked] = methods;
   if (asked === undefined) return unclear('no header names its method');
   if (!agree(methods)) return unclear('its method is told in two ways');
-  if (!METHOD.test(asked) || !isServed(asked)) return unclear('what is told is not a method that is served');
+  if (!isMethod(asked) || !isServed(asked)) return unclear('what is told is not a method that is served');
 
   const hosts = [
     ...given('x-forwarded-host'),

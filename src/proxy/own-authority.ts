@@ -1,14 +1,17 @@
 import { normalAuthority } from '../domain/request-target.ts';
 import { type CompiledRules, hostName } from '../domain/rule-matcher.ts';
 
-/** Is this authority served here? Those of `publicUrl`, of the rules' hosts and of the pages are. */
+/** Is a target that names this authority for us? That of `publicUrl`, hosts of rules, and `hosts.allowed`. */
 export function ownAuthorities(
   publicUrl: string,
   rules: Pick<CompiledRules, 'hosts'>,
-  pagesHost?: string,
+  isAllowed: (name: string) => boolean = () => false,
 ): (authority: string) => boolean {
   const { host, protocol } = new URL(publicUrl);
   const own = normalAuthority(host, protocol.slice(0, -1));
-  return (authority) =>
-    authority === own || rules.hosts.has(hostName(authority)) || hostName(authority) === pagesHost;
+  return (authority) => {
+    if (authority === own) return true;
+    const name = hostName(authority);
+    return rules.hosts.has(name) || isAllowed(name);
+  };
 }

@@ -9,12 +9,13 @@ import { type Admission, type AdmissionDesk, admit, type Caller } from './admiss
 import { createCarrier, type EndStreams } from './carry.ts';
 import { corsOf, type Preflight, readPreflight } from './cors.ts';
 import { readCredentials } from './credentials.ts';
-import type { CertificateCall, FastPolicy } from './fast/generation.ts';
+import type { AcceptsHost, CertificateCall, FastPolicy } from './fast/generation.ts';
 import { type HeaderPolicy, headerRules } from './headers.ts';
 import { type LiveStreams, liveStreams } from './live-streams.ts';
 import { ownAuthorities } from './own-authority.ts';
 import { answerEarly, type ProxyRefusal, reasonOf, refuse } from './refuse.ts';
 import { type RequestHead, readHead } from './request-head.ts';
+import { allowedHosts, type HostSettings, servedHosts } from './served-hosts.ts';
 import type { UpstreamSettings } from './upstream-settings.ts';
 import { createUpstreams, type Upstreams } from './upstreams.ts';
 import { waysOut } from './way-out.ts';
@@ -30,6 +31,8 @@ export interface ProxyDeps extends Pick<AdmissionDesk, 'readAccess' | 'revocatio
   readonly publicUrl: string;
   /** The host of the confirmation pages, where it is theirs alone. */
   readonly pagesHost?: string | undefined;
+  /** Which hosts requests may name; omitted: any. */
+  readonly hosts?: HostSettings;
   readonly realm: string;
   readonly headers: HeaderPolicy;
   readonly maxBodyBytes: number;
@@ -48,6 +51,7 @@ export interface Proxy {
   /** By which requests are judged; forward-auth asks the same one. */
   readonly desk: AdmissionDesk;
   handle(call: Call): void | Promise<void>;
+  readonly acceptsHost: AcceptsHost;
   /** The same rules, for requests that take the fast lane. */
   readonly fast: FastPolicy;
   /** Lets what runs end, within this time. */
@@ -64,9 +68,26 @@ export function createProxy(deps: ProxyDeps): Proxy {
     readAccess: deps.readAccess,
     revocations: deps.revocations,
     integrationOf: deps.integrationOf,
-    isOwnAuthority: ownAuthorities(deps.publicUrl, rules, deps.pagesHost),
+    isOwnAuthority: ownAuthorities(
+      deps.publicUrl,
+      rules,
+      allowedHosts(deps.hosts?.allowed ?? [], deps.pagesHost),
+    ),
     pagesHost: deps.pagesHost,
   };
+  const hosts =
+    deps.hosts &&
+    servedHosts(
+      {
+        settings: deps.hosts,
+        publicUrl: deps.publicUrl,
+        routeHosts: rules.hosts,
+        pagesHost: deps.pagesHost,
+      },
+      log,
+    );
+  const acceptsHost: AcceptsHost =
+    hosts === undefined ? () => true : (host, peer, socket) => hosts.accepts(host, peer, socket);
 
   const turnAway = (call: Call, refusal: ProxyRefusal, rule?: AccessRule, why = reasonOf(refusal)): void => {
     call.note({ decision: 'refused', reason: why });
@@ -86,6 +107,7 @@ export function createProxy(deps: ProxyDeps): Proxy {
     trusts: deps.trusts,
     streams: deps.streams ?? liveStreams({ revocations: deps.revocations, now, log }),
     endStreams: deps.endStreams ?? 'upgrades-and-events',
+    acceptsHost,
     log,
   };
   const carrier = createCarrier({
@@ -136,6 +158,7 @@ export function createProxy(deps: ProxyDeps): Proxy {
 
   return {
     desk,
+    acceptsHost,
     fast: {
       ...shared,
       desk,
@@ -148,6 +171,9 @@ export function createProxy(deps: ProxyDeps): Proxy {
       const reading = readHead(request);
       if (!reading.ok) return turnAway(call, reading.refusal);
       const { head } = reading;
+      // RFC 9112 §3.2.2: with an absolute URL as target, the Host field does not count.
+      if (request.url?.startsWith('/') === true && !acceptsHost(head.host, call.peer, request.socket))
+        return turnAway(call, { reason: 'misdirected' });
       // A service worker of the API could replace the pages of the same origin.
       if (head.serviceWorker && desk.pagesHost === undefined)
         return turnAway(call, { reason: 'service_worker_script' });

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import { isMethod } from '../domain/method.ts';
 import { Http2Request } from '../tls/http2-request.ts';
 import type { ProxyRefusal } from './refuse.ts';
 
@@ -47,6 +48,8 @@ export function readHead(
   const multiplexed = request instanceof Http2Request;
   if (httpVersion !== '1.1' && httpVersion !== '1.0' && !multiplexed)
     return malformed('the HTTP version is not served');
+  // HTTP/2 carries any token as a method; node's HTTP/1 parser knows a list of them.
+  if (!isMethod(method)) return malformed('the method is not in upper-case letters');
   if (!isServed(method)) return no({ reason: 'method_not_served' });
 
   let host: string | undefined;

@@ -1,3 +1,5 @@
+import type { PathReading } from '../domain/path-spelling.ts';
+
 /** What is known about an upstream before the first request: see `upstreams` in docs/configuration.md. Times in seconds. */
 export interface UpstreamSettings {
   /** `http://host:port`, `https://host:port` or `unix:/path`. */
@@ -29,6 +31,8 @@ export interface UpstreamSettings {
   readonly key?: string;
   /** `Location` fields that name a target's own address are written in terms of ours. */
   readonly rewriteLocation?: boolean;
+  /** How it reads paths; omitted: not known. */
+  readonly paths?: PathReading;
   /** Tell who is calling in a signed form as well. */
   readonly assertion?: { readonly header: string; readonly audience?: string };
 }

@@ -54,7 +54,7 @@ export function createUpstreams(log: Logger): Upstreams {
   const open = (name: string, settings: UpstreamSettings): (() => Held) => {
     const material = readMaterial(name, settings);
     // What is done with requests and answers belongs to a configuration; the way there does not depend on it.
-    const { rewriteLocation: _, assertion: _also, ...way } = settings;
+    const { rewriteLocation: _, assertion: _also, paths: _paths, ...way } = settings;
     const key = hash('sha256', JSON.stringify([name, way, material]), 'base64url');
     return () => {
       const known = held.get(key);

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { foldedName } from '../http/folded-name.ts';
 
 /**
  * A client certificate that a TLS-terminating proxy in front passes on in a header. Whether the sender may be
@@ -15,7 +16,9 @@ const READERS = {
 } as const satisfies Readonly<Record<string, (value: string) => Buffer | undefined>>;
 
 export type ForwardedHeader = keyof typeof READERS;
-const isForm = (name: string): name is ForwardedHeader => Object.hasOwn(READERS, name);
+const FORMS: ReadonlyMap<string, ForwardedHeader> = new Map(
+  (Object.keys(READERS) as ForwardedHeader[]).map((name) => [foldedName(name), name]),
+);
 
 /** Headers that tell about a client certificate and so are never passed on from strangers; lower case. */
 export const CERTIFICATE_HEADERS: readonly string[] = [
@@ -58,10 +61,12 @@ export function forwardedCertificate(
 ): Buffer | undefined | 'ambiguous' {
   let found: readonly [name: ForwardedHeader, value: string] | undefined;
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
-    const name = plainName(rawHeaders[at] ?? '');
-    if (!isForm(name) || (only !== undefined && name !== only)) continue;
+    const given = rawHeaders[at] ?? '';
+    const name = FORMS.get(foldedName(given));
+    if (name === undefined || (only !== undefined && name !== only)) continue;
     const value = (rawHeaders[at + 1] ?? '').trim();
-    if (found !== undefined) return 'ambiguous';
+    // A front proxy does not write other spellings, and may not remove them.
+    if (found !== undefined || plainName(given) !== name) return 'ambiguous';
     found = [name, value];
   }
   if (found === undefined) return undefined;

@@ -34,6 +34,19 @@ beforeAll(async () => {
 });
 afterAll(() => admin.close());
 
+test('H22 a method in lower case is refused by the admin listener', async () => {
+  const socket = connect({ port: admin.port, host: '127.0.0.1', ca: ca.pem, servername: 'localhost' });
+  onTestFinished(() => void socket.destroy());
+  const text = await new Promise<string>((resolve, reject) => {
+    let received = '';
+    socket.on('data', (part: Buffer) => void (received += part.toString('latin1')));
+    socket.once('error', reject).once('close', () => resolve(received));
+    socket.write('delete /admin/v1/grants HTTP/1.1\r\nHost: localhost\r\n\r\n');
+  });
+  expect(text).toMatch(/^HTTP\/1\.1 400 /);
+  expect(acts).toEqual([]);
+});
+
 test('a web page cannot call the admin API, even in the browser of an operator with a certificate', async () => {
   const operator = await issue(ca, { commonName: 'operator' });
   const identity = { ca: ca.pem, cert: operator.pem, key: operator.keyPem };

@@ -115,6 +115,32 @@ describe('H27 what is not a proper HTTP/2 request never becomes one of HTTP/1.1'
     }
   });
 
+  test('H22 a method that is not in upper-case letters, or is too long, is refused on every path', async () => {
+    const methods = [
+      'delete',
+      'Delete',
+      'gET',
+      'trace',
+      'X'.repeat(33),
+      'X'.repeat(5_000),
+      'GET1',
+      'M_X',
+      '-A',
+      '!',
+    ];
+    for (const method of methods)
+      for (const path of ['/files/1', '/public/a', '/authsvc/Authorize/Verify', '/authsvc/nowhere']) {
+        const { status } = await ask(withToken(requestFields(path, method)));
+        expect([method, path, status]).toEqual([method, path, 400]);
+        expect(attack.upstream.bytes()).toBe('');
+      }
+    const logged = attack.house.log.filter(({ event }) => event === 'request');
+    expect(Math.max(...logged.map((line) => String(line['method']).length))).toBe(32);
+    expect((await ask(withToken(requestFields('/files/1', 'VERSION-CONTROL')))).status).toBe(200);
+    expect(attack.upstream.requests[0]?.method).toBe('VERSION-CONTROL');
+    await attack.stands();
+  });
+
   test('H27 a body that is longer or shorter than its length never reaches the upstream as a whole request', async () => {
     for (const [length, body] of [
       ['3', 'longer'],
@@ -194,6 +220,8 @@ describe('HTTP/2 requests are forwarded as HTTP/1.1', () => {
     const forged: Field[] = [
       ['x-forwarded-user', 'root'],
       ['x_forwarded_user', 'root'],
+      ['x+forwarded+user', 'root'],
+      ['x~forwarded|scope', 'root'],
       ['x-gatehouse-identity', 'root'],
       ['x-forwarded-for', '6.6.6.6'],
     ];

@@ -26,6 +26,7 @@ export function withExplainedGateway(): void {
         { path: '/slash/**', encodedSlash: true, requires: 'any-token' },
         { path: '/trial/**', requires: 'reports:write', reportOnly: true },
         ...(settings.routes ?? []),
+        { path: '/*/a', methods: ['GET'], public: true },
         { path: '/*/b/**', methods: ['GET', 'TRACE', 'QUERY'], public: true },
       ],
     }));
@@ -90,7 +91,11 @@ export function said({ method, target, host, token }: Asked): Explanation {
 }
 
 /** `undefined`: a response of the gateway itself, with any status. */
-export function expectedOf({ verdict, reportOnly }: Explanation, token: string): number | undefined {
+export function expectedOf(
+  { verdict, reportOnly, onlyHttp2 }: Explanation,
+  token: string,
+): number | undefined {
+  if (onlyHttp2 === true) return 400;
   if (reportOnly === true) return 200;
   switch (verdict) {
     case 'answered_here':
@@ -122,6 +127,9 @@ const first = words(
   'health',
   'trial',
   'slash',
+  'Files',
+  'REPORTS',
+  'trIal',
   'hosted',
   'authsvc',
   'AuthSvc',

@@ -286,6 +286,7 @@ describe('which request is asked about', () => {
       { 'x-original-method': 'GET', 'x-original-url': 'ftp://localhost:8443/files/a' },
     ],
     ['a method in lower case', { ...TOLD, 'x-original-method': 'get' }],
+    ['a method of 33 letters', { ...TOLD, 'x-original-method': 'G'.repeat(33) }],
     ['a list of methods', { ...TOLD, 'x-original-method': 'GET, POST' }],
     ['TRACE', { ...TOLD, 'x-original-method': 'TRACE' }],
     ['CONNECT', { ...TOLD, 'x-original-method': 'CONNECT' }],

@@ -34,6 +34,17 @@ test('two certificate headers are ambiguous, even if one is empty or both agree'
   expect(forwardedCertificate([...first, 'client_cert', first[1] ?? ''])).toBe('ambiguous');
 });
 
+test('a header in a spelling that no proxy writes is ambiguous, and never a certificate', () => {
+  for (const [name, value] of forms)
+    for (const spelling of [name.replaceAll('-', '+'), name.replaceAll('-', ''), name.replace('-', '--')]) {
+      expect([spelling, forwardedCertificate([spelling, value])]).toEqual([spelling, 'ambiguous']);
+      expect([spelling, forwardedCertificate([name, value, spelling, value])]).toEqual([
+        spelling,
+        'ambiguous',
+      ]);
+    }
+});
+
 test('Envoy: two elements, two certificates, or a wrong or missing hash are ambiguous', () => {
   const header = 'X-Forwarded-Client-Cert';
   const good = valueOf(header);

@@ -30,6 +30,9 @@ const NAMES = [
   'traceparent',
   'Forwarded',
   'X.Forwarded.User',
+  'X+Forwarded+User',
+  'XForwardedScope',
+  'Content+Length',
   'Range',
   'If-None-Match',
   'Via',
@@ -59,6 +62,10 @@ const PATHS = [
   '/files',
   '/admin/x',
   '/nowhere',
+  '/Files/1',
+  '/files/A/',
+  '/%41dmin/1',
+  '/other/1',
 ];
 const ODD_PATHS = ['/files/a%2Fb', '/files/é', '/files/../admin/x', '/files//x', '/files/%2e%2e/x', '*'];
 

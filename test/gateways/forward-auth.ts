@@ -36,7 +36,7 @@ const NOT_FOR_THE_API = [
   'x-method-override',
 ] as const;
 /** As CGI, WSGI and the like read names. */
-const folded = (name: string): string => name.replace(/[_.]/g, '-');
+const folded = (name: string): string => name.replace(/[^a-z0-9]/g, '-');
 /** All values an API might take for this header, less empty ones. */
 const valuesOf = (request: Recorded | undefined, name: string): string[] =>
   (request?.headers ?? [])
@@ -147,6 +147,10 @@ export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story)
     'X-Forwarded-User: root',
     'x_forwarded_user: root',
     'X.Forwarded.User: root',
+    'X+Forwarded+User: root',
+    'x~forwarded|scope: root',
+    'X`Forwarded^User: root',
+    'X#Forwarded!Client*Id: root',
     'X-Forwarded_User: root',
     'X_Forwarded-Client_Id: root',
     'X-Forwarded-Scope: root',

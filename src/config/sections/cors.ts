@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { METHOD } from '../../domain/method.ts';
 import { durationFrom } from '../units.ts';
 
 /** As browsers write it: scheme, host, a port only where it is not the scheme's own; nothing behind. */
@@ -27,7 +28,7 @@ export const cors = z
         examples: [['https://app.example.test']],
       }),
     methods: z
-      .array(z.string().regex(/^[A-Z]{1,20}$/, 'must be a method in capitals, such as GET'))
+      .array(z.string().regex(METHOD, 'must be a method in capitals, such as GET'))
       .min(1)
       .exactOptional()
       .meta({ description: 'Methods pages may use. Default: those of the route.' }),

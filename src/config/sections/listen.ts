@@ -87,6 +87,30 @@ export const adminSection = (path: Path) =>
       .meta({ description: 'TLS of the admin listener; left out, it speaks plain HTTP.' }),
   });
 
+/** `hosts`: the names under which clients may reach the gateway. */
+export const hostsSection = () =>
+  z.strictObject({
+    allowed: z
+      .array(
+        z
+          .string()
+          .regex(
+            /^(?:\*|(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?|\[[0-9A-Fa-f:.]{2,45}\])$/,
+            'must be a host name without a port, such as api.example.test, *.example.test or *',
+          ),
+      )
+      .default([])
+      .meta({
+        description:
+          'Hosts that requests may name beside that of `publicUrl` and those of routes; `*.example.test` is any name below it, `*` any name. Ports are not compared.',
+        examples: [['api.example.test', '*.apps.example.test']],
+      }),
+    others: z.enum(['warn', 'refuse']).default('warn').meta({
+      description:
+        'What becomes of a request for another host: forwarded, with a warning in the log, or refused (421). The address that the client has connected to is always accepted, and so is every host at forward-auth.',
+    }),
+  });
+
 /** `service`: where the token service answers. */
 export const serviceSection = () =>
   z.strictObject({

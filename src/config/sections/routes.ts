@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { parsePattern } from '../../domain/access-rule.ts';
+import { METHOD } from '../../domain/method.ts';
 import { scope } from '../units.ts';
 import { cors } from './cors.ts';
 
@@ -18,7 +19,7 @@ export const routeSection = () =>
       }),
     host: z.string().min(1).exactOptional().meta({ description: 'Only for this host name.' }),
     methods: z
-      .array(z.string().regex(/^[A-Z]{1,20}$/, 'must be a method in capitals, such as GET'))
+      .array(z.string().regex(METHOD, 'must be a method in capitals, such as GET'))
       .min(1)
       .exactOptional()
       .meta({ description: 'Only for these methods. GET does not include HEAD.' }),

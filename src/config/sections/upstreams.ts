@@ -1,6 +1,8 @@
 import { z } from 'zod';
 import { duration, durationFrom, headerName, lifetime, type Path, size } from '../units.ts';
 
+const spelling = z.enum(['unknown', 'distinct', 'same']).default('unknown');
+
 /** `upstreams.*`: where requests are forwarded to. */
 export const upstreamSection = (path: Path) =>
   z
@@ -107,6 +109,22 @@ export const upstreamSection = (path: Path) =>
         description:
           'A `Location` that names the upstream’s own address is written in terms of `publicUrl`, with the prefix that `stripPrefix` took off.',
       }),
+      paths: z
+        .strictObject({
+          letterCase: spelling.meta({
+            description:
+              '`/Admin` and `/admin`: `distinct` resources, the `same` (routes then match in any letter case), or `unknown`.',
+          }),
+          trailingSlash: spelling.meta({
+            description:
+              '`/admin/` and `/admin`: `distinct` resources, the `same` (routes then match with and without the slash), or `unknown`.',
+          }),
+        })
+        .prefault({})
+        .meta({
+          description:
+            'How the API reads paths. While it is `unknown`, a request whose path differs from a stricter route only in this is refused, and never forwarded by a weaker route.',
+        }),
       assertion: z
         .strictObject({
           header: headerName

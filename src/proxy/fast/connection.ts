@@ -278,6 +278,7 @@ export class FastConnection implements Session, DoneCall, Due {
     if ((fields.contentLength ?? 0) > generation.maxBodyBytes) return this.#pass('size');
     if (generation.looksOurs(line.target)) return this.#pass('service');
     if (this.#taken.misdirects?.(fields.host) === true) return this.#pass('host');
+    if (!generation.acceptsHost(fields.host, this.peer, this.socket)) return this.#pass('host');
     this.generation = generation;
     this.#headEnd = end + HEAD_END.length;
     this.request.method = line.method;

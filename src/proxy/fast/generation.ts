@@ -7,12 +7,16 @@ import type { EndStreams } from '../carry.ts';
 import type { HeaderRules } from '../headers.ts';
 import type { BareUpstream } from '../leg/bare-upstream.ts';
 import type { LiveStreams } from '../live-streams.ts';
+import type { ServedHosts } from '../served-hosts.ts';
 import type { WaysOut } from '../way-out.ts';
 
 /** The part of a call that the question for its certificate needs. */
 export type CertificateCall = Pick<Call, 'peer' | 'certificate'> & {
   readonly request: { readonly rawHeaders: string[] };
 };
+
+/** May a request name this host? */
+export type AcceptsHost = ServedHosts['accepts'];
 
 /** By what the proxy of one configuration judges and carries, whichever lane a request takes. */
 export interface FastPolicy {
@@ -25,6 +29,7 @@ export interface FastPolicy {
   readonly endStreams: EndStreams;
   readonly certificateOf: (call: CertificateCall) => string | undefined;
   readonly trusts: (peer: string) => boolean;
+  readonly acceptsHost: AcceptsHost;
   /** Undefined: not one for bare sockets. */
   readonly bareOf: (rule: AccessRule) => BareUpstream | undefined;
   readonly log: Logger;

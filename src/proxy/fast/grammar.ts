@@ -1,3 +1,4 @@
+import { foldedName, foldedNames } from '../../http/folded-name.ts';
 import { MAX_FIELDS } from '../../tls/listener-options.ts';
 import { EXPECTS_BODY, HOST, type RequestHead } from '../request-head.ts';
 
@@ -118,7 +119,7 @@ type FieldKind = 'plain' | 'host' | 'authorization' | 'content-length' | 'connec
 
 const READ: ReadonlySet<string> = new Set(['host', 'authorization', 'content-length', 'connection']);
 /** RFC 9110 §7.6, §10.1.1, RFC 9112 §6.1, §7.1.2: what changes the meaning of a message or of the connection. */
-const ODD: ReadonlySet<string> = new Set([
+const ODD = [
   'transfer-encoding',
   'te',
   'trailer',
@@ -128,7 +129,9 @@ const ODD: ReadonlySet<string> = new Set([
   'keep-alive',
   // The full path decides whether a service worker may be registered.
   'service-worker',
-]);
+] as const;
+/** These, and other spellings of the names that are read. */
+const LOOK_ALIKES = foldedNames([...READ, ...ODD]);
 
 const kinds = new Map<string, FieldKind>();
 const MOST_KINDS = 1_000;
@@ -145,8 +148,8 @@ function kindOf(name: string): FieldKind {
 function classify(name: string): FieldKind {
   if (READ.has(name)) return name as FieldKind;
   // To some servers `Content_Length` is `Content-Length`.
-  const folded = name.replace(/[_.]/g, '-');
-  return READ.has(folded) || ODD.has(folded) || folded.startsWith('proxy-') ? 'odd' : 'plain';
+  const folded = foldedName(name);
+  return LOOK_ALIKES.has(folded) || folded.startsWith('proxy') ? 'odd' : 'plain';
 }
 
 /** A length where there must be one, and none where nobody expects one. */

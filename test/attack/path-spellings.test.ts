@@ -1,0 +1,107 @@
+import { type ClientHttp2Session, connect } from 'node:http2';
+import { afterAll, describe, expect, test } from 'vitest';
+import type { Change } from '../support/house.ts';
+import { under } from '../support/reconfigure.ts';
+import { until } from '../support/serve-process.ts';
+import { attackHouse } from './attack-house.ts';
+
+/** An API such as Express, which ignores letter case and a trailing slash, with everything public but two paths. */
+const attack = attackHouse((settings) => ({
+  ...settings,
+  trustedProxies: ['127.0.0.1'],
+  routes: [
+    { path: '/admin', requires: 'reports:write' },
+    { path: '/reports/**', requires: 'reports:write' },
+    { path: '/**', public: true },
+  ],
+}));
+
+const OTHER_SPELLINGS = [
+  '/Admin',
+  '/%41dmin',
+  '/admin/',
+  '/ADMIN/',
+  '/Reports/x',
+  `/adm${encodeURIComponent('ı')}n`,
+  `/report${encodeURIComponent('ſ')}/x`,
+];
+const withPaths =
+  (letterCase: 'distinct' | 'same', trailingSlash = letterCase): Change =>
+  (settings) => ({
+    ...settings,
+    upstreams: { default: { url: attack.upstream.url, paths: { letterCase, trailingSlash } } },
+  });
+
+async function overHttp1(path: string, token: string | null): Promise<number> {
+  attack.upstream.reset();
+  return (await attack.ask({ line: `GET ${path} HTTP/1.1`, token })).status;
+}
+
+let session: ClientHttp2Session | undefined;
+afterAll(() => session?.destroy());
+
+async function overHttp2(path: string, token: string | null): Promise<number> {
+  attack.upstream.reset();
+  const { port, ca } = attack.house;
+  session ??= connect(`https://127.0.0.1:${port}`, { ca: ca.pem, servername: 'localhost' });
+  const stream = session.request({
+    ':path': path,
+    ':authority': 'localhost:8443',
+    ...(token !== null && { authorization: `Bearer ${token}` }),
+  });
+  return new Promise<number>((resolve, reject) => {
+    stream.once('error', reject).once('response', (head) => resolve(Number(head[':status'])));
+    stream.resume();
+  });
+}
+
+describe.each([
+  ['HTTP/1.1', overHttp1],
+  ['HTTP/2', overHttp2],
+] as const)('over %s', (_, ask) => {
+  test('P16, P17: another spelling of a protected path does not reach the upstream through a weaker rule', async () => {
+    for (const path of [...OTHER_SPELLINGS, '/Admin;x', '/;x/Admin']) {
+      expect([path, await ask(path, null), await ask(path, attack.token)]).toEqual([path, 401, 404]);
+      expect(attack.upstream.bytes()).toBe('');
+    }
+    for (const path of ['/', '/Public', '/public/', '/admin/x', '/Administration'])
+      expect([path, await ask(path, null)]).toEqual([path, 200]);
+    await attack.stands();
+  });
+
+  test('P16, P17: it meets the rule where the upstream is known to ignore the difference', () =>
+    under(attack.house, withPaths('same'), async () => {
+      for (const path of OTHER_SPELLINGS) {
+        expect([path, await ask(path, null), await ask(path, attack.token)]).toEqual([path, 401, 403]);
+        expect(attack.upstream.bytes()).toBe('');
+      }
+    }));
+
+  test('P16, P17: it is forwarded where the upstream is known to tell such paths apart', () =>
+    under(attack.house, withPaths('distinct'), async () => {
+      expect(await ask('/Admin', null)).toBe(200);
+      expect(attack.upstream.requests.map(({ target }) => target)).toEqual(['/Admin']);
+      expect(await ask('/admin/', null)).toBe(200);
+      expect(await ask('/admin', null)).toBe(401);
+    }));
+});
+
+test('P16 forward-auth refuses another spelling as the proxy does', async () => {
+  const check = (uri: string) =>
+    attack.house.ask({
+      path: '/authsvc/check',
+      headers: { 'x-original-method': 'GET', 'x-original-uri': uri, 'x-forwarded-host': 'api.test' },
+    });
+  for (const path of OTHER_SPELLINGS) expect([path, (await check(path)).status]).toEqual([path, 401]);
+  expect((await check('/Public')).status).toBe(200);
+});
+
+test('P16 the log of a refused request names both rules', async () => {
+  await overHttp1('/Reports/logged', attack.token);
+  const line = await until('the request is logged', () =>
+    attack.house.log.find((one) => one.event === 'request' && one['path'] === '/Reports/logged'),
+  );
+  expect(line['reason']).toBe(
+    'no_rule (routes[1] /reports/**: other_spelling; routes[2] /**: other_reading)',
+  );
+});

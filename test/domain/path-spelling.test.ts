@@ -1,0 +1,291 @@
+import * as fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { type AccessRule, parsePattern } from '../../src/domain/access-rule.ts';
+import { type PathReading, withoutCase } from '../../src/domain/path-spelling.ts';
+import { compileRules, type MatchQuestion } from '../../src/domain/rule-matcher.ts';
+import { covers } from '../../src/domain/scope.ts';
+import { rule } from '../support/proxy-harness.ts';
+
+const ask = (path: string, options: Partial<MatchQuestion> = {}): MatchQuestion => ({
+  method: 'GET',
+  host: 'gate.test',
+  target: { segments: path.slice(1).split('/').map(decodeURIComponent), encodedSlash: path.includes('%2F') },
+  ...options,
+});
+const matched = (rules: readonly AccessRule[], path: string, options?: Partial<MatchQuestion>) =>
+  compileRules(rules).match(ask(path, options))?.name;
+
+const DISTINCT: PathReading = { letterCase: 'distinct', trailingSlash: 'distinct' };
+const SAME: PathReading = { letterCase: 'same', trailingSlash: 'same' };
+
+describe('a path that is another spelling of a stricter rule', () => {
+  const rules = [rule('/admin', 'admin:manage'), rule('/reports/**', 'reports:read'), rule('/**', 'public')];
+
+  test('is not matched by a weaker rule', () => {
+    for (const path of [
+      '/Admin',
+      '/ADMIN',
+      '/admin/',
+      '/Admin/',
+      '/Reports/x',
+      '/reporTs',
+      '/REPORTS/',
+      '/Reports/a/b/',
+    ])
+      expect([path, matched(rules, path)]).toEqual([path, undefined]);
+    expect(matched(rules, '/admin')).toBe('/admin');
+    expect(matched(rules, '/reports/X/')).toBe('/reports/**');
+    for (const path of ['/', '/Adm', '/administration', '/admin/x', '/x/Admin', '/Other/'])
+      expect([path, matched(rules, path)]).toEqual([path, '/**']);
+  });
+
+  test('is recognised in Unicode: long s, Kelvin sign, dotted and dotless i, sharp s, full-width letters', () => {
+    const literal = [
+      rule('/books', 'a:b'),
+      rule('/kiosk', 'a:b'),
+      rule('/straße', 'a:b'),
+      rule('/**', 'public'),
+    ];
+    for (const path of [
+      '/bookſ',
+      '/boo\u212as',
+      '/\u212aiosk',
+      '/kıosk',
+      '/kİosk',
+      '/STRASSE',
+      '/straẞe',
+      '/ｂｏｏｋｓ',
+    ])
+      expect([path, matched(literal, path)]).toEqual([path, undefined]);
+    expect(matched(literal, '/straße')).toBe('/straße');
+    expect(matched(literal, '/bücher')).toBe('/**');
+    for (const [one, other] of [
+      ['ς', 'Σ'],
+      ['ﬁ', 'FI'],
+      ['Å', 'å'],
+      ['é', 'E\u0301'],
+    ] as const)
+      expect(withoutCase(one)).toBe(withoutCase(other));
+  });
+
+  test('is recognised behind ;parameters, empty segments and encoded slashes', () => {
+    const open = [rule('/admin/**', 'admin:manage'), rule('/**', 'public', { encodedSlash: true })];
+    for (const path of [
+      '/Admin;x',
+      '/admin;/x',
+      '/;/Admin',
+      '/;a/admin/x',
+      '/Admin%2Fx',
+      '/admin;q%2Fx',
+      '/Admin;q%2Fx',
+      '/admin%2F',
+      '/%2Fadmin',
+      '/%2F;x%2FAdmin',
+    ])
+      expect([path, matched(open, path)]).toEqual([path, undefined]);
+    expect(matched(open, '/x;y%2Fz/a%2Fb')).toBe('/**');
+    const one = [rule('/admin/x', 'admin:manage'), rule('/*', 'public', { encodedSlash: true })];
+    for (const path of ['/admin%2Fx', '/Admin%2FX', '/admin%2Fx%2F', '/ADMIN;y%2Fx'])
+      expect([path, matched(one, path)]).toEqual([path, undefined]);
+    expect(matched(one, '/Admin%2Fy')).toBe('/*');
+  });
+
+  test('may be matched by a rule that asks for as much', () => {
+    const equal = [rule('/admin/**', 'admin:manage'), rule('/**', 'admin:manage,read')];
+    expect(matched(equal, '/Admin/x')).toBe('/**');
+    const clients = [
+      rule('/a', 'any-token', { clients: ['x', 'y'] }),
+      rule('/*', 'any-token', { clients: ['x'] }),
+      rule('/**', 'any-token'),
+    ];
+    expect(matched(clients, '/A')).toBe('/*');
+    expect(matched(clients, '/A/')).toBeUndefined();
+  });
+
+  test('is refused by a report-only rule too; a report-only rule is not stricter than any other', () => {
+    expect(matched([rule('/a', 'a:b'), rule('/**', 'a:b', { reportOnly: true })], '/A')).toBeUndefined();
+    expect(matched([rule('/a', 'a:b', { reportOnly: true }), rule('/**', 'public')], '/A')).toBe('/**');
+  });
+
+  test('is refused where the stricter rule takes no WebSockets', () => {
+    const sockets = [rule('/a', 'any-token'), rule('/**', 'any-token', { websocket: true })];
+    expect(matched(sockets, '/A')).toBeUndefined();
+  });
+
+  test('is only looked for among rules for the host and the method', () => {
+    const some = [
+      rule('/a', 'a:b', { methods: ['POST'] }),
+      rule('/b', 'a:b', { host: 'other.test' }),
+      rule('/**', 'public'),
+    ];
+    expect(matched(some, '/A')).toBe('/**');
+    expect(matched(some, '/A', { method: 'POST' })).toBeUndefined();
+    expect(matched(some, '/B')).toBe('/**');
+    expect(matched(some, '/B', { host: 'Other.test:1' })).toBeUndefined();
+  });
+
+  test('is refused whichever of the two rules comes first, unless the stricter one matches it as sent', () => {
+    expect(matched([rule('/*', 'public'), rule('/admin/', 'a:b')], '/admin')).toBeUndefined();
+    expect(matched([rule('/*', 'public'), rule('/admin/', 'a:b')], '/other')).toBe('/*');
+    expect(matched([rule('/Files', 'public'), rule('/files', 'a:b')], '/Files')).toBeUndefined();
+    expect(matched([rule('/docs', 'public'), rule('/docs/**', 'a:b')], '/docs')).toBe('/docs');
+    expect(matched([rule('/', 'public'), rule('/**', 'a:b')], '/')).toBe('/');
+    // For GET the later rule is never reached.
+    expect(matched([rule('/**', 'public', { methods: ['GET'] }), rule('/a/', 'a:b')], '/a')).toBe('/**');
+  });
+
+  test('is matched where the upstream tells spellings apart', () => {
+    const weak = (paths: PathReading) => [rule('/admin', 'a:b'), rule('/**', 'public', { paths })];
+    expect(matched(weak(DISTINCT), '/Admin/')).toBe('/**');
+    expect(matched(weak({ ...DISTINCT, letterCase: 'unknown' }), '/admin/')).toBe('/**');
+    expect(matched(weak({ ...DISTINCT, letterCase: 'unknown' }), '/Admin')).toBeUndefined();
+    expect(matched(weak({ ...DISTINCT, trailingSlash: 'unknown' }), '/Admin')).toBe('/**');
+    expect(matched(weak({ ...DISTINCT, trailingSlash: 'unknown' }), '/admin/')).toBeUndefined();
+    // What matters is the upstream that would get the request.
+    expect(
+      matched([rule('/admin', 'a:b', { paths: DISTINCT }), rule('/**', 'public')], '/Admin'),
+    ).toBeUndefined();
+  });
+
+  test('is matched by the stricter rule itself where its upstream ignores the difference', () => {
+    const known = [rule('/admin', 'a:b', { paths: SAME }), rule('/**', 'public', { paths: SAME })];
+    for (const path of ['/admin', '/Admin', '/ADMIN/'])
+      expect([path, matched(known, path)]).toEqual([path, '/admin']);
+    expect(matched(known, '/admins')).toBe('/**');
+    expect(matched([rule('/a/', 'public', { paths: SAME })], '/A')).toBe('/a/');
+  });
+
+  test('is explained by a trace that ends with the weaker rule', () => {
+    expect(
+      compileRules(rules)
+        .trace(ask('/Reports/x'))
+        .map(({ rule: { name }, misfit }) => [name, misfit]),
+    ).toEqual([
+      ['/admin', 'path'],
+      ['/reports/**', 'other_spelling'],
+      ['/**', 'other_reading'],
+    ]);
+  });
+});
+
+test('a configuration in which no path has another spelling under a stricter rule has no conflicts', () => {
+  const rules = [
+    rule('/health', 'public'),
+    rule('/files/**', 'files:read', { methods: ['GET'] }),
+    rule('/Reports/**', 'reports:write'),
+    rule('/docs', 'public'),
+    rule('/docs/**', 'files:read'),
+    rule('/files/**', 'files:write'),
+  ];
+  expect(compileRules(rules).conflicts).toEqual([]);
+  const [conflict] = compileRules([...rules, rule('/**', 'any-token')]).conflicts;
+  expect([conflict?.rule.name, conflict?.stricter.name]).toEqual(['/**', '/files/**']);
+});
+
+/** An oracle: who is admitted is asked of each of these, and spellings are tried one by one. */
+const CALLERS = ['none', 'x', 'y', 'z'].flatMap((client) =>
+  ['', 'a', 'b', 'a b'].map((held) => ({ client, held: new Set(held.split(' ').filter(Boolean)) })),
+);
+const admits = ({ demand, clients, reportOnly }: AccessRule, { client, held }: (typeof CALLERS)[number]) => {
+  if (demand.kind === 'public' || reportOnly === true) return true;
+  if (client === 'none' || (clients !== undefined && !clients.has(client))) return false;
+  return demand.kind !== 'scope' || covers(new Map([['r', held]]), demand.scope);
+};
+const isWeaker = (one: AccessRule, other: AccessRule): boolean =>
+  CALLERS.some((caller) => admits(one, caller) && !admits(other, caller));
+
+function spellings(segments: readonly string[], { letterCase, trailingSlash }: PathReading): string[][] {
+  let all: string[][] = [[]];
+  for (const segment of segments) {
+    const forms = letterCase === 'distinct' ? [segment] : [segment.toLowerCase(), segment.toUpperCase()];
+    all = all.flatMap((before) => [...new Set(forms)].map((form) => [...before, form]));
+  }
+  if (trailingSlash === 'distinct') return all;
+  return all.flatMap((one) => (one.at(-1) === '' ? [one, one.slice(0, -1)] : [one, [...one, '']]));
+}
+
+function takes(
+  { pattern, methods, host, paths }: AccessRule,
+  question: MatchQuestion,
+  sent: readonly string[],
+) {
+  if (methods?.has(question.method) === false) return false;
+  if (host !== undefined && host !== question.host) return false;
+  const same: PathReading = {
+    letterCase: paths?.letterCase === 'same' ? 'same' : 'distinct',
+    trailingSlash: paths?.trailingSlash === 'same' ? 'same' : 'distinct',
+  };
+  return spellings(sent, same).some((segments) => {
+    for (const [index, wanted] of pattern.entries()) {
+      if (wanted === '**') return segments.length >= index;
+      const segment = segments[index];
+      if (segment === undefined) return false;
+      if (wanted === '*' ? segment === '' : wanted.literal !== segment) return false;
+    }
+    return segments.length === pattern.length;
+  });
+}
+
+const reading = fc.constantFrom<PathReading['letterCase']>('unknown', 'unknown', 'distinct', 'same');
+const anyRule = fc
+  .record({
+    parts: fc.array(fc.constantFrom('a', 'A', 'b', '*'), { maxLength: 3 }),
+    end: fc.constantFrom('', '', '/', '/**'),
+    asks: fc.constantFrom('public', 'any-token', 'r:a', 'r:b', 'r:a,b'),
+    clients: fc.constantFrom(undefined, undefined, ['x'], ['x', 'y']),
+    methods: fc.constantFrom(undefined, undefined, ['GET'], ['POST']),
+    host: fc.constantFrom(undefined, undefined, 'gate.test', 'other.test'),
+    paths: fc.option(fc.record({ letterCase: reading, trailingSlash: reading }), { nil: undefined }),
+    reportOnly: fc.boolean(),
+  })
+  .map(({ parts, end, asks, clients, methods, host, paths, reportOnly }) => {
+    const path = `/${parts.join('/')}${parts.length === 0 ? end.slice(1) : end}`;
+    if (!parsePattern(path).ok) throw new Error(path);
+    return rule(path, asks, {
+      ...(clients && asks !== 'public' && { clients }),
+      ...(methods && { methods }),
+      ...(host && { host }),
+      ...(paths && { paths }),
+      ...(reportOnly && asks === 'r:a' && { reportOnly }),
+    });
+  });
+const anyQuestion = fc
+  .record({
+    parts: fc.array(fc.constantFrom('a', 'A', 'b', 'B'), { minLength: 1, maxLength: 3 }),
+    slash: fc.boolean(),
+    method: fc.constantFrom('GET', 'POST'),
+  })
+  .map(({ parts, slash, method }) => ask(`/${parts.join('/')}${slash ? '/' : ''}`, { method }));
+
+test('no rule lets a request pass that another rule refuses in a spelling the upstream may take for the same', () => {
+  fc.assert(
+    fc.property(fc.array(anyRule, { maxLength: 6 }), anyQuestion, (rules, question) => {
+      const { segments } = question.target;
+      const firstFor = (sent: readonly string[]) => rules.find((one) => takes(one, question, sent));
+      const asSent = firstFor(segments);
+      const found = compileRules(rules).match(question);
+      const all =
+        asSent === undefined
+          ? []
+          : spellings(segments, asSent.paths ?? { letterCase: 'unknown', trailingSlash: 'unknown' });
+      if (found !== undefined) {
+        expect(found).toBe(asSent);
+        for (const spelling of all) {
+          const other = firstFor(spelling);
+          if (other !== undefined && !takes(other, question, segments))
+            expect(isWeaker(found, other)).toBe(false);
+        }
+      } else if (asSent !== undefined) {
+        // Nothing is refused without a rule that asks for more.
+        const stricter = rules.some(
+          (one) =>
+            isWeaker(asSent, one) &&
+            !takes(one, question, segments) &&
+            all.some((spelling) => takes(one, question, spelling)),
+        );
+        expect(stricter).toBe(true);
+      }
+    }),
+    { numRuns: 4_000 },
+  );
+});
