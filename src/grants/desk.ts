@@ -13,7 +13,7 @@ import type { WaitingRoom } from './waiting-room.ts';
 export interface GrantDesk {
   readonly store: Pick<
     Store,
-    'grants' | 'grantIndex' | 'devices' | 'userCodes' | 'revocations' | 'recoveredAt' | 'settled'
+    'grants' | 'grantIndex' | 'devices' | 'userCodes' | 'revocations' | 'recoveredAt' | 'settled' | 'time'
   >;
   readonly people: People;
   readonly certificates: CertificateJudge;

@@ -1,4 +1,5 @@
 import { setTimeout as pause } from 'node:timers/promises';
+import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import type { Revocation, RevocationLog } from '../ports/revocation-log.ts';
 import type { RedisClient } from './redis-client.ts';
@@ -21,6 +22,7 @@ export interface RedisRevocationsOptions {
   readonly ack: Ack;
   readonly onFault: (fault: Fault) => void;
   readonly onBeat: () => void;
+  readonly issuingTime: () => Epoch;
   readonly onDataLoss: () => Promise<void>;
 }
 
@@ -44,12 +46,22 @@ export interface RedisRevocations extends RevocationLog {
 const SWEEP_MS = 10_000;
 
 export async function redisRevocations(options: RedisRevocationsOptions): Promise<RedisRevocations> {
-  const { control, reader, prefix, maxStaleness, onFault, onBeat, onDataLoss } = options;
+  const { control, reader, prefix, maxStaleness, onFault, onBeat, onDataLoss, issuingTime } = options;
   const keys = revocationKeys(prefix);
   const server = revocationServer(control, keys, options.writer);
   const view = revocationView();
   const lease = maxStaleness * 1_000;
-  const follower = await follow({ server, reader, keys, view, lease, onFault, onBeat, onDataLoss });
+  const follower = await follow({
+    server,
+    reader,
+    keys,
+    view,
+    lease,
+    onFault,
+    onBeat,
+    onDataLoss,
+    issuingTime,
+  });
   const wait = waiter(follower, options.ack, () => server.peers());
 
   let cursor = '0';

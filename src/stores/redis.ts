@@ -115,6 +115,7 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
     const grants = records<Grant>('g', async (id, grant, keepUntil) => {
       await Promise.all([used.mark(), grantIndex.enter(id, grant, keepUntil)]);
     });
+    const { wallTime } = options;
     const revocations = await redisRevocations({
       control,
       // Beats and announcements wait for replicas too, and not behind the writes of records.
@@ -125,6 +126,7 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       ack: options.ack,
       onFault: there.failed,
       onBeat: there.answered,
+      issuingTime: () => Math.min(client.storeTime(), wallTime?.() ?? Number.POSITIVE_INFINITY),
       async onDataLoss() {
         options.onAlarm?.(
           'Redis has lost its data, or is another one: what was revoked is put back, grants are gone',
@@ -166,10 +168,10 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       notes: notes.records,
       revocations,
       limits: redisLimits({ client, prefix, sharers: () => revocations.followers() }),
+      time: () => client.storeTime(),
       revocationLag: () => revocations.staleness(),
       sweep: async () => revocations.sweep(),
       isEmpty: () => used.isUnset(),
-      recoveredAt: () => Math.max(client.recoveredAt(), writer?.recoveredAt() ?? 0),
       // A WAIT waits for what its own connection wrote: a write of ours comes after all that was read.
       settled: async () => void (await writer?.run(TOUCH, [revocationKeys(prefix).head], [])),
       async probe() {

@@ -114,3 +114,9 @@ test('V09 a replica that was cut off for longer than its lease does not vouch fo
   expect(started.revocations.isRevoked(bearer(grantId, issuedAt))).toBe(true);
   await soon(() => expect(stale.revocations.isRevoked(bearer(grantId, issuedAt))).toBe(true));
 });
+
+test('V09 a replica whose clock is behind waits until the tokens that it issues are accepted', async () => {
+  const wallTime = (): number => now() - 1;
+  const store = await open({ wallTime });
+  expect(store.revocations.isRevoked(bearer(randomGrantId(), Math.floor(wallTime())))).toBe(false);
+});
