@@ -46,7 +46,7 @@ export async function openDesk(
       policy: policyOf(settings),
       pace: pollPace(),
       waiting: waitingRoom({ all: 1, perClient: 1 }),
-      servingSince: () => now(),
+      outages: () => [],
       now,
       log,
     },

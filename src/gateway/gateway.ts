@@ -207,7 +207,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       firstReader: lane,
     });
     tickets.follow((secret) => listener.setTicketSecret(secret));
-    permanent.nowServing();
+    await permanent.serving.start();
     const takenAt = gatewayMetrics(metrics, {
       files: () => current.files,
       upstreams: permanent.upstreams,

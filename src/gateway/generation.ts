@@ -93,7 +93,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     policy: policyOf(settings),
     pace: permanent.pace,
     waiting: permanent.waiting,
-    servingSince: permanent.servingSince,
+    outages: (at) => permanent.serving.outages(at),
     mayRecord: permanent.mayRecord,
     now,
     log,

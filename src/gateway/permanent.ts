@@ -4,6 +4,7 @@ import { type ConfirmMemory, confirmMemory } from '../confirm/guess-limit.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { denyAtOnce } from '../grants/local-denial.ts';
 import { type PollPace, pollPace } from '../grants/poll-pace.ts';
+import { type ServingTime, servingTime } from '../grants/serving-time.ts';
 import { type WaitingRoom, waitingRoom } from '../grants/waiting-room.ts';
 import { type RateLimit, rateLimit } from '../http/rate-limit.ts';
 import type { Logger } from '../observability/logger.ts';
@@ -22,9 +23,8 @@ export interface Permanent {
   /** Can what happens to grants be recorded, as far as the settings ask for it? */
   readonly mayRecord: () => boolean;
   readonly now: () => Epoch;
-  /** When the doors were opened. */
-  readonly servingSince: () => Epoch;
-  nowServing(): void;
+  /** When gatehouse served and when it could not; `start` with the listener. */
+  readonly serving: ServingTime;
   readonly pace: PollPace;
   readonly waiting: WaitingRoom;
   readonly confirm: ConfirmMemory;
@@ -85,7 +85,7 @@ export function createPermanent({
   const revocations = denyAtOnce({ log: store.revocations, now });
   const streams = liveStreams({ revocations, now, log });
   const upstreams = createUpstreams(log);
-  let servingSince = now();
+  const serving = servingTime({ store, retryWindow: settings.tokens.refresh.retryWindow });
   let digest: ((text: string) => string) | undefined;
   const hide = (text: string): string => {
     if (digest === undefined) throw new Error('nothing is counted before there are keys');
@@ -102,6 +102,7 @@ export function createPermanent({
     streams,
     upstreams,
     async stop() {
+      await serving.stop();
       streams.stop();
       await upstreams.close();
       await revocations.stop();
@@ -110,10 +111,7 @@ export function createPermanent({
     metrics,
     mayRecord,
     now,
-    servingSince: () => servingSince,
-    nowServing() {
-      servingSince = now();
-    },
+    serving,
     isTraced,
     isPressed,
     pace: pollPace(),

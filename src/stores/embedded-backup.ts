@@ -153,7 +153,7 @@ export async function openBackup(file: string, now: () => Epoch): Promise<Opened
     copyFileSync(from, trial.data, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
     chmodSync(trial.data, 0o600);
     checkDataFile(trial.data, true);
-    const env = openEnv(trial, 2 ** 40, now);
+    const env = openEnv(trial, 2 ** 40);
     return {
       records: (...kinds) => exportRecords(env, now, kinds),
       async close() {
@@ -168,7 +168,7 @@ export async function openBackup(file: string, now: () => Epoch): Promise<Opened
 }
 
 async function countReadable(trial: ReturnType<typeof filesIn>): Promise<number> {
-  const env = openEnv(trial, 2 ** 40, () => 0);
+  const env = openEnv(trial, 2 ** 40);
   try {
     let records = 0;
     for await (const _ of exportRecords(env, () => 0)) records += 1;

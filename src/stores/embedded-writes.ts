@@ -1,4 +1,3 @@
-import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import type { Batch, Reserve } from './embedded-reserve.ts';
 
@@ -10,8 +9,6 @@ import type { Batch, Reserve } from './embedded-reserve.ts';
 export interface WriteLine {
   /** Hands a conditional change to LMDB; true when its condition held. */
   write(write: Write): Promise<boolean>;
-  /** When writing worked again after it had failed; 0 when it never failed. */
-  recoveredAt(): Epoch;
   /** Takes no more writes; resolves when those under way have ended, or after `waitMs`. */
   close(waitMs: number): Promise<void>;
 }
@@ -41,21 +38,14 @@ interface Waiting extends Write {
   readonly reject: (fault: Fault) => void;
 }
 
-export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): WriteLine {
+export function writeLine(space: Pick<Reserve, 'fits'>): WriteLine {
   let waiting: Waiting[] = [];
   let running: Promise<void> | undefined;
   let closed = false;
   const failures: Partial<Record<Purpose, { readonly fault: Fault; at: number }>> = {};
-  let recovered: Epoch = 0;
 
   const failed = (purpose: Purpose, fault: Fault, at: number): void => {
     failures[purpose] = { fault, at };
-  };
-  const worked = (purpose: Purpose): void => {
-    if (failures[purpose] === undefined) return;
-    delete failures[purpose];
-    // A refresh is upkeep: only its failing kept a client from its answer. Strangers can make new records fail.
-    if (purpose === 'upkeep') recovered = now();
   };
 
   const send = async (batch: readonly Waiting[]): Promise<void> => {
@@ -63,7 +53,7 @@ export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): Write
       batch.map(async ({ change, purpose, resolve, reject }) => {
         try {
           resolve(await change());
-          worked(purpose);
+          delete failures[purpose];
         } catch (error) {
           const fault = await faultOf(error);
           failed(purpose, fault, performance.now());
@@ -140,7 +130,6 @@ export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): Write
       running ??= run();
       return written;
     },
-    recoveredAt: () => recovered,
     async close(waitMs) {
       closed = true;
       let timer: NodeJS.Timeout | undefined;

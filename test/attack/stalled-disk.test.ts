@@ -7,7 +7,7 @@ describe('a disk that stalls', () => {
   afterEach(() => void vi.useRealTimers());
 
   test('blocks new grants only until it recovers, also when only refreshes met the stall', async () => {
-    const line = writeLine(() => 0, { fits: async () => true });
+    const line = writeLine({ fits: async () => true });
     const flushed = Promise.withResolvers<boolean>();
     const stalled = line.write({ purpose: 'upkeep', bytes: 1, change: () => flushed.promise });
     const refused = expect(stalled).rejects.toThrow(Fault);
@@ -22,7 +22,7 @@ describe('a disk that stalls', () => {
   });
 
   test('fails a write within 10 s when it hangs while the file is being extended', async () => {
-    const line = writeLine(() => 0, { fits: () => new Promise<boolean>(() => {}) });
+    const line = writeLine({ fits: () => new Promise<boolean>(() => {}) });
     const refused = expect(
       line.write({ purpose: 'upkeep', bytes: 1, change: async () => true }),
     ).rejects.toThrow(Fault);
