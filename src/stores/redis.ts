@@ -140,6 +140,14 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       theirs: () => control.storeTime(),
       tell: options.onAlarm,
     });
+    /** A full server still serves every grant that it holds. */
+    const writable = async (): Promise<void> => {
+      try {
+        await client.run(TOUCH, [revocationKeys(prefix).head], []);
+      } catch (error) {
+        if (!(error instanceof Fault && error.code === 'store_full')) throw error;
+      }
+    };
     return {
       notices,
       grants: {
@@ -175,7 +183,7 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       // A WAIT waits for what its own connection wrote: a write of ours comes after all that was read.
       settled: async () => void (await writer?.run(TOUCH, [revocationKeys(prefix).head], [])),
       async probe() {
-        await client.ask((redis) => redis.ping());
+        await writable();
         if (revocations.staleness() > options.maxStaleness)
           throw new Fault('store_unavailable', 'what was revoked is not known for sure');
         clock.require();
