@@ -23,7 +23,7 @@ export interface Write {
  * When space runs out, new records are refused first, then rotations, then revocations. Removing records is refused
  * last, since it makes space.
  */
-const LEAVES = { new: 1, upkeep: 0.25, revoke: 0.1, sweep: 0 } as const;
+const LEAVES = { new: 1, upkeep: 0.25, revoke: 0.125, sweep: 0 } as const;
 const PURPOSES = ['new', 'upkeep', 'revoke', 'sweep'] as const;
 type Purpose = keyof typeof LEAVES;
 
