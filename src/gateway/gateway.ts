@@ -244,6 +244,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         renewAdminTls(admin, settings, log);
         const before = current;
         current = built;
+        permanent.useRetryWindow(built.settings.tokens.refresh.retryWindow);
         tickets.look();
         before.retire();
         judgeStreams();

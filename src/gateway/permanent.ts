@@ -25,6 +25,8 @@ export interface Permanent {
   readonly now: () => Epoch;
   /** When gatehouse served and when it could not; `start` with the listener. */
   readonly serving: ServingTime;
+  /** The retry window in force: it decides how exactly outages are measured. */
+  useRetryWindow(seconds: number): void;
   readonly pace: PollPace;
   readonly waiting: WaitingRoom;
   readonly confirm: ConfirmMemory;
@@ -85,7 +87,8 @@ export function createPermanent({
   const revocations = denyAtOnce({ log: store.revocations, now });
   const streams = liveStreams({ revocations, now, log });
   const upstreams = createUpstreams(log);
-  const serving = servingTime({ store, retryWindow: settings.tokens.refresh.retryWindow });
+  let { retryWindow } = settings.tokens.refresh;
+  const serving = servingTime({ store, retryWindow: () => retryWindow });
   let digest: ((text: string) => string) | undefined;
   const hide = (text: string): string => {
     if (digest === undefined) throw new Error('nothing is counted before there are keys');
@@ -112,6 +115,9 @@ export function createPermanent({
     mayRecord,
     now,
     serving,
+    useRetryWindow(seconds) {
+      retryWindow = seconds;
+    },
     isTraced,
     isPressed,
     pace: pollPace(),

@@ -22,8 +22,8 @@ export interface ServingTime {
 
 export interface ServingTimeOptions {
   readonly store: Pick<Store, 'notes' | 'settled'>;
-  /** Seconds; decides how exactly outages are measured. */
-  readonly retryWindow: number;
+  /** Seconds, as configured now; decides how exactly outages are measured. */
+  readonly retryWindow: () => number;
   /** Starts a measurement of elapsed seconds. */
   readonly stopwatch?: () => () => number;
 }
@@ -48,24 +48,24 @@ const realStopwatch = (): (() => number) => {
 
 export function servingTime(options: ServingTimeOptions): ServingTime {
   const { store, retryWindow, stopwatch = realStopwatch } = options;
-  const lease = leaseFor(retryWindow);
   /** Outages of all processes, as the store has them. */
   let shared: readonly Outage[] = [];
   /** Outages of this process while others may have served. */
   let own: readonly Outage[] = [];
-  let last: { readonly until: Epoch; readonly elapsed: () => number } | undefined;
+  let last: { readonly until: Epoch; readonly lease: number; readonly elapsed: () => number } | undefined;
   let timer: NodeJS.Timeout | undefined;
   let marking: Promise<void> | undefined;
   let stopped = false;
 
   /** When this process stopped to mark in time; `now` if it did not. A mark that is late by less than a lease counts. */
-  const lapsedAt = (now: Epoch, { until, elapsed }: NonNullable<typeof last>): Epoch => {
+  const lapsedAt = (now: Epoch, { until, lease, elapsed }: NonNullable<typeof last>): Epoch => {
     const late = elapsed() - lease;
     return late < lease ? now : Math.max(until, now - late);
   };
 
   const tryToMark = async (): Promise<boolean> => {
     const elapsed = stopwatch();
+    const lease = leaseFor(retryWindow());
     const found = await store.notes.read(SERVING_NOTE);
     if (found === undefined) {
       await store.notes.create(SERVING_NOTE, written({ until: 0, outages: [] }), KEEP_FOREVER);
@@ -87,7 +87,7 @@ export function servingTime(options: ServingTimeOptions): ServingTime {
     await store.settled();
     shared = outages;
     if (last !== undefined && lapsed < now) own = added(own, { began: lapsed, ended: now });
-    last = { until: now + lease, elapsed };
+    last = { until: now + lease, lease, elapsed };
     return true;
   };
   const mark = async (): Promise<void> => {
@@ -100,7 +100,7 @@ export function servingTime(options: ServingTimeOptions): ServingTime {
   const markOn = async (): Promise<void> => {
     marking = mark();
     await marking;
-    if (!stopped) timer = setTimeout(() => void markOn(), lease * 500).unref();
+    if (!stopped) timer = setTimeout(() => void markOn(), leaseFor(retryWindow()) * 500).unref();
   };
 
   return {

@@ -33,7 +33,7 @@ function processes() {
     return () => clock.now() - began;
   };
   const start = async (): Promise<ServingTime> => {
-    const serving = servingTime({ store, retryWindow, stopwatch });
+    const serving = servingTime({ store, retryWindow: () => retryWindow, stopwatch });
     onTestFinished(() => serving.stop());
     await serving.start();
     return serving;
