@@ -1,7 +1,8 @@
 import { expect, onTestFinished, test } from 'vitest';
 import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { clientOfEachWorker } from '../support/client-of-each-worker.ts';
 import { redisServer } from '../support/redis-server.ts';
-import { connect, makeServeFolder, startServe, until } from '../support/serve-process.ts';
+import { connect, makeServeFolder, readiness, startServe, until } from '../support/serve-process.ts';
 
 /** Seconds. */
 const WINDOW = 8;
@@ -50,4 +51,40 @@ test('R13 on Redis a refresh right before a stall or an outage of all replicas g
   const [again, too] = await Promise.all([open(), open()]);
   expect(await repeated(again.client, second.refresh_token)).toBe(lostToo.json['refresh_token']);
   expect(await repeated(too.client, second.refresh_token)).toBe(lostToo.json['refresh_token']);
+});
+
+test('R03 R13 with two workers a spent token stays spent when a worker is replaced, and a lost response is repeated after a kill -9 of all', async () => {
+  const folder = await makeServeFolder((settings) => ({
+    ...settings,
+    tokens: { refresh: { retryWindow: '8s', reuse: 'reject' } },
+  }));
+  onTestFinished(() => folder.remove());
+  const start = async () => {
+    const server = await startServe(folder, { set: ['listen.workers=2'] });
+    const clients = await clientOfEachWorker(folder, server, folder.alice);
+    onTestFinished(() => clients.forEach((client) => client.close()));
+    return { server, clients };
+  };
+  const first = await start();
+  const [one, other] = first.clients;
+  if (one === undefined || other === undefined) throw new Error('there are two workers');
+  const { refresh_token: spent } = await one.grant();
+  expect((await one.refresh(spent)).status).toBe(200);
+  for (const client of first.clients)
+    await until('the window has closed', async () => (await client.refresh(spent)).status !== 200);
+
+  process.kill(other.worker, 'SIGKILL');
+  await until('a worker ended', () => first.server.log.some(({ event }) => event === 'worker_ended'));
+  await until('it is replaced', async () => (await readiness(first.server)) === 200);
+  const after = await clientOfEachWorker(folder, first.server, folder.alice);
+  onTestFinished(() => after.forEach((client) => client.close()));
+  for (const client of after)
+    expect(await client.refresh(spent)).toMatchObject({ status: 400, json: { Error: 'invalid_grant' } });
+
+  const { refresh_token: token } = await one.grant();
+  const lost = await one.refresh(token);
+  await first.server.kill9();
+  const second = await start();
+  for (const client of second.clients)
+    expect((await client.refresh(token)).json['refresh_token']).toBe(lost.json['refresh_token']);
 });
