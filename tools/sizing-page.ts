@@ -30,5 +30,6 @@ Bearer checks are not in the table: they ask nobody, and cost Redis nothing.
 - **The slot of revocations.** Every process beats twice a second and hears of every revocation; a cluster does not divide that. It grows with processes × revocations: fewer and larger workers move it, and \`tokens.refresh.supersede\` (a revocation for each refresh) brings it nearer.
 - **The memory of each process.** Every revocation that still matters is in every process. Shorter grants are forgotten sooner.
 - **The time of a start.** A process reads all revocations before it is ready. Rolling restarts of very many processes at once are many such readings: restart them one after another.
+- **Rate limits.** They never bound an installation as a whole: \`limits.rates\` counts each grant and each certificate by itself, and by client address only calls without a valid credential. Raise \`limits.rates.device\` if more than ten people a second start a device sign-in behind one address.
 - **Memory of Redis.** Grants are kept until a day after their end. A cluster divides them evenly; leave room for a copy while it saves (fork).
 `;

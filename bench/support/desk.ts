@@ -53,7 +53,7 @@ export async function openDesk(
         shared: memoryLimits({ now: () => 0 }),
         hide: (text) => text,
       }),
-      servingSince: () => now(),
+      outages: () => [],
       now,
       log,
     },

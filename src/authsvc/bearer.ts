@@ -1,5 +1,6 @@
 import type { Bearer } from '../domain/bearer.ts';
 import { granted, type Outcome, refused } from '../domain/outcome.ts';
+import { accessTokenCaller, type Caller } from '../grants/caller.ts';
 import { presentedToken } from '../http/bearer.ts';
 import type { Call } from '../http/call.ts';
 import type { Service } from './service.ts';
@@ -12,4 +13,10 @@ export async function bearerOf(service: Service, call: Call): Promise<Outcome<Be
   if (bearer === undefined) return refused({ reason: 'token_invalid', why: 'not_authentic' });
   call.note({ identity: bearer.identity, clientId: bearer.clientId, grantId: bearer.grantId });
   return granted(bearer);
+}
+
+/** For the rate limits: the grant of an authentic access token, also of one that has expired. */
+export async function bearerCaller({ desk }: Service, { request, clientAddress }: Call): Promise<Caller> {
+  const token = presentedToken(request);
+  return token.ok ? accessTokenCaller(desk, token.value, clientAddress) : undefined;
 }

@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import { granted, refused } from '../domain/outcome.ts';
+import { certificateCaller } from '../grants/caller.ts';
 import { grantByCertificate } from '../grants/certificate-grant.ts';
 import { namesOf } from '../http/wire-fields.ts';
 import type { Operation } from './service.ts';
@@ -16,6 +17,8 @@ export const certificate: Operation = {
   errors: CERTIFICATE_ERRORS,
   fault: { status: 400, code: 'invalid_request' },
   body: { known: namesOf(CertificateRequest), accepted: ['json'] },
+  caller: (service, call, parameters) =>
+    certificateCaller(service.desk, service.certificateOf(call)?.der, parameters.get('client_id')),
   async answer(service, call, parameters) {
     const clientId = parameters.get('client_id');
     if (clientId === undefined) return refused({ reason: 'client_id_missing' });

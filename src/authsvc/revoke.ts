@@ -1,6 +1,7 @@
 import { granted, refused } from '../domain/outcome.ts';
 import { revokeByToken } from '../grants/revoke.ts';
 import { presentedToken } from '../http/bearer.ts';
+import { bearerCaller } from './bearer.ts';
 import type { Operation } from './service.ts';
 import { BEARER_ERRORS } from './wire-errors.ts';
 
@@ -15,6 +16,7 @@ export const revoke: Operation = {
   path: '/revoke/token',
   errors: BEARER_ERRORS,
   fault: { status: 503, code: 'temporarily_unavailable' },
+  caller: bearerCaller,
   async answer(service, call) {
     const { 'sec-purpose': secPurpose = '', purpose: oldPurpose = '' } = call.request.headers;
     if (/prefetch|prerender/i.test(String([secPurpose, oldPurpose])))

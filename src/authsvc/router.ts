@@ -1,4 +1,5 @@
 import type { Refusal } from '../domain/refusal.ts';
+import type { Caller } from '../grants/caller.ts';
 import type { Answer } from '../http/answer.ts';
 import type { Call } from '../http/call.ts';
 import { answerCall, auditable, isDenial, OWN_FAILURE, PRESSED_SECONDS, retryAfterOf } from '../http/face.ts';
@@ -40,18 +41,28 @@ export async function answerAuthsvc(service: Service, call: Call, rest: string):
 }
 
 async function perform(operation: Operation, service: Service, call: Call): Promise<Answer> {
-  const wait = await service.rates[operation.name].take(limitName(call.clientAddress));
-  if (wait > 0) return refusal(operation, service, call, { reason: 'too_many_requests', retryAfter: wait });
+  const address = limitName(call.clientAddress);
+  const limited = async (caller: Caller): Promise<Answer | undefined> => {
+    const wait = await service.rates[operation.name].take(caller ?? address);
+    return wait > 0
+      ? refusal(operation, service, call, { reason: 'too_many_requests', retryAfter: wait })
+      : undefined;
+  };
 
   let parameters = NO_PARAMETERS;
   if (operation.body !== undefined) {
     const { known, accepted } = operation.body;
     const read = await readParameters(call, known, accepted, service.bodyTimeout);
     if ('status' in read)
-      return problem(read.status, 'invalid_request', read.detail, { connection: 'close' });
-    if (!read.ok) return refusal(operation, service, call, read.refusal);
+      return (
+        (await limited(undefined)) ??
+        problem(read.status, 'invalid_request', read.detail, { connection: 'close' })
+      );
+    if (!read.ok) return (await limited(undefined)) ?? refusal(operation, service, call, read.refusal);
     parameters = read.value;
   }
+  const excess = await limited(await operation.caller?.(service, call, parameters));
+  if (excess !== undefined) return excess;
   const outcome = await operation.answer(service, call, parameters);
   if (!outcome.ok) return refusal(operation, service, call, outcome.refusal);
   call.note({ decision: 'allowed' });

@@ -1,4 +1,5 @@
 import type { Outcome } from '../domain/outcome.ts';
+import type { Caller } from '../grants/caller.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import type { Answer } from '../http/answer.ts';
 import type { Call } from '../http/call.ts';
@@ -49,5 +50,7 @@ export interface Operation {
   /** How our own failure is told: the specification knows only 400 on some routes. */
   readonly fault: { readonly status: 400 | 503; readonly code: string };
   readonly body?: { readonly known: readonly string[]; readonly accepted: readonly Encoding[] };
+  /** Who makes the call, as far as its credential proves it. Omitted: always counted by address. */
+  caller?(service: Service, call: Call, parameters: Parameters): Caller | Promise<Caller>;
   answer(service: Service, call: Call, parameters: Parameters): Promise<Outcome<Answer>>;
 }

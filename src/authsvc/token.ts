@@ -1,5 +1,6 @@
 import { granted, type Outcome, refused } from '../domain/outcome.ts';
-import { exchangeDeviceCode } from '../grants/device-grant.ts';
+import { deviceCodeCaller, refreshTokenCaller } from '../grants/caller.ts';
+import { exchangeDeviceCode, requestIdOf } from '../grants/device-grant.ts';
 import type { Issued } from '../grants/issue.ts';
 import { refresh } from '../grants/refresh.ts';
 import type { Call } from '../http/call.ts';
@@ -23,6 +24,12 @@ export const token: Operation = {
   errors: TOKEN_ERRORS,
   fault: { status: 400, code: 'invalid_request' },
   body: { known: namesOf(TokenRequest), accepted: ['json', 'form'] },
+  caller({ desk }, { clientAddress }, parameters) {
+    const deviceCode = parameters.get('device_code');
+    return deviceCode === undefined
+      ? refreshTokenCaller(desk, parameters.get('refresh_token'), clientAddress)
+      : deviceCodeCaller(desk, requestIdOf(deviceCode));
+  },
   async answer(service, call, parameters) {
     const issued = await obtain(service, call, parameters);
     if (!issued.ok) return issued;

@@ -3,7 +3,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import { phaseOf } from '../domain/grant.ts';
 import { granted, refused } from '../domain/outcome.ts';
 import { isEnded } from '../grants/revoke.ts';
-import { bearerOf } from './bearer.ts';
+import { bearerCaller, bearerOf } from './bearer.ts';
 import type { Operation } from './service.ts';
 import { BEARER_ERRORS } from './wire-errors.ts';
 
@@ -15,6 +15,7 @@ export const verify: Operation = {
   path: '/authorize/verify',
   errors: BEARER_ERRORS,
   fault: { status: 503, code: 'temporarily_unavailable' },
+  caller: bearerCaller,
   async answer(service, call) {
     const { desk } = service;
     const outcome = await bearerOf(service, call);

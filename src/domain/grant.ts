@@ -60,11 +60,17 @@ export interface RefreshAttempt {
   readonly arrivedAt: Epoch;
   /** How long a lost answer can be asked for again; 0 is never. */
   readonly retryWindow: number;
-  /** Our own start or the store's last recovery: an outage of ours does not use up the window. */
-  readonly servingSince: Epoch;
+  /** The known outages of gatehouse; asked for only when the answer depends on them. */
+  readonly outages: () => readonly Outage[];
   readonly accessLifetime: number;
   readonly keys: KeyIds;
   readonly format?: TokenFormat;
+}
+
+/** A time in which gatehouse could not respond: no process was running, or the store was unreachable. */
+export interface Outage {
+  readonly began: Epoch;
+  readonly ended: Epoch;
 }
 
 export type RefreshVerdict =
@@ -124,12 +130,29 @@ export function judgeRefresh(grant: Grant, attempt: RefreshAttempt): RefreshVerd
   return { kind: 'reused', grant };
 }
 
-function inRetryWindow(grant: Grant, { now, retryWindow, servingSince }: RefreshAttempt): boolean {
+/**
+ * The window counts only time in which gatehouse served. An outage pauses an open window, and never opens a closed one:
+ * at the moment it begins, a closed window has already been served in full.
+ */
+function inRetryWindow(grant: Grant, { now, retryWindow, outages }: RefreshAttempt): boolean {
   // A time far ahead of the clock is from before the clock was set back. It would hold the window open until then.
-  const isPast = (time: Epoch): boolean => time <= now + retryWindow;
-  if (!isPast(grant.rotatedAt)) return false;
-  const opened = isPast(servingSince) ? Math.max(grant.rotatedAt, servingSince) : grant.rotatedAt;
-  return now < opened + retryWindow;
+  if (retryWindow <= 0 || grant.rotatedAt > now + retryWindow) return false;
+  if (now < grant.rotatedAt + retryWindow) return true;
+  return servedBetween(grant.rotatedAt, now, outages()) < retryWindow;
+}
+
+/** Seconds from `from` to `to` without the outages in between, which may overlap. */
+export function servedBetween(from: Epoch, to: Epoch, outages: readonly Outage[]): number {
+  let served = to - from;
+  let counted = from;
+  for (const { began, ended } of outages.toSorted((one, other) => one.began - other.began)) {
+    const end = Math.min(ended, to);
+    const paused = end - Math.max(began, counted);
+    if (paused <= 0) continue;
+    served -= paused;
+    counted = end;
+  }
+  return served;
 }
 
 export function revoked(grant: Grant, now: Epoch): Grant {

@@ -213,7 +213,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       firstReader: lane,
     });
     tickets.follow((secret) => listener.setTicketSecret(secret));
-    permanent.nowServing();
+    await permanent.serving.start();
     if (role === 'alone' && settings.store.unauthenticatedRecords === 'accept') {
       const rewriting = rewriteGrants({ store, log });
       closing.push(() => rewriting.stop());
@@ -255,6 +255,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         const before = current;
         current = built;
         authenticator.use(built.keyring);
+        permanent.useRetryWindow(built.settings.tokens.refresh.retryWindow);
         tickets.look();
         before.retire();
         judgeStreams();

@@ -95,7 +95,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     policy: policyOf(settings),
     pace: permanent.pace,
     pending: permanent.pending,
-    servingSince: permanent.servingSince,
+    outages: (at) => permanent.serving.outages(at),
     mayRecord: permanent.mayRecord,
     now,
     log,

@@ -5,6 +5,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import { denyAtOnce } from '../grants/local-denial.ts';
 import { type PendingRequests, pendingRequests } from '../grants/pending-requests.ts';
 import { type PollPace, pollPace } from '../grants/poll-pace.ts';
+import { type ServingTime, servingTime } from '../grants/serving-time.ts';
 import { type RateLimit, rateLimit } from '../http/rate-limit.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
@@ -23,9 +24,10 @@ export interface Permanent {
   /** Can what happens to grants be recorded, as far as the settings ask for it? */
   readonly mayRecord: () => boolean;
   readonly now: () => Epoch;
-  /** When the doors were opened. */
-  readonly servingSince: () => Epoch;
-  nowServing(): void;
+  /** When gatehouse served and when it could not; `start` with the listener. */
+  readonly serving: ServingTime;
+  /** The retry window in force: it decides how exactly outages are measured. */
+  useRetryWindow(seconds: number): void;
   readonly pace: PollPace;
   readonly pending: PendingRequests;
   readonly confirm: ConfirmMemory;
@@ -88,7 +90,8 @@ export function createPermanent({
   const revocations = denyAtOnce({ log: store.revocations, now });
   const streams = liveStreams({ revocations, now, log });
   const upstreams = createUpstreams(log);
-  let servingSince = now();
+  let { retryWindow } = settings.tokens.refresh;
+  const serving = servingTime({ store, retryWindow: () => retryWindow });
   let digest: ((text: string) => string) | undefined;
   const hide = (text: string): string => {
     if (digest === undefined) throw new Error('nothing is counted before there are keys');
@@ -104,6 +107,7 @@ export function createPermanent({
     streams,
     upstreams,
     async stop() {
+      await serving.stop();
       streams.stop();
       await upstreams.close();
       await revocations.stop();
@@ -112,9 +116,9 @@ export function createPermanent({
     metrics,
     mayRecord,
     now,
-    servingSince: () => servingSince,
-    nowServing() {
-      servingSince = now();
+    serving,
+    useRetryWindow(seconds) {
+      retryWindow = seconds;
     },
     isTraced,
     isPressed,

@@ -18,6 +18,8 @@ export interface SharedLimitOptions {
 }
 
 const NAMES = 10_000;
+/** An allowance of this many is lent to a caller that is new here: most grants are seen once in an hour. */
+const MANY = 50;
 
 /**
  * One allowance for all processes. What is known of it here says no without asking; while it cannot be asked this
@@ -51,7 +53,8 @@ export function sharedRateLimit(options: SharedLimitOptions): RateLimit {
     take(who) {
       const level = heard.level(who, rate);
       if (level !== undefined && level < 1 && !away) return waitFor(level, rate);
-      if (!strict && !away && level !== undefined && level >= rate.burst / 2) {
+      const spare = level ?? (rate.burst >= MANY ? rate.burst : 0);
+      if (!strict && !away && spare >= rate.burst / 2) {
         heard.draw(who, rate, 1);
         part.draw(who, partRate(), 1, true);
         draw(who, 1, true).catch(() => {});

@@ -8,12 +8,13 @@ import type { Store } from '../ports/store.ts';
 import type { TokenMint } from '../ports/token-mint.ts';
 import type { PendingRequests } from './pending-requests.ts';
 import type { PollPace } from './poll-pace.ts';
+import type { ServingTime } from './serving-time.ts';
 
 /** What the grant core works with. One per configuration generation; `pace`, `pending` and the store outlive it. */
 export interface GrantDesk {
   readonly store: Pick<
     Store,
-    'grants' | 'grantIndex' | 'devices' | 'userCodes' | 'revocations' | 'recoveredAt' | 'settled'
+    'grants' | 'grantIndex' | 'devices' | 'userCodes' | 'revocations' | 'settled' | 'time'
   >;
   readonly people: People;
   readonly certificates: CertificateJudge;
@@ -23,8 +24,8 @@ export interface GrantDesk {
   readonly policy: GrantPolicy;
   readonly pace: PollPace;
   readonly pending: PendingRequests;
-  /** When this process opened its doors: our being away does not use up the time a client has to ask again. */
-  readonly servingSince: () => Epoch;
+  /** Outages up to now, by the store's clock: they do not use up the time in which a client can retry. */
+  readonly outages: ServingTime['outages'];
   /** Can what happens be recorded, as far as it has to be? Left out: it need not be. */
   readonly mayRecord?: () => boolean;
   readonly now: () => Epoch;

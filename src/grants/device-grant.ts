@@ -34,7 +34,8 @@ const CODE_TRIES = 8;
 const MAX_RACES = 8;
 
 /** The request's id, and later the grant's: a digest, so that the store never holds the code. */
-const requestIdOf = (deviceCode: string): string => hash('sha256', deviceCode, 'base64url').slice(0, 22);
+export const requestIdOf = (deviceCode: string): string =>
+  hash('sha256', deviceCode, 'base64url').slice(0, 22);
 
 const newUserCode = (): string =>
   Array.from({ length: 8 }, () => USER_CODE_ALPHABET[randomInt(USER_CODE_ALPHABET.length)]).join('');

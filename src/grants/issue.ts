@@ -42,7 +42,8 @@ export function firstGeneration(
     issuedAt: Math.floor(now),
     refreshUntil,
     generation: 1,
-    rotatedAt: now,
+    // `iat`: never ahead of the store's clock, by which a store that has lost its revocations refuses older tokens.
+    rotatedAt: Math.min(now, desk.store.time?.() ?? now),
     accessExpires: accessExpiry(now, integration.accessLifetime, refreshUntil),
     keys: desk.mint.keys(now),
     format: integration.tokenFormat ?? 'jwt',

@@ -12,6 +12,8 @@ import { boundedCache } from '../http/bounded-cache.ts';
 export interface PollPace {
   /** 0 when it is time; otherwise the seconds still to wait. */
   early(requestId: string, interval: number, now: Epoch): number;
+  /** A device request that was found waiting here; the store need not be asked. */
+  isKnown(requestId: string): boolean;
   /** It was told to wait. */
   waits(requestId: string, now: Epoch): void;
   /** It was told to slow down. */
@@ -36,6 +38,7 @@ export function pollPace(max = 100_000): PollPace {
       // Half a second of grace: a device that keeps the interval exactly must not fail by jitter.
       return now >= due - 0.5 ? 0 : Math.max(1, Math.ceil(due - now));
     },
+    isKnown: (requestId) => paces.has(requestId),
     waits: (requestId, now) =>
       void paces.set(requestId, { last: now, added: paces.get(requestId)?.added ?? 0 }),
     slowed(requestId) {

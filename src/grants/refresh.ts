@@ -43,7 +43,7 @@ export async function refresh(desk: GrantDesk, ask: RefreshAsk): Promise<Outcome
       now,
       arrivedAt: ask.arrivedAt,
       retryWindow: desk.policy.retryWindow,
-      servingSince: Math.max(desk.servingSince(), desk.store.recoveredAt()),
+      outages: () => desk.outages(now),
       accessLifetime: integration.accessLifetime,
       keys: desk.mint.keys(now),
       format: integration.tokenFormat ?? 'jwt',

@@ -63,7 +63,8 @@ export async function endAllOf(
   holder: Holder,
   longest: number,
 ): Promise<void> {
-  const now = Math.floor(desk.now());
+  // `iat` is at most the store's time: a clock of ours that is behind must not spare the newest tokens.
+  const now = Math.floor(Math.max(desk.now(), desk.store.time?.() ?? 0));
   const keepUntil = now + Math.max(longest, REMEMBERED) + 86_400;
   await desk.store.revocations.announce({ ...holder, notBefore: now + 1, keepUntil });
 }

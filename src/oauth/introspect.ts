@@ -3,6 +3,7 @@ import { type Bearer, bearerFault } from '../domain/bearer.ts';
 import { names } from '../domain/integration.ts';
 import { granted, type Outcome, refused } from '../domain/outcome.ts';
 import { covers, meet, type Scope, writeScope } from '../domain/scope.ts';
+import { accessTokenCaller, certificateCaller } from '../grants/caller.ts';
 import { identify } from '../grants/certificate-grant.ts';
 import { presentedToken } from '../http/bearer.ts';
 import type { Call } from '../http/call.ts';
@@ -23,6 +24,13 @@ export const introspect: Operation = {
   path: '/oauth2/introspect',
   known: namesOf(IntrospectionRequest),
   errors: () => INTROSPECTION_ERRORS,
+  caller(service, call) {
+    const shown = presentedToken(call.request);
+    if (shown.ok) return accessTokenCaller(service.desk, shown.value, call.clientAddress);
+    return shown.refusal.reason === 'token_missing'
+      ? certificateCaller(service.desk, service.certificateOf(call)?.der)
+      : undefined;
+  },
   async answer(service, call, parameters) {
     const caller = await callerMay(service, call);
     if (!caller.ok) return caller;

@@ -1,4 +1,5 @@
 import { granted, refused } from '../domain/outcome.ts';
+import { accessTokenCaller, refreshTokenCaller } from '../grants/caller.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import { revokeByToken } from '../grants/revoke.ts';
 import { namesOf } from '../http/wire-fields.ts';
@@ -17,6 +18,13 @@ export const revoke: Operation = {
   // token_type_hint helps those who must search. A token of ours tells by itself what it is.
   known: namesOf(RevocationRequest),
   errors: () => REVOCATION_ERRORS,
+  async caller({ desk }, { clientAddress }, parameters) {
+    const token = parameters.get('token');
+    if (token === undefined) return undefined;
+    return (
+      refreshTokenCaller(desk, token, clientAddress) ?? (await accessTokenCaller(desk, token, clientAddress))
+    );
+  },
   async answer({ desk }, call, parameters) {
     const token = parameters.get('token');
     if (token === undefined) return refused({ reason: 'token_missing' });

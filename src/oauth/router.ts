@@ -1,4 +1,5 @@
 import type { Refusal } from '../domain/refusal.ts';
+import type { Caller } from '../grants/caller.ts';
 import type { Answer } from '../http/answer.ts';
 import type { Call } from '../http/call.ts';
 import { answerCall, auditable, isDenial, OWN_FAILURE, PRESSED_SECONDS, retryAfterOf } from '../http/face.ts';
@@ -54,13 +55,22 @@ async function perform(operation: Operation, service: OAuthService, call: Call):
   const refuse = (why: Refusal, parameters = NO_PARAMETERS): Answer =>
     refusal(operation, operation.errors(parameters), service, call, why);
 
-  const wait = await service.rates[operation.name].take(limitName(call.clientAddress));
-  if (wait > 0) return refuse({ reason: 'too_many_requests', retryAfter: wait });
+  const address = limitName(call.clientAddress);
+  const limited = async (caller: Caller): Promise<Answer | undefined> => {
+    const wait = await service.rates[operation.name].take(caller ?? address);
+    return wait > 0 ? refuse({ reason: 'too_many_requests', retryAfter: wait }) : undefined;
+  };
 
   const read = await readParameters(call, [...operation.known, ...SECRETS], ['form'], service.bodyTimeout);
-  if ('status' in read) return problem(read.status, 'invalid_request', read.detail, { connection: 'close' });
-  if (!read.ok) return refuse(read.refusal);
+  if ('status' in read)
+    return (
+      (await limited(undefined)) ??
+      problem(read.status, 'invalid_request', read.detail, { connection: 'close' })
+    );
+  if (!read.ok) return (await limited(undefined)) ?? refuse(read.refusal);
   const parameters = read.value;
+  const excess = await limited(await operation.caller?.(service, call, parameters));
+  if (excess !== undefined) return excess;
   if (triesSecret(call, parameters))
     return refuse({ reason: 'client_authentication_unsupported' }, parameters);
 

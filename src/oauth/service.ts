@@ -1,6 +1,7 @@
 import type { AccessEntry } from '../domain/integration.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { Scope } from '../domain/scope.ts';
+import type { Caller } from '../grants/caller.ts';
 import type { GrantDesk } from '../grants/desk.ts';
 import type { Answer } from '../http/answer.ts';
 import type { Call } from '../http/call.ts';
@@ -40,5 +41,7 @@ export interface Operation {
   readonly path: string;
   readonly known: readonly string[];
   readonly errors: (parameters: Parameters) => ErrorTable;
+  /** Who makes the call, as far as its credential proves it. Omitted: always counted by address. */
+  caller?(service: OAuthService, call: Call, parameters: Parameters): Caller | Promise<Caller>;
   answer(service: OAuthService, call: Call, parameters: Parameters): Promise<Outcome<Answer>>;
 }

@@ -1,7 +1,8 @@
 import type { z } from 'zod';
 import { granted, type Outcome, refused } from '../domain/outcome.ts';
+import { type Caller, certificateCaller, deviceCodeCaller, refreshTokenCaller } from '../grants/caller.ts';
 import { grantByCertificate } from '../grants/certificate-grant.ts';
-import { exchangeDeviceCode } from '../grants/device-grant.ts';
+import { exchangeDeviceCode, requestIdOf } from '../grants/device-grant.ts';
 import type { Issued } from '../grants/issue.ts';
 import { refresh } from '../grants/refresh.ts';
 import type { Call } from '../http/call.ts';
@@ -48,9 +49,13 @@ const byRefreshToken: Obtain = async (service, call, clientId, parameters) => {
   });
 };
 
+const callerByCertificate = (service: OAuthService, call: Call, parameters: Parameters): Caller =>
+  certificateCaller(service.desk, service.certificateOf(call)?.der, parameters.get('client_id'));
+
 /** RFC 6749 §4.4 by RFC 8705 §2: the certificate is the credential. */
 const byCertificate: Obtain = async (service, call, clientId, parameters) => {
-  const wait = await service.rates.certificate.take(limitName(call.clientAddress));
+  const caller = callerByCertificate(service, call, parameters);
+  const wait = await service.rates.certificate.take(caller ?? limitName(call.clientAddress));
   if (wait > 0) return refused({ reason: 'too_many_requests', retryAfter: wait });
   return grantByCertificate(service.desk, {
     clientId,
@@ -81,6 +86,14 @@ export const token: Operation = {
   known: namesOf(TokenRequest),
   errors: (parameters) =>
     parameters.get('grant_type') === 'client_credentials' ? CLIENT_CREDENTIALS_ERRORS : TOKEN_ERRORS,
+  caller(service, call, parameters) {
+    const { desk } = service;
+    const grantType = parameters.get('grant_type');
+    if (grantType === 'client_credentials') return callerByCertificate(service, call, parameters);
+    return grantType === DEVICE_GRANT
+      ? deviceCodeCaller(desk, requestIdOf(parameters.get('device_code') ?? ''))
+      : refreshTokenCaller(desk, parameters.get('refresh_token'), call.clientAddress);
+  },
   async answer(service, call, parameters) {
     const grantType = parameters.get('grant_type');
     if (grantType === undefined)

@@ -21,8 +21,8 @@ export interface Store {
   readonly limits?: SharedLimits;
   /** No grant and no device request has ever been kept here. */
   isEmpty(): Promise<boolean>;
-  /** When the store last came back after being away; 0 when it never was. */
-  recoveredAt(): Epoch;
+  /** The store's clock, where it has one of its own. */
+  time?(): Epoch;
   /** Seconds since all that was revoked anywhere was surely known here; left out, it is known at once. */
   revocationLag?(): number;
   /** Resolves when all that was read before is kept as surely as what is written here. */

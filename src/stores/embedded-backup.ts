@@ -182,7 +182,7 @@ export async function openBackup(
     copyFileSync(from, trial.data, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
     chmodSync(trial.data, 0o600);
     await verified(trial.data, from, authenticator);
-    const env = openEnv(trial, 2 ** 40, now);
+    const env = openEnv(trial, 2 ** 40);
     return {
       records: (...kinds) => exportRecords(env, now, authenticator, kinds),
       async close() {
@@ -224,7 +224,7 @@ async function countReadable(
   trial: ReturnType<typeof filesIn>,
   authenticator: RecordAuthenticator | undefined,
 ): Promise<number> {
-  const env = openEnv(trial, 2 ** 40, () => 0);
+  const env = openEnv(trial, 2 ** 40);
   try {
     let records = 0;
     for await (const _ of exportRecords(env, () => 0, authenticator)) records += 1;

@@ -34,7 +34,7 @@ export interface Env {
   close(): Promise<void>;
 }
 
-export function openEnv(files: StoreFiles, mapSize: number, now: () => Epoch): Env {
+export function openEnv(files: StoreFiles, mapSize: number): Env {
   if (stateOf(files) === 'new' && isDiskFull(files))
     throw new Fault('store_full', `no space left to make a store in ${files.folder}`);
   let root: RootDatabase<Buffer, string>;
@@ -74,7 +74,7 @@ export function openEnv(files: StoreFiles, mapSize: number, now: () => Epoch): E
     const trees = [...Object.values(tables), expiry, holders, pulse];
     const reserved = reserve(files, pagesOf(root, trees));
     space = reserved;
-    const writes = writeLine(now, reserved);
+    const writes = writeLine(reserved);
     return {
       root,
       tables,

@@ -73,7 +73,7 @@ export function reserve(files: StoreFiles, pages: Pages): Reserve {
   const missingFor = (batch: Batch): number => {
     const { lastPageNumber, pageSize } = pages.count();
     const needed = pagesFor(batch, lastPageNumber) * pageSize + 2 * batch.bytes + batch.leave * spare;
-    return needed - (fstatSync(fd).size - (lastPageNumber + 1) * pageSize);
+    return Math.ceil(needed) - (fstatSync(fd).size - (lastPageNumber + 1) * pageSize);
   };
 
   const fitsIntoFreePages = (batch: Batch): boolean => {

@@ -72,7 +72,7 @@ export function embeddedRevocations(env: Env, now: () => Epoch, alone: boolean):
           void table.put(STAMP, pack({ limit: firstVersion(), keepUntil: 0 }), firstVersion());
       };
       const done = await env.writes.write({
-        purpose: 'upkeep',
+        purpose: 'revoke',
         bytes: LENGTH + key.length,
         change: () =>
           found === undefined

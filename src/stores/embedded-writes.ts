@@ -1,4 +1,3 @@
-import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import type { Batch, Reserve } from './embedded-reserve.ts';
 
@@ -10,8 +9,6 @@ import type { Batch, Reserve } from './embedded-reserve.ts';
 export interface WriteLine {
   /** Hands a conditional change to LMDB; true when its condition held. */
   write(write: Write): Promise<boolean>;
-  /** When writing worked again after it had failed; 0 when it never failed. */
-  recoveredAt(): Epoch;
   /** Takes no more writes; resolves when those under way have ended, or after `waitMs`. */
   close(waitMs: number): Promise<void>;
 }
@@ -23,39 +20,35 @@ export interface Write {
 }
 
 /**
- * New records stop first when space runs out; rotating and revoking go on; and what removes records goes on
- * longest, since it is the way out.
+ * When space runs out, new records are refused first, then rotations, then revocations. Removing records is refused
+ * last, since it makes space.
  */
-const LEAVES = { new: 1, upkeep: 0.25, sweep: 0 } as const;
-const PURPOSES = ['new', 'upkeep', 'sweep'] as const;
+const LEAVES = { new: 1, upkeep: 0.25, revoke: 0.125, sweep: 0 } as const;
+const PURPOSES = ['new', 'upkeep', 'revoke', 'sweep'] as const;
 type Purpose = keyof typeof LEAVES;
 
 const MAX_BATCH = 256;
 const MAX_WAITING = 50_000;
+/** From handing in a write to its flush, the time in the queue included. */
 const FLUSH_LIMIT_MS = 10_000;
+const CHECK_MS = 250;
 /** After a failure the same answer is given for this long: a full disk is not asked thousands of times a second. */
 const REST_MS = 100;
 
 interface Waiting extends Write {
+  readonly handedIn: number;
   readonly resolve: (held: boolean) => void;
   readonly reject: (fault: Fault) => void;
 }
 
-export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): WriteLine {
+export function writeLine(space: Pick<Reserve, 'fits'>): WriteLine {
   let waiting: Waiting[] = [];
   let running: Promise<void> | undefined;
   let closed = false;
   const failures: Partial<Record<Purpose, { readonly fault: Fault; at: number }>> = {};
-  let recovered: Epoch = 0;
 
   const failed = (purpose: Purpose, fault: Fault, at: number): void => {
     failures[purpose] = { fault, at };
-  };
-  const worked = (purpose: Purpose): void => {
-    if (failures[purpose] === undefined) return;
-    delete failures[purpose];
-    // A refresh is upkeep: only its failing kept a client from its answer. Strangers can make new records fail.
-    if (purpose === 'upkeep') recovered = now();
   };
 
   const send = async (batch: readonly Waiting[]): Promise<void> => {
@@ -63,7 +56,7 @@ export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): Write
       batch.map(async ({ change, purpose, resolve, reject }) => {
         try {
           resolve(await change());
-          worked(purpose);
+          delete failures[purpose];
         } catch (error) {
           const fault = await faultOf(error);
           failed(purpose, fault, performance.now());
@@ -96,21 +89,30 @@ export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): Write
     return [];
   };
 
-  /** Making space and flushing together have a time; whoever waits beyond it, or comes until it is over, is told. */
+  /**
+   * Making space and flushing have a time limit. Writes that wait beyond it are refused; once a batch is over it, so are
+   * all others until the batch has ended.
+   */
   const handle = async (batch: readonly Waiting[]): Promise<void> => {
-    let late = false;
-    const limit = setTimeout(() => {
-      late = true;
-      const seconds = FLUSH_LIMIT_MS / 1000;
-      const fault = new Fault('store_unavailable', `the disk did not confirm a write in ${seconds} s`);
-      for (const purpose of PURPOSES) failed(purpose, fault, Number.POSITIVE_INFINITY);
-      for (const one of [...batch, ...waiting]) one.reject(fault);
-      waiting = [];
-    }, FLUSH_LIMIT_MS);
+    const began = performance.now();
+    const late = new Set<Waiting>();
+    let hasEnded = false;
+    const refuseLate = (): void => {
+      if (hasEnded) return;
+      const limit = performance.now() - FLUSH_LIMIT_MS;
+      const isStalled = began <= limit;
+      const fault = flushFault();
+      if (isStalled) for (const purpose of PURPOSES) failed(purpose, fault, Number.POSITIVE_INFINITY);
+      for (const one of [...batch, ...waiting]) if (isStalled || one.handedIn <= limit) late.add(one);
+      for (const one of late) one.reject(fault);
+      waiting = waiting.filter((one) => !late.has(one));
+    };
+    // In the check phase: after a stall of the event loop, what was flushed meanwhile is seen first.
+    const timer = setInterval(() => setImmediate(refuseLate), CHECK_MS);
     const fit = await fitting(batch);
-    // Nobody waits for these any more, and they were told that it failed.
-    if (!late) await send(fit);
-    clearTimeout(limit);
+    await send(fit.filter((one) => !late.has(one)));
+    clearInterval(timer);
+    hasEnded = true;
     // The disk answers again, to every purpose: also to those that had nothing in this batch.
     for (const failure of Object.values(failures)) failure.at = Math.min(failure.at, performance.now());
   };
@@ -135,12 +137,11 @@ export function writeLine(now: () => Epoch, space: Pick<Reserve, 'fits'>): Write
       if (waiting.length >= MAX_WAITING)
         return Promise.reject(new Fault('overloaded', 'too many writes are waiting for the disk'));
       const written = new Promise<boolean>((resolve, reject) => {
-        waiting.push({ ...write, resolve, reject });
+        waiting.push({ ...write, resolve, reject, handedIn: performance.now() });
       });
       running ??= run();
       return written;
     },
-    recoveredAt: () => recovered,
     async close(waitMs) {
       closed = true;
       let timer: NodeJS.Timeout | undefined;
@@ -159,6 +160,9 @@ const sizeOf = (batch: readonly Write[], leave: number): Batch => ({
   largest: batch.reduce((most, { bytes }) => Math.max(most, bytes), 0),
   leave,
 });
+
+const flushFault = (): Fault =>
+  new Fault('store_unavailable', `the disk did not confirm a write in ${FLUSH_LIMIT_MS / 1000} s`);
 
 const fullFault = (cause?: unknown): Fault =>
   new Fault('store_full', 'the store has no space left to write', { cause, retryAfter: 5 });

@@ -54,7 +54,7 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedSt
   const { notices, unlock } = options.role === 'worker' ? joinOwner(files) : becomeOwner(files);
   let env: Env;
   try {
-    env = openEnv(files, options.mapSize, now);
+    env = openEnv(files, options.mapSize);
     if (options.role !== 'worker') writeMarker(files);
   } catch (error) {
     unlock();
@@ -82,7 +82,6 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedSt
           for (const _ of table.getKeys({ limit: 1 })) return false;
         return true;
       }),
-    recoveredAt: () => env.writes.recoveredAt(),
     // What can be read has been flushed.
     settled: async () => {},
     probe: pulse(env),

@@ -27,7 +27,6 @@ export function memoryStore({ now }: { readonly now: () => Epoch }): Store {
     notes: memoryRecords<Readonly<Record<string, string>>>(new Map(), now),
     revocations: memoryRevocations(now),
     isEmpty: async () => grants.size === 0 && devices.size === 0,
-    recoveredAt: () => 0,
     settled: async () => {},
     probe: async () => {},
     close: async () => {},

@@ -25,7 +25,7 @@ export interface RedisClientOptions {
   readonly clock?: (() => Epoch) | undefined;
 }
 
-/** One connection to the server that says what went wrong in our words, and knows whether it was away. */
+/** One connection to the server that says what went wrong in our words. */
 export interface RedisClient {
   readonly redis: Redis;
   /** One script can touch the records of one slot only. */
@@ -38,7 +38,6 @@ export interface RedisClient {
   sawTime(milliseconds: number): void;
   /** The server's clock, as near as the last answer tells. */
   storeTime(): Epoch;
-  recoveredAt(): Epoch;
   close(): void;
 }
 
@@ -48,8 +47,6 @@ export const COMMAND_TIMEOUT_MS = 250;
 export async function connectRedis(options: RedisClientOptions): Promise<RedisClient> {
   const { commandTimeout, clock } = options;
   const redis = withFairTimeouts(clientFor(options));
-  let away = false;
-  let recoveredAt = 0;
   /** Server time minus our monotonic clock: a step of our own wall clock moves nothing. */
   let offset = Date.now() - performance.now();
   const storeTime = (): Epoch => clock?.() ?? (performance.now() + offset) / 1_000;
@@ -57,10 +54,6 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
   let lastError: Error | undefined;
   redis.on('error', (error: Error) => {
     lastError = error;
-  });
-  // A connection that closed may have lost answers: whoever missed one is given its time again.
-  redis.on('close', () => {
-    away = true;
   });
 
   // ioredis gives up for good when a failover is told while it connects; whoever follows Redis must not.
@@ -75,18 +68,6 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
     if (wanted) setTimeout(again, backOff(endings)).unref();
   });
 
-  const answered = <T>(answer: T): T => {
-    if (away) {
-      away = false;
-      recoveredAt = storeTime();
-    }
-    return answer;
-  };
-  const failed = (error: unknown): Fault => {
-    const fault = redisFault(error);
-    if (fault.code === 'store_unavailable') away = true;
-    return fault;
-  };
   /** Each command is one promise and one handler: a process makes tens of thousands of them in a second. */
   const recover = async <T>(
     error: unknown,
@@ -95,14 +76,14 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
   ): Promise<T> => {
     try {
       // The server was restarted, failed over or told to forget its scripts. EVAL also makes it remember.
-      if (script !== undefined && says(error, 'NOSCRIPT')) return answered(await script());
+      if (script !== undefined && says(error, 'NOSCRIPT')) return await script();
       // A demoted server: the connection is made anew, which finds its successor, and our scripts bear a second time.
       // The successor has never seen them.
       if (!says(error, 'READONLY')) throw error;
       await isReady(redis, commandTimeout);
-      return answered(await (script ?? again)());
+      return await (script ?? again)();
     } catch (last) {
-      throw failed(last);
+      throw redisFault(last);
     }
   };
   const run: RedisClient['run'] = ({ sha, lua }, keys, args) => {
@@ -110,18 +91,17 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
       keys.length > 1
         ? sendAlone(redis, ['evalsha', sha, String(keys.length), ...keys, ...args])
         : redis.evalsha(sha, keys.length, ...keys, ...args);
-    return evaluate().then(answered, (error: unknown) =>
+    return evaluate().catch((error: unknown) =>
       recover(error, evaluate, () => redis.eval(lua, keys.length, ...keys, ...args)),
     );
   };
   const ask: RedisClient['ask'] = (command) =>
-    command(redis).then(answered, (error: unknown) => recover(error, () => command(redis)));
+    command(redis).catch((error: unknown) => recover(error, () => command(redis)));
 
   try {
     await within(CONNECT_MS, redis.connect());
     const [seconds, micros] = await redis.time();
     offset = Number(seconds) * 1_000 + Number(micros) / 1_000 - performance.now();
-    away = false;
     wanted = true;
   } catch (error) {
     redis.disconnect();
@@ -137,7 +117,6 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
       offset = milliseconds - performance.now();
     },
     storeTime,
-    recoveredAt: () => recoveredAt,
     close() {
       wanted = false;
       redis.disconnect();

@@ -28,9 +28,6 @@ const MAX_WAITING = 10_000;
 export function confirmedClient({ client, replicas, timeout }: ConfirmOptions): RedisClient {
   let queue: Waiting[] = [];
   let running = false;
-  /** While writes are not confirmed their callers are told to try again, and must not be blamed for being late. */
-  let away = false;
-  let recoveredAt = 0;
   // A WAIT that was sent again by the next connection is about the server it leads to, which after a failover is another.
   let broken = 0;
   client.redis.on('close', () => {
@@ -56,11 +53,6 @@ export function confirmedClient({ client, replicas, timeout }: ConfirmOptions): 
     } catch (error) {
       unconfirmed = error;
     }
-    if (unconfirmed !== undefined) away = true;
-    else if (away) {
-      away = false;
-      recoveredAt = client.storeTime();
-    }
     for (const [index, outcome] of outcomes.entries()) {
       const one = these[index];
       if (outcome.status === 'rejected') one?.reject(outcome.reason);
@@ -79,7 +71,6 @@ export function confirmedClient({ client, replicas, timeout }: ConfirmOptions): 
   };
   return {
     ...client,
-    recoveredAt: () => (away ? client.storeTime() : Math.max(recoveredAt, client.recoveredAt())),
     run: (script, keys, args) =>
       new Promise((resolve, reject) => {
         if (queue.length >= MAX_WAITING)

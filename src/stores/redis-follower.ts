@@ -1,6 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
+import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
+import { SKEW_REFUSED } from './redis-checks.ts';
 import { type RedisClient, redisFault } from './redis-client.ts';
 import {
   compareIds,
@@ -51,6 +53,8 @@ export interface FollowerOptions {
   readonly onFault: (fault: Fault) => void;
   /** The server answered, and is the one we follow. */
   readonly onBeat: () => void;
+  /** The time that new tokens carry: by the server's clock or this process's, whichever is behind. */
+  readonly issuingTime: () => Epoch;
   /** The server lost what it had: others may have things to put back. */
   readonly onDataLoss: () => Promise<void>;
   /** Milliseconds to catch up with the log at first. */
@@ -83,6 +87,7 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
   let syncing: Promise<void> | undefined;
   let followers = 1;
   let stopped = false;
+  const ending = new AbortController();
 
   const add = (entries: Iterable<KeyedEntry>): void => {
     for (const [key, entry] of entries) view.add(key, entry);
@@ -109,8 +114,9 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
     for await (const page of server.snapshot()) add(page);
     epoch = head.epoch ?? '';
     floor = informed ? (owed?.floor ?? 0) : head.floor;
-    // In an epoch that began this second, tokens issued before the floor would be rejected at once.
-    if (floor * 1_000 > head.now) await pause(Math.min(floor * 1_000 - head.now, 1_000));
+    // Tokens issued before the floor would be rejected at once. With clocks further apart nothing is issued.
+    const early = Math.min(floor - options.issuingTime(), SKEW_REFUSED + 1);
+    if (early > 0) await pause(early * 1_000, undefined, { signal: ending.signal }).catch(() => {});
     applied = head.last;
     waiting = undefined;
     if (owed === undefined) return;
@@ -270,6 +276,7 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
     async stop() {
       if (stopped) return;
       stopped = true;
+      ending.abort();
       clearInterval(timer);
       reader.close();
       await Promise.allSettled([reading, beating, syncing]);

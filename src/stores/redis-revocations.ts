@@ -1,4 +1,5 @@
 import { setTimeout as pause } from 'node:timers/promises';
+import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import type { Revocation, RevocationLog } from '../ports/revocation-log.ts';
 import type { RedisClient } from './redis-client.ts';
@@ -27,6 +28,7 @@ export interface RedisRevocationsOptions {
   readonly ack: Ack;
   readonly onFault: (fault: Fault) => void;
   readonly onBeat: () => void;
+  readonly issuingTime: () => Epoch;
   readonly onDataLoss: () => Promise<void>;
   /** So many revocations were missing from the server, or weaker than announced, and have been put back. */
   readonly onRestored: (count: number) => void;
@@ -60,12 +62,22 @@ const REPAIR_BATCH = 100;
 const REPAIR_MARGIN = 60;
 
 export async function redisRevocations(options: RedisRevocationsOptions): Promise<RedisRevocations> {
-  const { control, reader, prefix, maxStaleness, onFault, onBeat, onDataLoss } = options;
+  const { control, reader, prefix, maxStaleness, onFault, onBeat, onDataLoss, issuingTime } = options;
   const keys = revocationKeys(prefix);
   const server = revocationServer(control, keys, options.writer);
   const view = revocationView();
   const lease = maxStaleness * 1_000;
-  const follower = await follow({ server, reader, keys, view, lease, onFault, onBeat, onDataLoss });
+  const follower = await follow({
+    server,
+    reader,
+    keys,
+    view,
+    lease,
+    onFault,
+    onBeat,
+    onDataLoss,
+    issuingTime,
+  });
   const wait = waiter(follower, options.ack, () => server.peers());
 
   let cursor = '0';

@@ -127,6 +127,7 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
     const grants = records<Grant>('g', async (id, grant, keepUntil) => {
       await Promise.all([used.mark(), grantIndex.enter(id, grant, keepUntil)]);
     });
+    const { wallTime } = options;
     const revocations = await redisRevocations({
       control,
       // Beats and announcements wait for replicas too, and not behind the writes of records.
@@ -138,6 +139,7 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       onRestored: (count) => options.onRestored?.(count),
       onFault: there.failed,
       onBeat: there.answered,
+      issuingTime: () => Math.min(client.storeTime(), wallTime?.() ?? Number.POSITIVE_INFINITY),
       async onDataLoss() {
         options.onAlarm?.(
           'Redis has lost its data, or is another one: what was revoked is put back, grants are gone',
@@ -151,6 +153,14 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       theirs: () => control.storeTime(),
       tell: options.onAlarm,
     });
+    /** A full server still serves every grant that it holds. */
+    const writable = async (): Promise<void> => {
+      try {
+        await client.run(TOUCH, [revocationKeys(prefix).head], []);
+      } catch (error) {
+        if (!(error instanceof Fault && error.code === 'store_full')) throw error;
+      }
+    };
     return {
       notices,
       grants: {
@@ -179,14 +189,14 @@ export async function openRedis(options: RedisOptions): Promise<RedisStore> {
       notes: notes.records,
       revocations,
       limits: redisLimits({ client, prefix, sharers: () => revocations.followers() }),
+      time: () => client.storeTime(),
       revocationLag: () => revocations.staleness(),
       sweep: async () => revocations.sweep(),
       isEmpty: () => used.isUnset(),
-      recoveredAt: () => Math.max(client.recoveredAt(), writer?.recoveredAt() ?? 0),
       // A WAIT waits for what its own connection wrote: a write of ours comes after all that was read.
       settled: async () => void (await writer?.run(TOUCH, [revocationKeys(prefix).head], [])),
       async probe() {
-        await client.ask((redis) => redis.ping());
+        await writable();
         if (revocations.staleness() > options.maxStaleness)
           throw new Fault('store_unavailable', 'what was revoked is not known for sure');
         clock.require();

@@ -7,7 +7,7 @@ describe('a disk that stalls', () => {
   afterEach(() => void vi.useRealTimers());
 
   test('blocks new grants only until it recovers, also when only refreshes met the stall', async () => {
-    const line = writeLine(() => 0, { fits: async () => true });
+    const line = writeLine({ fits: async () => true });
     const flushed = Promise.withResolvers<boolean>();
     const stalled = line.write({ purpose: 'upkeep', bytes: 1, change: () => flushed.promise });
     const refused = expect(stalled).rejects.toThrow(Fault);
@@ -22,11 +22,29 @@ describe('a disk that stalls', () => {
   });
 
   test('fails a write within 10 s when it hangs while the file is being extended', async () => {
-    const line = writeLine(() => 0, { fits: () => new Promise<boolean>(() => {}) });
+    const line = writeLine({ fits: () => new Promise<boolean>(() => {}) });
     const refused = expect(
       line.write({ purpose: 'upkeep', bytes: 1, change: async () => true }),
     ).rejects.toThrow(Fault);
     await vi.advanceTimersByTimeAsync(10_001);
     await refused;
+  });
+
+  test('fails a write within 10 s that waits behind slow flushes, each shorter than that', async () => {
+    const line = writeLine({ fits: async () => true });
+    const slow = (): Promise<boolean> => new Promise((resolve) => setTimeout(resolve, 6_000, true));
+    const first = line.write({ purpose: 'upkeep', bytes: 1, change: slow });
+    await vi.advanceTimersByTimeAsync(1);
+    const second = line.write({ purpose: 'upkeep', bytes: 1, change: slow });
+    const refused = expect(second).rejects.toThrow(/did not confirm a write in 10 s/);
+    await vi.advanceTimersByTimeAsync(6_000);
+    await expect(first).resolves.toBe(true);
+    const third = line.write({ purpose: 'upkeep', bytes: 1, change: async () => true });
+    const written = expect(third).resolves.toBe(true);
+    await vi.advanceTimersByTimeAsync(4_500);
+    await refused;
+    // The flush itself is not over its time: others go on.
+    await vi.advanceTimersByTimeAsync(2_000);
+    await written;
   });
 });

@@ -6,6 +6,7 @@ import { folder } from '../support/configuration.ts';
 
 const CONFIGURATION = `
 publicUrl: https://gate.test
+pages: { url: shared }
 listen: { behindTls: true }
 integrations: [{ clientId: app, scope: "admin:manage", access: [{ directory: staff }] }]
 directories: { staff: { label: local, derive: true } }

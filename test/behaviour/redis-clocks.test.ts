@@ -7,9 +7,9 @@ import {
   writeKeyringFile,
 } from '../../src/tokens/keyring-file.ts';
 import type { TokenGrant } from '../support/house.ts';
-import { call, gatewaysOnRedis, revoke, soon } from './gateways-on-redis.ts';
+import { call, gatewaysOnRedis, revoke, soon, through } from './gateways-on-redis.ts';
 
-const { folder, two } = gatewaysOnRedis();
+const { at, folder, openOn, serve, two } = gatewaysOnRedis();
 
 describe('S15 clocks', () => {
   test('with a clock that is 40 s off tokens are checked but not issued; it is logged, and ends when the clock is right again', async () => {
@@ -83,5 +83,20 @@ describe('S15 clocks', () => {
     // Much earlier than that no such token can be.
     behind.clock.advance(-8);
     expect(await call(behind, await ahead.grant())).toBe(401);
+  });
+
+  test('V09 S15 a token that was revoked by a process whose clock is ahead stays revoked when Redis and all processes lose their data', async () => {
+    const redis = await serve();
+    const ahead = await openOn(through(redis));
+    ahead.clock.advance(20);
+    const revoked = await ahead.grant();
+    expect(await call(ahead, revoked)).toBe(200);
+    expect((await revoke(ahead, revoked)).status).toBe(200);
+    await ahead.close();
+    await at(redis.port).flushall();
+    const restarted = await openOn(through(redis));
+    restarted.clock.advance(20);
+    expect(await call(restarted, revoked)).toBe(401);
+    expect(await call(restarted, await restarted.grant())).toBe(200);
   });
 });

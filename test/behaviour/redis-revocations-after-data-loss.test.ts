@@ -141,3 +141,9 @@ test('revocations that were deleted or weakened in Redis are put back and report
   expect(ids.filter((id) => !refuses(two, id))).toEqual([]);
   expect(two.revocations.isRevoked(bearer(randomGrantId(), 4_999))).toBe(true);
 });
+
+test('V09 a replica whose clock is behind waits until the tokens that it issues are accepted', async () => {
+  const wallTime = (): number => now() - 1;
+  const store = await open({ wallTime });
+  expect(store.revocations.isRevoked(bearer(randomGrantId(), Math.floor(wallTime())))).toBe(false);
+});

@@ -78,6 +78,7 @@ test('a start that never catches up with the log of revocations ends with a faul
     lease: 60_000,
     onFault: () => {},
     onBeat: () => {},
+    issuingTime: () => Number.POSITIVE_INFINITY,
     onDataLoss: async () => {},
   };
   // The server names a last entry that its log does not hold.

@@ -21,7 +21,9 @@ export function commandCount(): CommandCount {
       if (name !== undefined) names.set(connection, name);
     }
     if (OPENING.has(command)) return;
-    const key = `${names.get(connection) ?? 'unnamed'} ${command}`;
+    // A script with one key, the note that says until when gatehouse serves.
+    const isMark = words[2] === '1' && words[3]?.endsWith(':{serving}:n') === true;
+    const key = `${names.get(connection) ?? 'unnamed'} ${command}${isMark ? ' serving' : ''}`;
     counts.set(key, (counts.get(key) ?? 0) + 1);
   };
   return {

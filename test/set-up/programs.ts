@@ -15,6 +15,7 @@ const PACKAGES = {
   promtool: 'prometheus',
   chromium: 'chromium',
   slapd: 'slapd',
+  strace: 'strace',
 } as const;
 
 export type Program = keyof typeof PACKAGES;

@@ -34,7 +34,7 @@ export function rawRedis(port: number, prefix = 'gh'): RawRecords {
 
 /** Of a store that no process has open. */
 export function rawEmbedded(folder: string): RawRecords {
-  const env = openEnv(filesIn(folder), 2 ** 30, () => 0);
+  const env = openEnv(filesIn(folder), 2 ** 30);
   return {
     async read(kind, id) {
       const bytes = env.fresh(() => env.tables[kind].get(id));

@@ -25,16 +25,25 @@ export const limitsSection = () =>
       .meta({ description: 'Most requests at once on one HTTP/2 connection.' }),
     rates: z
       .strictObject({
-        token: rate.prefault('100/s').meta({ description: 'Authorize/Token, per client address.' }),
-        certificate: rate
-          .prefault('50/s')
-          .meta({ description: 'Authorize/Certificate and client_credentials, per client address.' }),
+        token: rate.prefault('100/s').meta({
+          description:
+            'Authorize/Token: per grant for a valid refresh token, per device request that waits for its user, otherwise per client address.',
+        }),
+        certificate: rate.prefault('50/s').meta({
+          description:
+            'Authorize/Certificate and client_credentials: per accepted certificate and client_id, otherwise per client address.',
+        }),
         device: rate.prefault('10/s').meta({ description: 'Authorize/Device, per client address.' }),
-        revoke: rate.prefault('50/s').meta({ description: 'Revoke/Token, per client address.' }),
-        verify: rate.prefault('100/s').meta({ description: 'Authorize/Verify, per client address.' }),
-        introspect: rate
-          .prefault('1000/s')
-          .meta({ description: 'Introspection (oauth2/introspect), per client address.' }),
+        revoke: rate.prefault('50/s').meta({
+          description: 'Revoke/Token: per grant for an authentic token, otherwise per client address.',
+        }),
+        verify: rate.prefault('100/s').meta({
+          description: 'Authorize/Verify: per grant for an authentic token, otherwise per client address.',
+        }),
+        introspect: rate.prefault('1000/s').meta({
+          description:
+            'Introspection (oauth2/introspect): per grant or certificate of an authenticated caller, otherwise per client address.',
+        }),
         page: rate.prefault('10/s').meta({ description: 'The confirmation page, per client address.' }),
         codeGuesses: rate.prefault('5/m').meta({ description: 'Wrong user codes, per client address.' }),
         networkCodeGuesses: rate.prefault('20/m').meta({

@@ -30,7 +30,8 @@ export const tokensSection = () =>
     refresh: z
       .strictObject({
         retryWindow: durationFrom(0, 60, 'must be at most 60s').prefault('10s').meta({
-          description: 'How long a lost refresh answer can be asked for again; 0s is never, at most 60s.',
+          description:
+            'How long a lost refresh response can be requested again; outages of gatehouse do not count. 0s is never, at most 60s.',
         }),
         reuse: z
           .enum(['revoke', 'reject'])

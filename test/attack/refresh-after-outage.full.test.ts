@@ -1,0 +1,90 @@
+import { expect, onTestFinished, test } from 'vitest';
+import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { clientOfEachWorker } from '../support/client-of-each-worker.ts';
+import { redisServer } from '../support/redis-server.ts';
+import { connect, makeServeFolder, readiness, startServe, until } from '../support/serve-process.ts';
+
+/** Seconds. */
+const WINDOW = 8;
+
+test('R13 on Redis a refresh right before a stall or an outage of all replicas gets the same tokens afterwards', async () => {
+  const redis = await redisServer();
+  onTestFinished(() => redis.stop());
+  const folder = await makeServeFolder((settings) => ({
+    ...settings,
+    tokens: { refresh: { retryWindow: `${WINDOW}s` } },
+    store: { type: 'redis', url: redis.url },
+    keys: { file: 'keys.json' },
+  }));
+  onTestFinished(() => folder.remove());
+  writeKeyringFile(folder.file('keys.json'), newKeyring('EdDSA'), { replace: false });
+  const passed = async (seconds: number): Promise<void> => {
+    const end = performance.now() + seconds * 1_000;
+    await until('the time has passed', () => performance.now() > end);
+  };
+  const open = async () => {
+    const server = await startServe(folder);
+    const client = connect(folder, server.port, folder.alice);
+    onTestFinished(() => client.close());
+    return { server, client };
+  };
+  const repeated = async (client: Awaited<ReturnType<typeof open>>['client'], token: string) =>
+    until('the store answers', async () => {
+      const reply = await client.refresh(token);
+      return reply.json['Error'] !== 'invalid_request' && reply.json['refresh_token'];
+    });
+  const [one, two] = await Promise.all([open(), open()]);
+
+  const first = await one.client.grant();
+  const lost = await one.client.refresh(first.refresh_token);
+  redis.pause();
+  onTestFinished(() => redis.resume());
+  await passed(WINDOW + 1);
+  redis.resume();
+  expect(await repeated(one.client, first.refresh_token)).toBe(lost.json['refresh_token']);
+  expect(await repeated(two.client, first.refresh_token)).toBe(lost.json['refresh_token']);
+
+  const second = await one.client.grant();
+  const lostToo = await one.client.refresh(second.refresh_token);
+  await Promise.all([one.server.kill9(), two.server.kill9()]);
+  await passed(WINDOW + 1);
+  const [again, too] = await Promise.all([open(), open()]);
+  expect(await repeated(again.client, second.refresh_token)).toBe(lostToo.json['refresh_token']);
+  expect(await repeated(too.client, second.refresh_token)).toBe(lostToo.json['refresh_token']);
+});
+
+test('R03 R13 with two workers a spent token stays spent when a worker is replaced, and a lost response is repeated after a kill -9 of all', async () => {
+  const folder = await makeServeFolder((settings) => ({
+    ...settings,
+    tokens: { refresh: { retryWindow: '8s', reuse: 'reject' } },
+  }));
+  onTestFinished(() => folder.remove());
+  const start = async () => {
+    const server = await startServe(folder, { set: ['listen.workers=2'] });
+    const clients = await clientOfEachWorker(folder, server, folder.alice);
+    onTestFinished(() => clients.forEach((client) => client.close()));
+    return { server, clients };
+  };
+  const first = await start();
+  const [one, other] = first.clients;
+  if (one === undefined || other === undefined) throw new Error('there are two workers');
+  const { refresh_token: spent } = await one.grant();
+  expect((await one.refresh(spent)).status).toBe(200);
+  for (const client of first.clients)
+    await until('the window has closed', async () => (await client.refresh(spent)).status !== 200);
+
+  process.kill(other.worker, 'SIGKILL');
+  await until('a worker ended', () => first.server.log.some(({ event }) => event === 'worker_ended'));
+  await until('it is replaced', async () => (await readiness(first.server)) === 200);
+  const after = await clientOfEachWorker(folder, first.server, folder.alice);
+  onTestFinished(() => after.forEach((client) => client.close()));
+  for (const client of after)
+    expect(await client.refresh(spent)).toMatchObject({ status: 400, json: { Error: 'invalid_grant' } });
+
+  const { refresh_token: token } = await one.grant();
+  const lost = await one.refresh(token);
+  await first.server.kill9();
+  const second = await start();
+  for (const client of second.clients)
+    expect((await client.refresh(token)).json['refresh_token']).toBe(lost.json['refresh_token']);
+});
