@@ -14,7 +14,8 @@ const checkCertificates: Check = async (settings, now) => {
   const { certificateFilesOf } = await import('../gateway/registry.ts');
   const { CertificateFilesError, loadCertificateFiles } = await import('../tls/certificate-files.ts');
   try {
-    return { problems: [], warnings: loadCertificateFiles(certificateFilesOf(settings), now).warnings };
+    const { warnings } = await loadCertificateFiles(certificateFilesOf(settings), now);
+    return { problems: [], warnings };
   } catch (error) {
     if (error instanceof CertificateFilesError) return { problems: error.problems, warnings: [] };
     throw error;

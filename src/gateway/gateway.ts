@@ -232,7 +232,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       metrics,
       reopenFiles: () => audit.reopen(),
       async reload(next) {
-        const built = await buildGeneration(next, permanent);
+        const built = await buildGeneration(next, permanent, current);
         try {
           const material = materialOf(built.settings, built.files, tickets.current());
           if (material !== undefined) listener.setSecureContext(material);

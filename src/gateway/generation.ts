@@ -54,9 +54,13 @@ export interface Generation {
 }
 
 /** Builds the new house beside the old one. Throws a `StartError` with every problem, and leaves nothing behind. */
-export async function buildGeneration(settings: Settings, permanent: Permanent): Promise<Generation> {
+export async function buildGeneration(
+  settings: Settings,
+  permanent: Permanent,
+  before?: Generation,
+): Promise<Generation> {
   const { store, log, now } = permanent;
-  const files = loadFiles(settings, now());
+  const files = await loadFiles(settings, permanent, before?.files);
   const keyFile = readKeys(settings);
   const keyring = await openKeys(settings, store, now(), keyFile);
   const mint = createMint({
@@ -269,9 +273,13 @@ function usable<T>(make: () => T): T {
   }
 }
 
-function loadFiles(settings: Settings, now: number): CertificateFiles {
+async function loadFiles(
+  settings: Settings,
+  { now, revocationFiles: revocations }: Permanent,
+  before: CertificateFiles | undefined,
+): Promise<CertificateFiles> {
   try {
-    return loadCertificateFiles(certificateFilesOf(settings), now);
+    return await loadCertificateFiles(certificateFilesOf(settings), now(), { revocations, before });
   } catch (error) {
     if (error instanceof CertificateFilesError) throw new StartError(error.problems);
     throw error;

@@ -12,6 +12,7 @@ import type { SharedLimits } from '../ports/shared-limits.ts';
 import type { Store } from '../ports/store.ts';
 import { type LiveStreams, liveStreams } from '../proxy/live-streams.ts';
 import { createUpstreams, type Upstreams } from '../proxy/upstreams.ts';
+import { type RevocationFiles, revocationFiles } from '../tls/revocation-files.ts';
 import { sharedRateLimit, sharedWaitingRoom } from './shared-limiter.ts';
 
 /** What outlives a configuration generation: a reload resets nobody's count and closes no store. */
@@ -36,6 +37,8 @@ export interface Permanent {
   readonly streams: LiveStreams;
   /** Connections to upstreams, and what is known about their targets. */
   readonly upstreams: Upstreams;
+  /** Parsed certificate revocation lists. */
+  readonly revocationFiles: RevocationFiles;
   /** The limiter of this name, made anew only when its rate has changed. */
   limiter(name: RateName, rate: Rate | undefined): RateLimit;
   /** How names of those that are counted are made unreadable, under the keys in force. */
@@ -85,6 +88,7 @@ export function createPermanent({
   const revocations = denyAtOnce({ log: store.revocations, now });
   const streams = liveStreams({ revocations, now, log });
   const upstreams = createUpstreams(log);
+  const crls = revocationFiles();
   let servingSince = now();
   let digest: ((text: string) => string) | undefined;
   const hide = (text: string): string => {
@@ -101,8 +105,10 @@ export function createPermanent({
     store: { ...store, revocations },
     streams,
     upstreams,
+    revocationFiles: crls,
     async stop() {
       streams.stop();
+      await crls.stop();
       await upstreams.close();
       await revocations.stop();
     },
