@@ -159,7 +159,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         tracer !== undefined &&
         tracer.begin(
           headerValue(call.request.rawHeaders, 'traceparent'),
-          generation.settings.trustedProxies.includes(call.peer),
+          call.sourceUnknown !== true && generation.settings.trustedProxies.includes(call.peer),
         );
       if (span) call.note(span);
       lanes.full(lane.reasonOf(call.request.socket));

@@ -110,7 +110,7 @@ export function createCheck(deps: CheckDeps): Check {
   return {
     async handle(call, rest) {
       const { request, peer } = call;
-      if (!deps.trusts(peer)) {
+      if (call.sourceUnknown === true || !deps.trusts(peer)) {
         log.warn('check_peer_not_listed', {
           request_id: call.id,
           peer,

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import type { CallNote, DoneCall } from '../../http/call.ts';
 import { errorFields } from '../../observability/logger.ts';
-import { clientAddress, requestId } from '../../tls/caller.ts';
+import { clientAddress, NO_PEERS, requestId } from '../../tls/caller.ts';
 import { endWith } from '../../tls/client-error.ts';
 import type { Session, TakenConnection } from '../../tls/first-reader.ts';
 import { KEEP_ALIVE_SECONDS, STALLED_SECONDS } from '../../tls/listener-options.ts';
@@ -43,6 +43,7 @@ export class FastConnection implements Session, DoneCall, Due {
   readonly office: LaneOffice;
   readonly socket: Socket;
   readonly peer: string;
+  readonly sourceUnknown: boolean;
   readonly encrypted: boolean;
   readonly certificate: () => Buffer | undefined;
   /** Of the request that is being worked on. */
@@ -76,6 +77,7 @@ export class FastConnection implements Session, DoneCall, Due {
     this.#taken = taken;
     this.socket = taken.socket;
     this.peer = taken.peer;
+    this.sourceUnknown = taken.sourceUnknown;
     this.encrypted = taken.encrypted;
     this.certificate = taken.certificate;
     this.#exchange = new FastExchange(this);
@@ -110,7 +112,7 @@ export class FastConnection implements Session, DoneCall, Due {
   isTrusted(): boolean {
     if (this.#trustedBy !== this.generation) {
       this.#trustedBy = this.generation;
-      this.#trusted = this.generation.trusts(this.peer);
+      this.#trusted = !this.sourceUnknown && this.generation.trusts(this.peer);
     }
     return this.#trusted;
   }
@@ -327,7 +329,7 @@ export class FastConnection implements Session, DoneCall, Due {
   /** From here on the request is ours to answer. */
   #take(bodyEnd: number): void {
     const held = this.#held as Buffer;
-    const { trustedProxies } = this.generation;
+    const trustedProxies = this.sourceUnknown ? NO_PEERS : this.generation.trustedProxies;
     const { rawHeaders } = this.request;
     this.#held = held.length > bodyEnd ? held.subarray(bodyEnd) : undefined;
     this.#reads = 0;
