@@ -1,7 +1,15 @@
 import type { Refusal } from '../domain/refusal.ts';
 import type { Answer } from '../http/answer.ts';
 import type { Call } from '../http/call.ts';
-import { answerCall, auditable, isDenial, OWN_FAILURE, PRESSED_SECONDS, retryAfterOf } from '../http/face.ts';
+import {
+  AMBIGUOUS_CERTIFICATE,
+  answerCall,
+  auditable,
+  isDenial,
+  OWN_FAILURE,
+  PRESSED_SECONDS,
+  retryAfterOf,
+} from '../http/face.ts';
 import { NO_PARAMETERS, readParameters } from '../http/parameters.ts';
 import { limitName } from '../http/rate-limit.ts';
 import { describe } from '../http/wire-error.ts';
@@ -43,6 +51,7 @@ async function perform(operation: Operation, service: Service, call: Call): Prom
   const wait = await service.rates[operation.name].take(limitName(call.clientAddress));
   if (wait > 0) return refusal(operation, service, call, { reason: 'too_many_requests', retryAfter: wait });
 
+  if (service.isAmbiguous(call)) return refusal(operation, service, call, AMBIGUOUS_CERTIFICATE);
   let parameters = NO_PARAMETERS;
   if (operation.body !== undefined) {
     const { known, accepted } = operation.body;

@@ -99,7 +99,7 @@ const checkPeople: Check = async ({ pages, directories, signIn }) => {
 };
 
 /** Things that work and that somebody would want to know. */
-const checkIntentions: Check = async ({ certificates, integrations, routes, upstreams, tokens }) => {
+const checkIntentions: Check = async ({ integrations, routes, upstreams, tokens }) => {
   const used = new Set(routes.map(({ upstream }) => upstream));
   const warnings = [
     ...integrations.flatMap(({ access }, index) =>
@@ -112,11 +112,6 @@ const checkIntentions: Check = async ({ certificates, integrations, routes, upst
         ? [`routes[${index}].reportOnly: ${path} refuses nobody; those it would refuse pass and are logged`]
         : [],
     ),
-    ...(certificates.forwardedFrom.some && certificates.forwardedHeader === undefined
-      ? [
-          'certificates.forwardedHeader: is not set, so any known certificate header of the peers in certificates.forwardedFrom is believed; name the one they write',
-        ]
-      : []),
     ...(routes.length === 0 ? ['routes: there are none, so every request is denied'] : []),
     ...Object.keys(upstreams).flatMap((name) =>
       used.has(name) ? [] : [`upstreams.${name}: no route forwards to it`],

@@ -139,7 +139,10 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     );
     const judgeStreams = (): void => {
       const clients = new Set(current.settings.integrations.map(({ clientId }) => clientId));
-      permanent.streams.knowClients((clientId) => clients.has(clientId));
+      permanent.streams.judgeBy({
+        knowsClient: (clientId) => clients.has(clientId),
+        acceptsCertificate: current.acceptsCertificate,
+      });
     };
     judgeStreams();
     closing.push(() => current.close());

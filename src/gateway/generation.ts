@@ -1,6 +1,5 @@
-import { hash } from 'node:crypto';
 import { answerAuthsvc } from '../authsvc/router.ts';
-import type { CallCertificate, Service } from '../authsvc/service.ts';
+import type { Service } from '../authsvc/service.ts';
 import type { Settings } from '../config/schema.ts';
 import { createLook } from '../confirm/look.ts';
 import { createConfirmPages } from '../confirm/pages.ts';
@@ -24,11 +23,11 @@ import {
   loadCertificateFiles,
 } from '../tls/certificate-files.ts';
 import { createCertificateJudge } from '../tls/certificate-judge.ts';
-import { type ForwardedHeader, forwardedCertificate } from '../tls/forwarded-certificate.ts';
 import { createAsserter } from '../tokens/assertion.ts';
 import type { Keyring } from '../tokens/keyring.ts';
 import { createMint } from '../tokens/mint.ts';
 import { createSealer } from '../tokens/sealer.ts';
+import { createCallCertificates } from './call-certificates.ts';
 import { keyWarnings, openKeys, readKeys } from './keys.ts';
 import type { Permanent } from './permanent.ts';
 import { certificateFilesOf, integrationsOf, introspectionOf, policyOf, rulesOf } from './registry.ts';
@@ -44,6 +43,8 @@ export interface Generation {
   readonly keyring: Keyring;
   /** The names of its keys. */
   readonly keys: string;
+  /** Is this client certificate (DER) accepted now? */
+  readonly acceptsCertificate: (der: Uint8Array) => boolean;
   handle(call: Call): void | Promise<void>;
   /** For the fast lane; undefined where it is switched off. */
   readonly fast: FastGeneration | undefined;
@@ -78,6 +79,10 @@ export async function buildGeneration(
   for (const { name } of rules) permanent.metrics.rule(name);
   for (const name of Object.keys(settings.upstreams)) permanent.metrics.upstream(name);
 
+  const judge = createCertificateJudge({ issuers, crls, requireCrl, requireClientAuth, asciiNames });
+  const certificates = createCallCertificates({ forwardedFrom, forwardedHeader, judge, now });
+  const isAmbiguous = (call: CertificateCall): boolean => certificates.isAmbiguous(call);
+
   const sealer = createSealer(keyring, now);
   const desk: GrantDesk = {
     store,
@@ -90,7 +95,7 @@ export async function buildGeneration(
         }),
       ),
     ),
-    certificates: createCertificateJudge({ issuers, crls, requireCrl, requireClientAuth, asciiNames }),
+    certificates: judge,
     mint,
     sealer,
     integrations,
@@ -116,7 +121,9 @@ export async function buildGeneration(
       revoke: permanent.limiter('revoke', rates.revoke),
       verify: permanent.limiter('verify', rates.verify),
     },
-    certificateOf: (call) => certificateOf(call, forwardedFrom.includes, forwardedHeader),
+    certificateOf: (call) => certificates.of(call),
+    shownCertificate: (call) => certificates.judged(certificates.of(call)),
+    isAmbiguous,
     isPressed: permanent.isPressed,
   };
   const oauth: OAuthService = {
@@ -136,6 +143,7 @@ export async function buildGeneration(
     bodyTimeout: settings.limits.headerTimeout,
     memory: permanent.confirm,
     certificateOf: (call) => service.certificateOf(call)?.der,
+    isAmbiguous,
     rates: {
       page: permanent.limiter('page', rates.page),
       codeGuesses: permanent.limiter('codeGuesses', rates.codeGuesses),
@@ -156,7 +164,8 @@ export async function buildGeneration(
       readAccess: (token, at) => mint.readAccess(token, at),
       revocations: store.revocations,
       integrationOf: (clientId) => integrations.get(clientId),
-      certificateOf: (call) => certificateOf(call, forwardedFrom.includes, forwardedHeader)?.fingerprint,
+      certificateOf: (call) => certificates.judged(certificates.of(call)),
+      isAmbiguous,
       trusts: settings.trustedProxies.includes,
       streams: permanent.streams,
       endStreams: settings.tokens.endStreams,
@@ -170,9 +179,9 @@ export async function buildGeneration(
     realm: 'gatehouse',
     headers,
     trusts: settings.trustedProxies.includes,
-    // The connection is the gateway's, and so is its certificate: only a header it writes speaks of its client.
-    certificateOf: (call) =>
-      forwardedFrom.includes(call.peer) ? service.certificateOf(call)?.fingerprint : undefined,
+    // The connection and its certificate are the gateway's: only a header that it writes is about its client.
+    certificateOf: (call) => certificates.judged(certificates.forwarded(call)),
+    isAmbiguous,
     isServicePath: ownPaths(settings),
     now,
     log,
@@ -215,6 +224,7 @@ export async function buildGeneration(
     keyWarnings: keyWarnings(settings, keyFile),
     keyring,
     keys: [...keyring.fingerprints.keys()].toSorted().join(' '),
+    acceptsCertificate: (der) => certificates.accepts(der),
     fast: isFast
       ? {
           ...proxy.fast,
@@ -296,15 +306,4 @@ function canonicalPath(isOwn: (authority: string) => boolean): (call: Call) => s
     });
     return target.kind === 'target' && readHead(request).ok ? target.target.path : undefined;
   };
-}
-
-/** A front proxy's own certificate says nothing about its client: from such a peer only the header counts. */
-function certificateOf(
-  call: CertificateCall,
-  isFront: (peer: string) => boolean,
-  header: ForwardedHeader | undefined,
-): CallCertificate | undefined {
-  const der = isFront(call.peer) ? forwardedCertificate(call.request.rawHeaders, header) : call.certificate();
-  if (der === undefined || der === 'ambiguous') return undefined;
-  return { der, fingerprint: hash('sha256', der, 'base64url') };
 }

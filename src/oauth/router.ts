@@ -1,7 +1,15 @@
 import type { Refusal } from '../domain/refusal.ts';
 import type { Answer } from '../http/answer.ts';
 import type { Call } from '../http/call.ts';
-import { answerCall, auditable, isDenial, OWN_FAILURE, PRESSED_SECONDS, retryAfterOf } from '../http/face.ts';
+import {
+  AMBIGUOUS_CERTIFICATE,
+  answerCall,
+  auditable,
+  isDenial,
+  OWN_FAILURE,
+  PRESSED_SECONDS,
+  retryAfterOf,
+} from '../http/face.ts';
 import { NO_PARAMETERS, type Parameters, readParameters } from '../http/parameters.ts';
 import { limitName } from '../http/rate-limit.ts';
 import { describe, type ErrorTable } from '../http/wire-error.ts';
@@ -57,6 +65,7 @@ async function perform(operation: Operation, service: OAuthService, call: Call):
   const wait = await service.rates[operation.name].take(limitName(call.clientAddress));
   if (wait > 0) return refuse({ reason: 'too_many_requests', retryAfter: wait });
 
+  if (service.isAmbiguous(call)) return refuse(AMBIGUOUS_CERTIFICATE);
   const read = await readParameters(call, [...operation.known, ...SECRETS], ['form'], service.bodyTimeout);
   if ('status' in read) return problem(read.status, 'invalid_request', read.detail, { connection: 'close' });
   if (!read.ok) return refuse(read.refusal);

@@ -233,6 +233,8 @@ export class FastConnection implements Session, DoneCall, Due {
     this.request.method = line.method;
     this.request.url = line.target;
     this.request.rawHeaders = fields.rawHeaders as string[];
+    // The full path refuses it.
+    if (generation.isAmbiguous(this)) return this.#pass('refused');
     this.#judge();
     return true;
   }
