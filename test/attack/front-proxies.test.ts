@@ -4,7 +4,7 @@ import { connect as connectNet } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { type Change, type House, openHouse } from '../support/house.ts';
-import type { Headers } from '../support/https-client.ts';
+import { beginRequest, type Headers } from '../support/https-client.ts';
 import type { Certified } from '../support/pki.ts';
 import { under, withBoundApp, withForwardedCertificates, withIntegration } from '../support/reconfigure.ts';
 import { until } from '../support/serve-process.ts';
@@ -192,6 +192,39 @@ describe('a front proxy that overwrites the certificate header, and passes other
       expect(await ask()).toEqual({ status: 401 });
     }));
 });
+
+test('a certificate in the trailers of a request is not trusted, over HTTP/1.1 and HTTP/2', () =>
+  under(house, withForwardedCertificates(), async () => {
+    const body = JSON.stringify({ client_id: 'report-runner', scope: 'files:read' });
+    const { sent, reply } = beginRequest({
+      port: house.port,
+      path: '/authsvc/Authorize/Certificate',
+      method: 'POST',
+      ca: house.ca.pem,
+      headers: { 'content-type': 'application/json', trailer: 'client-cert' },
+    });
+    sent.write(body);
+    sent.addTrailers(clientCert(house.people.alice));
+    sent.end();
+    expect((await reply).status).toBe(401);
+
+    const session = connectHttp2(`https://localhost:${house.port}`, { ca: house.ca.pem });
+    onTestFinished(() => session.destroy());
+    const stream = session.request(
+      {
+        ':method': 'POST',
+        ':path': '/authsvc/Authorize/Certificate',
+        'content-type': 'application/json',
+        'content-length': body.length,
+      },
+      { waitForTrailers: true },
+    );
+    stream.on('wantTrailers', () => stream.sendTrailers(clientCert(house.people.alice)));
+    stream.resume();
+    stream.end(body);
+    const [head] = (await once(stream, 'response')) as [Record<string, unknown>];
+    expect(head[':status']).toBe(401);
+  }));
 
 describe('the PROXY protocol before a front proxy that is trusted for certificates', () => {
   const V2 = Buffer.from('0d0a0d0a000d0a515549540a', 'hex');
