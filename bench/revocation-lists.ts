@@ -8,9 +8,9 @@ import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import type { SettingsInput } from '../src/config/schema.ts';
+import { watchEventLoop } from '../test/support/event-loop.ts';
 import { openHouse } from '../test/support/house.ts';
 import { largeCrl } from '../test/support/large-crl.ts';
-import { loopTurns } from '../test/support/loop-turns.ts';
 import { issue, pemOf } from '../test/support/pki.ts';
 import { loadAverage } from './support/linux.ts';
 
@@ -44,7 +44,7 @@ async function measure(what: string, run: () => Promise<unknown>): Promise<void>
     }
   })();
   const began = performance.now();
-  const { longestCpu, longestDelay } = await loopTurns(run);
+  const { longestCpu, longestDelay } = await watchEventLoop(run);
   const seconds = (performance.now() - began) / 1_000;
   state.isRunning = false;
   await client;
@@ -54,7 +54,7 @@ async function measure(what: string, run: () => Promise<unknown>): Promise<void>
 
 console.log(`${ENTRIES} entries, ${cpus()[0]?.model ?? arch()}, load ${loadAverage()}\n`);
 console.log(
-  '| reload | takes | longest turn of the event loop (CPU) | longest event-loop delay | longest request | requests |',
+  '| reload | takes | longest event-loop iteration (CPU) | longest event-loop delay | longest request | requests |',
 );
 console.log('|---|---|---|---|---|---|');
 await write(1, 'PEM');

@@ -84,8 +84,10 @@ export async function loadCertificateFiles(
   problems.push(...sameKeyTwice(issuers));
   const { lists, problems: unusable } = await revocations.load(names.crls, issuers);
   problems.push(...unusable);
+  // Certificates of an issuer that has expired are not accepted anyway.
+  const inForce = issuers.filter(({ facts }) => facts.notAfter >= now);
   const lost =
-    before === undefined || problems.length > 0 ? [] : lostLists(before.crls.lists, lists, issuers);
+    before === undefined || problems.length > 0 ? [] : lostLists(before.crls.lists, lists, inForce);
   // A file that was taken out of the configuration was taken out on purpose.
   problems.push(...lost.filter(({ file }) => names.crls.includes(file)).map(refusalOf));
   if (problems.length > 0) throw new CertificateFilesError(problems);
@@ -142,7 +144,7 @@ function newestOf(lists: readonly RevocationList[]): ReadonlyMap<string, Revocat
 
 const refusalOf = ({ file, issuer, instead }: LostList): string =>
   instead === undefined
-    ? `${file}: no longer holds the revocation list of ${issuer}; put it back, or remove the file from certificates.crls`
+    ? `${file}: no longer holds the revocation list of ${issuer}; put it back, remove the issuer or the file from the configuration, or restart to go without it`
     : `${instead.file}: holds a revocation list of ${issuer} that is older than the one in force; put the newer one back, or restart to use the older one`;
 
 /** By its key alone nobody could tell which of the two entries a certificate belongs to. */

@@ -47,10 +47,10 @@ export function rememberConnections(): Connections {
       if (!proxied) return;
       const ends = endsOf(socket);
       // An object of its own: a port can be in use again before the close of the connection before it is told.
-      const told = { address: source === undefined ? undefined : plainAddress(source) };
-      sources.set(ends, told);
+      const named = { address: source === undefined ? undefined : plainAddress(source) };
+      sources.set(ends, named);
       socket.once('close', () => {
-        if (sources.get(ends) === told) sources.delete(ends);
+        if (sources.get(ends) === named) sources.delete(ends);
       });
     },
   };

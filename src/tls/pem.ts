@@ -89,7 +89,7 @@ function isCut(bytes: Buffer): boolean {
 }
 
 const PAD = 0x3d;
-/** What each character stands for; 64: white space; 255: not base64. */
+/** The value of each character; 64: white space; 255: not base64. */
 const VALUES = (() => {
   const values = new Uint8Array(256).fill(255);
   const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';

@@ -5,7 +5,11 @@ import { type RevocationTask, readRevocationFiles } from './revocation-read.ts';
 /** The worker thread of `revocation-files.ts`: reads once, sends what it has read, and ends. */
 
 // Requests go first where CPUs are few. On Linux the priority is that of this thread; elsewhere it is that of the process.
-if (process.platform === 'linux') setPriority(5);
+try {
+  if (process.platform === 'linux') setPriority(5);
+} catch {
+  // Not allowed, for example by a systemd SystemCallFilter: then without.
+}
 const readings = readRevocationFiles(workerData as RevocationTask);
 const buffers = readings.flatMap((reading) =>
   reading.kind === 'read'

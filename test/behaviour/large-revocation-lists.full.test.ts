@@ -2,9 +2,9 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
+import { watchEventLoop } from '../support/event-loop.ts';
 import { type House, openHouse } from '../support/house.ts';
 import { largeCrl } from '../support/large-crl.ts';
-import { loopTurns } from '../support/loop-turns.ts';
 import { type Certified, issue, pemOf } from '../support/pki.ts';
 
 /** docs/performance.md: no request waits longer for a reload, whatever is in the lists. */
@@ -32,7 +32,7 @@ test('a revocation list of a million entries does not block the event loop: new,
   const served = { count: 0 };
   /** In CPU time of this thread, so that a busy machine changes nothing. */
   const blocked = async (): Promise<number> => {
-    const { longestCpu } = await loopTurns(async () => {
+    const { longestCpu } = await watchEventLoop(async () => {
       const reload = house.gateway.reload(house.gateway.settings());
       expect((await house.api('/files/a', token)).status).toBe(200);
       served.count += 1;

@@ -97,11 +97,11 @@ describe('a certificate-bound token', () => {
         stream.on('response', (head) => resolve(Number(head[':status']))).on('error', reject);
         stream.resume();
       });
-    const told = { ...bearer, 'x-original-method': 'GET', 'x-original-uri': '/files/a' };
+    const question = { ...bearer, 'x-original-method': 'GET', 'x-original-uri': '/files/a' };
     const statuses = async (): Promise<number[]> => [
       (await house.ask({ path: '/files/a', headers: bearer })).status,
       await over2(),
-      (await house.ask({ path: '/authsvc/check', headers: told })).status,
+      (await house.ask({ path: '/authsvc/check', headers: question })).status,
     ];
     expect(await statuses()).toEqual([200, 200, 200]);
     await list(house, 'ca.crl', alice);

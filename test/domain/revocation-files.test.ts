@@ -163,7 +163,7 @@ describe('a reload never takes a revocation list back', () => {
     const before = await load([file]);
     folder.write('all.crl', lists.second);
     expect(await problems([file], before)).toEqual([
-      `${file}: no longer holds the revocation list of first; put it back, or remove the file from certificates.crls`,
+      `${file}: no longer holds the revocation list of first; put it back, remove the issuer or the file from the configuration, or restart to go without it`,
     ]);
     // Elsewhere it counts as well.
     const moved = folder.write('moved.crl', lists.of);
@@ -172,6 +172,23 @@ describe('a reload never takes a revocation list back', () => {
     expect(await problems([file], before, [other])).toEqual([]);
     // At a start there is nothing to compare with.
     expect(await problems([file])).toEqual([]);
+  });
+
+  test('an issuer that has expired needs no list: its certificates are not accepted', async () => {
+    const old = await makeCa({ name: 'CN=Old CA', notAfter: new Date(Date.now() + 3_600_000) });
+    const issuer = {
+      name: 'both',
+      file: folder.write('both.pem', old.pem + ca.pem),
+      directory: 'staff',
+      identityFrom: 'commonName',
+    } as const;
+    const [first, second] = [(await makeCrl(old)).pem, (await makeCrl(ca)).pem];
+    const names = { issuers: [issuer], crls: [folder.write('two.crl', first + second)] };
+    const before = await loadCertificateFiles(names, nowSeconds());
+    folder.write('two.crl', second);
+    await expect(loadCertificateFiles(names, nowSeconds(), { before })).rejects.toThrow(/no longer holds/);
+    const later = await loadCertificateFiles(names, nowSeconds() + 7_200, { before });
+    expect(later.crls.lists).toHaveLength(1);
   });
 
   test('a file that is removed from the configuration is a warning', async () => {
@@ -253,7 +270,7 @@ describe('parsing', () => {
     const loading = files.load([pipe], issuers()).finally(() => {
       isLoaded = true;
     });
-    // Opening a pipe for writing succeeds once somebody reads it: the worker thread does.
+    // Opening a pipe for writing succeeds once it is open for reading: the worker thread opens it.
     const writer = createWriteStream(pipe);
     await once(writer, 'open');
     for (let round = 0; round < 10; round += 1) await new Promise((resolve) => setImmediate(resolve));

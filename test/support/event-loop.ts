@@ -1,25 +1,25 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 
-export interface LoopTurns {
-  /** Milliseconds of CPU that this thread used in the longest turn of the event loop: other processes do not add to it. */
+export interface EventLoopFigures {
+  /** Milliseconds of CPU that this thread used in the longest event-loop iteration: other processes do not add to it. */
   readonly longestCpu: number;
   /** Milliseconds that the event loop was late at most, whatever the reason. */
   readonly longestDelay: number;
 }
 
 /** Watches the event loop while something runs. */
-export async function loopTurns(run: () => Promise<unknown>): Promise<LoopTurns> {
+export async function watchEventLoop(run: () => Promise<unknown>): Promise<EventLoopFigures> {
   const delay = monitorEventLoopDelay({ resolution: 1 });
   let longest = 0;
   let isRunning = true;
   let before = process.threadCpuUsage();
-  const turn = (): void => {
+  const iterate = (): void => {
     const { user, system } = process.threadCpuUsage(before);
     longest = Math.max(longest, user + system);
     before = process.threadCpuUsage();
-    if (isRunning) setImmediate(turn);
+    if (isRunning) setImmediate(iterate);
   };
-  setImmediate(turn);
+  setImmediate(iterate);
   delay.enable();
   try {
     await run();
