@@ -35,7 +35,7 @@ export async function openDesk(
   const settings = settingsOf(folder);
   const store = await storeOf(settings);
   const keyring = await openKeys(settings, store, now());
-  const { issuers, crls } = loadCertificateFiles(certificateFilesOf(settings), now());
+  const { issuers, crls } = await loadCertificateFiles(certificateFilesOf(settings), now());
   const { requireCrl, requireClientAuth, asciiNames } = settings.certificates;
   return {
     store,

@@ -2,7 +2,15 @@ import type { Refusal } from '../domain/refusal.ts';
 import type { Caller } from '../grants/caller.ts';
 import type { Answer } from '../http/answer.ts';
 import type { Call } from '../http/call.ts';
-import { answerCall, auditable, isDenial, OWN_FAILURE, PRESSED_SECONDS, retryAfterOf } from '../http/face.ts';
+import {
+  AMBIGUOUS_CERTIFICATE,
+  answerCall,
+  auditable,
+  isDenial,
+  OWN_FAILURE,
+  PRESSED_SECONDS,
+  retryAfterOf,
+} from '../http/face.ts';
 import { NO_PARAMETERS, readParameters } from '../http/parameters.ts';
 import { limitName } from '../http/rate-limit.ts';
 import { describe } from '../http/wire-error.ts';
@@ -49,6 +57,7 @@ async function perform(operation: Operation, service: Service, call: Call): Prom
       : undefined;
   };
 
+  if (service.isAmbiguous(call)) return refusal(operation, service, call, AMBIGUOUS_CERTIFICATE);
   let parameters = NO_PARAMETERS;
   if (operation.body !== undefined) {
     const { known, accepted } = operation.body;

@@ -1,3 +1,4 @@
+import type { ShownCertificate } from '../domain/bearer.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { Caller } from '../grants/caller.ts';
 import type { GrantDesk } from '../grants/desk.ts';
@@ -20,6 +21,10 @@ export interface Service {
   readonly rates: Rates;
   /** The client certificate of this call: from its TLS connection, or from a front proxy that is believed. */
   readonly certificateOf: (call: Call) => CallCertificate | undefined;
+  /** The same, judged now: for tokens that are bound to it. */
+  readonly shownCertificate: (call: Call) => ShownCertificate | undefined;
+  /** Is it ambiguous which client certificate a front proxy forwards? */
+  readonly isAmbiguous: (call: Call) => boolean;
   /** This process does not keep up: what can wait is told to come again. Left out: it always does. */
   readonly isPressed?: () => boolean;
 }

@@ -25,7 +25,7 @@ export const verify: Operation = {
       now: desk.now(),
       revoked: desk.store.revocations.isRevoked(bearer),
       clientKnown: desk.integrations.has(bearer.clientId),
-      certificate: () => service.certificateOf(call)?.fingerprint,
+      certificate: () => service.shownCertificate(call),
     });
     if (fault !== undefined) return refused({ reason: 'token_invalid', why: fault });
     const found = await desk.store.grants.read(bearer.grantId);

@@ -261,4 +261,5 @@ const TOKEN_FAULTS = {
   client_removed: 'The API integration of this access token does not exist any more.',
   certificate_not_presented:
     'The access token is bound to a client certificate that was not presented on this connection.',
+  certificate_refused: 'The access token is bound to a client certificate that is no longer accepted.',
 } as const satisfies Record<RefusalOf<'token_invalid'>['why'], string>;

@@ -15,7 +15,8 @@ const checkCertificates: Check = async (settings, now) => {
   const { certificateFilesOf } = await import('../gateway/registry.ts');
   const { CertificateFilesError, loadCertificateFiles } = await import('../tls/certificate-files.ts');
   try {
-    return { problems: [], warnings: loadCertificateFiles(certificateFilesOf(settings), now).warnings };
+    const { warnings } = await loadCertificateFiles(certificateFilesOf(settings), now);
+    return { problems: [], warnings };
   } catch (error) {
     if (error instanceof CertificateFilesError) return { problems: error.problems, warnings: [] };
     throw error;
@@ -121,7 +122,7 @@ const checkPeople: Check = async ({ pages, directories, signIn }) => {
 
 /** Things that work and that somebody would want to know. */
 const checkIntentions: Check = async (settings) => {
-  const { certificates, hosts, integrations, routes, upstreams, tokens } = settings;
+  const { hosts, integrations, routes, upstreams, tokens } = settings;
   const used = new Set(routes.map(({ upstream }) => upstream));
   const warnings = [
     ...integrations.flatMap(({ access }, index) =>
@@ -134,11 +135,6 @@ const checkIntentions: Check = async (settings) => {
         ? [`routes[${index}].reportOnly: ${path} refuses nobody; those it would refuse pass and are logged`]
         : [],
     ),
-    ...(certificates.forwardedFrom.some && certificates.forwardedHeader === undefined
-      ? [
-          'certificates.forwardedHeader: is not set, so any known certificate header of the peers in certificates.forwardedFrom is believed; name the one they write',
-        ]
-      : []),
     ...(hosts.others === 'refuse' && hosts.allowed.includes('*')
       ? ['hosts.others: refuse has no effect beside "*" in hosts.allowed']
       : []),

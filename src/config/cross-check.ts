@@ -28,6 +28,8 @@ export interface SoundSettings extends ObservabilitySections {
       readonly directory?: string;
     }[];
     readonly directory?: string;
+    readonly forwardedFrom?: { readonly some: boolean };
+    readonly forwardedHeader?: string;
   };
   readonly device?: { readonly codeLifetime: number; readonly interval: number };
   readonly directories?: Readonly<
@@ -182,6 +184,11 @@ function directoryCheck({ directories }: SoundSettings, tell: Tell) {
 function checkIssuers(settings: SoundSettings, tell: Tell): void {
   const { certificates } = settings;
   if (!certificates) return;
+  if (certificates.forwardedFrom?.some === true && certificates.forwardedHeader === undefined)
+    tell(
+      ['certificates', 'forwardedHeader'],
+      'is missing; name the one header in which the peers in certificates.forwardedFrom forward the client certificate',
+    );
   const knownDirectory = directoryCheck(settings, tell);
   knownDirectory(certificates.directory, ['certificates', 'directory']);
   const names = new Set<string>();

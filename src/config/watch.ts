@@ -26,7 +26,8 @@ export interface WatchOptions {
 }
 
 const MAX_FOLDERS = 256;
-const MAX_BYTES = 64 * 1_048_576;
+/** Larger files (revocation lists) are not read to see whether they changed: that would stop the event loop at every look. */
+const MAX_BYTES = 1_048_576;
 const MAX_STEPS = 64;
 /** A file that is written to without a pause is still looked at after this many debounce times. */
 const PATIENCE = 10;
@@ -133,8 +134,10 @@ export function watchFiles(
 
 function digestOf(path: string): string {
   try {
-    const { size, mtimeMs } = statSync(path);
-    if (size > MAX_BYTES) return `large ${size} ${mtimeMs}`;
+    const found = statSync(path, { bigint: true });
+    const { dev, ino, size, mtimeNs, ctimeNs } = found;
+    // Nor is a pipe: that would wait for its writer.
+    if (size > MAX_BYTES || !found.isFile()) return `unread ${dev} ${ino} ${size} ${mtimeNs} ${ctimeNs}`;
     return createHash('sha256').update(readFileSync(path)).digest('base64');
   } catch (error) {
     return `unreadable ${(error as NodeJS.ErrnoException).code}`;

@@ -53,6 +53,8 @@ export interface ConfirmDeps {
   readonly bodyTimeout: number;
   /** The browser's certificate, DER. Default: the one of the connection; behind a front proxy it comes otherwise. */
   readonly certificateOf?: (call: Call) => Uint8Array | undefined;
+  /** Is it ambiguous which client certificate a front proxy forwards? */
+  readonly isAmbiguous?: (call: Call) => boolean;
   readonly look?: Look;
   readonly providers?: readonly OpenIdProvider[];
 }
@@ -133,6 +135,7 @@ export function createConfirmPages(deps: ConfirmDeps): ConfirmPages {
       call.note({ reason: 'not_a_navigation' });
       return { page: refusedPage(room) };
     }
+    if (deps.isAmbiguous?.(call) === true) return { page: unreadablePage(room, 400) };
     if (place === undefined) return { page: missingPage(room) };
     const { method } = call.request;
     if (typeof place === 'object')

@@ -23,8 +23,18 @@ export interface BearerFacts {
   readonly now: Epoch;
   readonly revoked: boolean;
   readonly clientKnown: boolean;
-  /** SHA-256 of the certificate on this connection; asked for only when the token is bound to one. */
-  readonly certificate: () => string | undefined;
+  /** The client certificate of this request; read only when the token is bound to one. */
+  readonly certificate: () => ShownCertificate | undefined;
+}
+
+/** The client certificate that came with a request. */
+export interface ShownCertificate {
+  /** SHA-256, base64url (RFC 8705 `x5t#S256`). */
+  readonly fingerprint: string;
+  /** Its issuer is approved, it is valid now and it is not revoked. */
+  readonly accepted: boolean;
+  /** The certificate itself: it is judged again while a stream runs on the token. */
+  readonly der?: Uint8Array;
 }
 
 /** Why an authentic token does not count now; undefined when it does. A token works before `expires`, without tolerance. */
@@ -33,9 +43,10 @@ export function bearerFault(bearer: Bearer, facts: BearerFacts): TokenFault | un
   if (bearer.issuedAt > facts.now + CLOCK_TOLERANCE) return 'not_yet_valid';
   if (facts.revoked || bearer.grantEnded === true) return 'revoked';
   if (!facts.clientKnown) return 'client_removed';
-  if (bearer.boundTo !== undefined && bearer.boundTo !== facts.certificate())
-    return 'certificate_not_presented';
-  return undefined;
+  if (bearer.boundTo === undefined) return undefined;
+  const shown = facts.certificate();
+  if (shown?.fingerprint !== bearer.boundTo) return 'certificate_not_presented';
+  return shown.accepted ? undefined : 'certificate_refused';
 }
 
 /** Another machine's clock may be a little ahead of ours. */

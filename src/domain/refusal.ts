@@ -67,7 +67,9 @@ export type TokenFault =
   | 'not_yet_valid'
   | 'revoked'
   | 'client_removed'
-  | 'certificate_not_presented';
+  | 'certificate_not_presented'
+  /** It was presented, and is expired, revoked or no longer of an approved issuer. */
+  | 'certificate_refused';
 
 export type RefusalReason = Refusal['reason'];
 export type RefusalOf<R extends RefusalReason> = Extract<Refusal, { reason: R }>;

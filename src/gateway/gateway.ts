@@ -145,7 +145,10 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     authenticator.use(current.keyring);
     const judgeStreams = (): void => {
       const clients = new Set(current.settings.integrations.map(({ clientId }) => clientId));
-      permanent.streams.knowClients((clientId) => clients.has(clientId));
+      permanent.streams.judgeBy({
+        knowsClient: (clientId) => clients.has(clientId),
+        acceptsCertificate: current.acceptsCertificate,
+      });
     };
     judgeStreams();
     closing.push(() => current.close());
@@ -165,7 +168,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         tracer !== undefined &&
         tracer.begin(
           headerValue(call.request.rawHeaders, 'traceparent'),
-          generation.settings.trustedProxies.includes(call.peer),
+          call.sourceUnknown !== true && generation.settings.trustedProxies.includes(call.peer),
         );
       if (span) call.note(span);
       lanes.full(lane.reasonOf(call.request.socket));
@@ -242,7 +245,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
       metrics,
       reopenFiles: () => audit.reopen(),
       async reload(next) {
-        const built = await buildGeneration(next, permanent);
+        const built = await buildGeneration(next, permanent, current);
         try {
           const material = materialOf(built.settings, built.files, tickets.current());
           if (material !== undefined) listener.setSecureContext(material);

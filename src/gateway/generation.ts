@@ -1,6 +1,5 @@
-import { hash } from 'node:crypto';
 import { answerAuthsvc } from '../authsvc/router.ts';
-import type { CallCertificate, Service } from '../authsvc/service.ts';
+import type { Service } from '../authsvc/service.ts';
 import type { Settings } from '../config/schema.ts';
 import { createLook } from '../confirm/look.ts';
 import { createConfirmPages } from '../confirm/pages.ts';
@@ -25,11 +24,11 @@ import {
   loadCertificateFiles,
 } from '../tls/certificate-files.ts';
 import { createCertificateJudge } from '../tls/certificate-judge.ts';
-import { type ForwardedHeader, forwardedCertificate } from '../tls/forwarded-certificate.ts';
 import { createAsserter } from '../tokens/assertion.ts';
 import type { Keyring } from '../tokens/keyring.ts';
 import { createMint } from '../tokens/mint.ts';
 import { createSealer } from '../tokens/sealer.ts';
+import { createCallCertificates } from './call-certificates.ts';
 import { keyWarnings, openKeys, readKeys } from './keys.ts';
 import { pagesOriginOf } from './pages-origin.ts';
 import type { Permanent } from './permanent.ts';
@@ -46,6 +45,8 @@ export interface Generation {
   readonly keyring: Keyring;
   /** The names of its keys. */
   readonly keys: string;
+  /** Is this client certificate (DER) accepted now? */
+  readonly acceptsCertificate: (der: Uint8Array) => boolean;
   handle(call: Call): void | Promise<void>;
   /** For the fast lane; undefined where it is switched off. */
   readonly fast: FastGeneration | undefined;
@@ -56,9 +57,13 @@ export interface Generation {
 }
 
 /** Builds the new house beside the old one. Throws a `StartError` with every problem, and leaves nothing behind. */
-export async function buildGeneration(settings: Settings, permanent: Permanent): Promise<Generation> {
+export async function buildGeneration(
+  settings: Settings,
+  permanent: Permanent,
+  before?: Generation,
+): Promise<Generation> {
   const { store, log, now } = permanent;
-  const files = loadFiles(settings, now());
+  const files = await loadFiles(settings, permanent, before?.files);
   const keyFile = readKeys(settings);
   const keyring = await openKeys(settings, store, now(), keyFile);
   const mint = createMint({
@@ -76,6 +81,10 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
   for (const { name } of rules) permanent.metrics.rule(name);
   for (const name of Object.keys(settings.upstreams)) permanent.metrics.upstream(name);
 
+  const judge = createCertificateJudge({ issuers, crls, requireCrl, requireClientAuth, asciiNames });
+  const certificates = createCallCertificates({ forwardedFrom, forwardedHeader, judge, now });
+  const isAmbiguous = (call: CertificateCall): boolean => certificates.isAmbiguous(call);
+
   const sealer = createSealer(keyring, now);
   const desk: GrantDesk = {
     store,
@@ -88,7 +97,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
         }),
       ),
     ),
-    certificates: createCertificateJudge({ issuers, crls, requireCrl, requireClientAuth, asciiNames }),
+    certificates: judge,
     mint,
     sealer,
     integrations,
@@ -116,7 +125,9 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       revoke: permanent.limiter('revoke', rates.revoke),
       verify: permanent.limiter('verify', rates.verify),
     },
-    certificateOf: (call) => certificateOf(call, forwardedFrom.includes, forwardedHeader),
+    certificateOf: (call) => certificates.of(call),
+    shownCertificate: (call) => certificates.judged(certificates.of(call)),
+    isAmbiguous,
     isPressed: permanent.isPressed,
   };
   const oauth: OAuthService = {
@@ -136,6 +147,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     bodyTimeout: settings.limits.headerTimeout,
     memory: permanent.confirm,
     certificateOf: (call) => service.certificateOf(call)?.der,
+    isAmbiguous,
     rates: {
       page: permanent.limiter('page', rates.page),
       codeGuesses: permanent.limiter('codeGuesses', rates.codeGuesses),
@@ -160,7 +172,8 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
       readAccess: (token, at) => mint.readAccess(token, at),
       revocations: store.revocations,
       integrationOf: (clientId) => integrations.get(clientId),
-      certificateOf: (call) => certificateOf(call, forwardedFrom.includes, forwardedHeader)?.fingerprint,
+      certificateOf: (call) => certificates.judged(certificates.of(call)),
+      isAmbiguous,
       trusts: settings.trustedProxies.includes,
       streams: permanent.streams,
       endStreams: settings.tokens.endStreams,
@@ -174,9 +187,9 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     realm: 'gatehouse',
     headers,
     trusts: settings.trustedProxies.includes,
-    // The connection is the gateway's, and so is its certificate: only a header it writes speaks of its client.
-    certificateOf: (call) =>
-      forwardedFrom.includes(call.peer) ? service.certificateOf(call)?.fingerprint : undefined,
+    // The connection and its certificate are the gateway's: only a header that it writes is about its client.
+    certificateOf: (call) => certificates.judged(certificates.forwarded(call)),
+    isAmbiguous,
     isServicePath: ownPaths(settings),
     now,
     log,
@@ -220,6 +233,7 @@ export async function buildGeneration(settings: Settings, permanent: Permanent):
     keyWarnings: keyWarnings(settings, keyFile),
     keyring,
     keys: [...keyring.fingerprints.keys()].toSorted().join(' '),
+    acceptsCertificate: (der) => certificates.accepts(der),
     fast: isFast
       ? {
           ...proxy.fast,
@@ -284,9 +298,13 @@ function usable<T>(make: () => T): T {
   }
 }
 
-function loadFiles(settings: Settings, now: number): CertificateFiles {
+async function loadFiles(
+  settings: Settings,
+  { now, revocationFiles: revocations }: Permanent,
+  before: CertificateFiles | undefined,
+): Promise<CertificateFiles> {
   try {
-    return loadCertificateFiles(certificateFilesOf(settings), now);
+    return await loadCertificateFiles(certificateFilesOf(settings), now(), { revocations, before });
   } catch (error) {
     if (error instanceof CertificateFilesError) throw new StartError(error.problems);
     throw error;
@@ -308,15 +326,4 @@ function ownTarget({ desk, acceptsHost }: Proxy) {
     if (authority === undefined && !acceptsHost(head.head.host, peer, request.socket)) return undefined;
     return { path, host: hostName(authority ?? head.head.host) };
   };
-}
-
-/** A front proxy's own certificate says nothing about its client: from such a peer only the header counts. */
-function certificateOf(
-  call: CertificateCall,
-  isFront: (peer: string) => boolean,
-  header: ForwardedHeader | undefined,
-): CallCertificate | undefined {
-  const der = isFront(call.peer) ? forwardedCertificate(call.request.rawHeaders, header) : call.certificate();
-  if (der === undefined || der === 'ambiguous') return undefined;
-  return { der, fingerprint: hash('sha256', der, 'base64url') };
 }

@@ -14,6 +14,7 @@ import type { Store } from '../ports/store.ts';
 import { type LiveStreams, liveStreams } from '../proxy/live-streams.ts';
 import { createUpstreams, type Upstreams } from '../proxy/upstreams.ts';
 import { memoryLimits } from '../stores/memory-limits.ts';
+import { type RevocationFiles, revocationFiles } from '../tls/revocation-files.ts';
 import { sharedRateLimit } from './shared-limiter.ts';
 
 /** What outlives a configuration generation: a reload resets nobody's count and closes no store. */
@@ -39,6 +40,8 @@ export interface Permanent {
   readonly streams: LiveStreams;
   /** Connections to upstreams, and what is known about their targets. */
   readonly upstreams: Upstreams;
+  /** Parsed certificate revocation lists. */
+  readonly revocationFiles: RevocationFiles;
   /** The limiter of this name, made anew only when its rate has changed. */
   limiter(name: RateName, rate: Rate | undefined): RateLimit;
   /** How names of those that are counted are made unreadable, under the keys in force. */
@@ -92,6 +95,7 @@ export function createPermanent({
   const upstreams = createUpstreams(log);
   let { retryWindow } = settings.tokens.refresh;
   const serving = servingTime({ store, retryWindow: () => retryWindow });
+  const crls = revocationFiles();
   let digest: ((text: string) => string) | undefined;
   const hide = (text: string): string => {
     if (digest === undefined) throw new Error('nothing is counted before there are keys');
@@ -106,9 +110,11 @@ export function createPermanent({
     store: { ...store, revocations },
     streams,
     upstreams,
+    revocationFiles: crls,
     async stop() {
       await serving.stop();
       streams.stop();
+      await crls.stop();
       await upstreams.close();
       await revocations.stop();
     },

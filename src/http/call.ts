@@ -11,6 +11,8 @@ export interface Call {
   readonly arrivedAt: Epoch;
   /** The other end of the socket (or what the PROXY protocol said, from listed peers). */
   readonly peer: string;
+  /** `peer` relays this connection for others, and its PROXY header does not name them: its headers are not trusted. */
+  readonly sourceUnknown?: boolean;
   /** Who is calling: the peer, or through listed proxies what they say. */
   readonly clientAddress: string;
   /** The leaf certificate the client proved possession of in this connection's handshake, DER. */

@@ -12,6 +12,12 @@ export const PRESSED_SECONDS = 2;
 export const OWN_FAILURE =
   'The service has a temporary problem of its own. Nothing is wrong with your credentials; retry.';
 
+/** Of a front proxy whose requests carry the certificate header twice, or in another spelling. */
+export const AMBIGUOUS_CERTIFICATE = {
+  reason: 'request_malformed',
+  detail: 'It is ambiguous which client certificate is forwarded.',
+} as const satisfies Refusal;
+
 /** Where devices wait in such numbers, a place becomes free when codes end. */
 const FULL_SECONDS = 60;
 

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { type Bearer, bearerFault } from '../domain/bearer.ts';
+import { type Bearer, bearerFault, type ShownCertificate } from '../domain/bearer.ts';
 import { names } from '../domain/integration.ts';
 import { granted, type Outcome, refused } from '../domain/outcome.ts';
 import { covers, meet, type Scope, writeScope } from '../domain/scope.ts';
@@ -40,7 +40,7 @@ export const introspect: Operation = {
     const bearer = await desk.mint.readAccess(token, desk.now());
     if (bearer === undefined) return granted(INACTIVE);
     // Whether its certificate is presented is for the resource server to see; `cnf` tells which one it is.
-    const worth = worthOf(service, bearer, () => bearer.boundTo);
+    const worth = worthOf(service, bearer, () => presumed(bearer));
     if (!worth.ok) return granted(INACTIVE);
     return granted({
       status: 200,
@@ -62,11 +62,14 @@ export const introspect: Operation = {
   },
 };
 
+const presumed = ({ boundTo }: Bearer): ShownCertificate | undefined =>
+  boundTo === undefined ? undefined : { fingerprint: boundTo, accepted: true };
+
 /** The token's scope within the integration's scope of now, when it counts at all. */
 function worthOf(
   { desk }: OAuthService,
   bearer: Bearer,
-  certificate: () => string | undefined,
+  certificate: () => ShownCertificate | undefined,
 ): Outcome<Scope> {
   const integration = desk.integrations.get(bearer.clientId);
   const fault = bearerFault(bearer, {
@@ -89,7 +92,7 @@ async function callerMay(service: OAuthService, call: Call): Promise<Outcome<unk
     const bearer = await desk.mint.readAccess(shown.value, desk.now());
     if (bearer === undefined) return refused({ reason: 'token_invalid', why: 'not_authentic' });
     call.note({ identity: bearer.identity, clientId: bearer.clientId });
-    const worth = worthOf(service, bearer, () => service.certificateOf(call)?.fingerprint);
+    const worth = worthOf(service, bearer, () => service.shownCertificate(call));
     if (!worth.ok) return worth;
     const { requires } = introspection;
     if (requires !== undefined && covers(worth.value, requires)) return granted(undefined);

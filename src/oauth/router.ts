@@ -2,7 +2,15 @@ import type { Refusal } from '../domain/refusal.ts';
 import type { Caller } from '../grants/caller.ts';
 import type { Answer } from '../http/answer.ts';
 import type { Call } from '../http/call.ts';
-import { answerCall, auditable, isDenial, OWN_FAILURE, PRESSED_SECONDS, retryAfterOf } from '../http/face.ts';
+import {
+  AMBIGUOUS_CERTIFICATE,
+  answerCall,
+  auditable,
+  isDenial,
+  OWN_FAILURE,
+  PRESSED_SECONDS,
+  retryAfterOf,
+} from '../http/face.ts';
 import { NO_PARAMETERS, type Parameters, readParameters } from '../http/parameters.ts';
 import { limitName } from '../http/rate-limit.ts';
 import { describe, type ErrorTable } from '../http/wire-error.ts';
@@ -61,6 +69,7 @@ async function perform(operation: Operation, service: OAuthService, call: Call):
     return wait > 0 ? refuse({ reason: 'too_many_requests', retryAfter: wait }) : undefined;
   };
 
+  if (service.isAmbiguous(call)) return refuse(AMBIGUOUS_CERTIFICATE);
   const read = await readParameters(call, [...operation.known, ...SECRETS], ['form'], service.bodyTimeout);
   if ('status' in read)
     return (

@@ -1,3 +1,4 @@
+import type { ShownCertificate } from '../domain/bearer.ts';
 import type { AccessEntry } from '../domain/integration.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { Scope } from '../domain/scope.ts';
@@ -25,6 +26,10 @@ export interface OAuthService {
   readonly certificateOf: (
     call: Call,
   ) => { readonly der: Uint8Array; readonly fingerprint: string } | undefined;
+  /** The same, judged now: for tokens that are bound to it. */
+  readonly shownCertificate: (call: Call) => ShownCertificate | undefined;
+  /** Is it ambiguous which client certificate a front proxy forwards? */
+  readonly isAmbiguous: (call: Call) => boolean;
   /** Who may ask about tokens: whoever shows a token with this scope, or a certificate of somebody named here. */
   readonly introspection: { readonly requires?: Scope; readonly access: readonly AccessEntry[] };
   /** Client certificates can be presented at all. */

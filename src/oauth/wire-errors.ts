@@ -208,4 +208,6 @@ const TOKEN_FAULTS = {
   client_removed: 'The API integration of the caller does not exist any more.',
   certificate_not_presented:
     'The access token of the caller is bound to a client certificate that was not presented.',
+  certificate_refused:
+    'The access token of the caller is bound to a client certificate that is no longer accepted.',
 } as const satisfies Record<RefusalOf<'token_invalid'>['why'], string>;

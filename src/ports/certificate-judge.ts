@@ -14,6 +14,8 @@ export interface JudgedCertificate {
   readonly directory: string;
   /** The certificate also carries other names (in sources that are not asked): worth a line in the audit log. */
   readonly namesDiffer: boolean;
+  /** The verdict holds through this second, unless issuers or revocation lists change. */
+  readonly until: Epoch;
 }
 
 /**

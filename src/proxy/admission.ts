@@ -1,5 +1,5 @@
 import type { AccessRule } from '../domain/access-rule.ts';
-import { type Bearer, bearerFault } from '../domain/bearer.ts';
+import { type Bearer, bearerFault, type ShownCertificate } from '../domain/bearer.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Integration } from '../domain/integration.ts';
 import type { TokenFault } from '../domain/refusal.ts';
@@ -28,8 +28,8 @@ export interface AdmissionQuestion {
   readonly url: string;
   readonly host: string;
   readonly credentials: Credentials;
-  /** SHA-256 of the connection's client certificate, base64url; asked for only by bound tokens. */
-  readonly certificate: () => string | undefined;
+  /** The client certificate of the request; read only for bound tokens. */
+  readonly certificate: () => ShownCertificate | undefined;
   readonly now: Epoch;
 }
 
@@ -133,7 +133,7 @@ function judgeBearer(
   desk: AdmissionDesk,
   bearer: Bearer | undefined,
   now: Epoch,
-  certificate: () => string | undefined,
+  certificate: () => ShownCertificate | undefined,
 ): Caller | TokenFault {
   if (bearer === undefined) return 'not_authentic';
   const integration = desk.integrationOf(bearer.clientId);
@@ -144,8 +144,16 @@ function judgeBearer(
     certificate,
   });
   if (fault !== undefined) return fault;
+  if (bearer.boundTo !== undefined && !shownWith.has(bearer)) {
+    const der = certificate()?.der;
+    if (der !== undefined) shownWith.set(bearer, der);
+  }
   return integration === undefined ? 'client_removed' : callerOf(bearer, integration);
 }
+
+/** The certificate (DER) that a bound token was admitted with. */
+const shownWith = new WeakMap<Bearer, Uint8Array>();
+export const certificateShownWith = (bearer: Bearer): Uint8Array | undefined => shownWith.get(bearer);
 
 /** A remembered token comes as the same object each time, so what follows from it is worked out once. */
 const callers = new WeakMap<Bearer, { readonly of: Integration; readonly caller: Caller }>();

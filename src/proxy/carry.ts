@@ -141,7 +141,7 @@ export function createCarrier(deps: CarrierDeps): Carrier {
         requestId: call.id,
         peer: call.peer,
         encrypted: 'encrypted' in request.socket,
-        trustedPeer: deps.trusts(call.peer),
+        trustedPeer: call.sourceUnknown !== true && deps.trusts(call.peer),
         host: target.authority ?? head.host,
         forwardAuthorization: rule.forwardAuthorization,
         caller,

@@ -1,3 +1,4 @@
+import type { ShownCertificate } from '../domain/bearer.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Call } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
@@ -7,7 +8,14 @@ import { type Preflight, readPreflight } from './cors.ts';
 import { readCredentials } from './credentials.ts';
 import { type HeaderPolicy, identityHeaders } from './headers.ts';
 import { type OriginalRequest, readOriginal } from './original-request.ts';
-import { answerEarly, type ProxyRefusal, reasonOf, refuse, wordingOf } from './refuse.ts';
+import {
+  AMBIGUOUS_CERTIFICATE,
+  answerEarly,
+  type ProxyRefusal,
+  reasonOf,
+  refuse,
+  wordingOf,
+} from './refuse.ts';
 import { readHead } from './request-head.ts';
 
 /**
@@ -23,8 +31,10 @@ export interface CheckDeps {
   readonly headers: HeaderPolicy;
   /** Is this peer a listed gateway (`trustedProxies`), which may tell about the requests of others? */
   readonly trusts: (peer: string) => boolean;
-  /** SHA-256 of the certificate of whoever sent the request in question, base64url. */
-  readonly certificateOf: (call: Call) => string | undefined;
+  /** The client certificate that came with the request in question. */
+  readonly certificateOf: (call: Call) => ShownCertificate | undefined;
+  /** Is it ambiguous which client certificate the gateway forwards? */
+  readonly isAmbiguous: (call: Call) => boolean;
   /** Does this path belong to the token service, so that it is never passed on to an API? */
   readonly isServicePath: (path: string) => boolean;
   readonly now: () => Epoch;
@@ -110,7 +120,7 @@ export function createCheck(deps: CheckDeps): Check {
   return {
     async handle(call, rest) {
       const { request, peer } = call;
-      if (!deps.trusts(peer)) {
+      if (call.sourceUnknown === true || !deps.trusts(peer)) {
         log.warn('check_peer_not_listed', {
           request_id: call.id,
           peer,
@@ -122,6 +132,7 @@ export function createCheck(deps: CheckDeps): Check {
       const reading = readHead(request);
       // Here the question itself is faulty, so that nobody can say where the next one starts.
       if (!reading.ok) return turnAway(call, reading.refusal, undefined, true);
+      if (deps.isAmbiguous(call)) return unclear(call, AMBIGUOUS_CERTIFICATE.detail);
       const { host, authorization } = reading.head;
       const { method = '', rawHeaders } = request;
       const told = readOriginal({ method, host, rest, rawHeaders });

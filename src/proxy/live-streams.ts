@@ -1,8 +1,9 @@
-import { type Bearer, bearerFault } from '../domain/bearer.ts';
+import { type Bearer, bearerFault, type ShownCertificate } from '../domain/bearer.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { TokenFault } from '../domain/refusal.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { RevocationLog } from '../ports/revocation-log.ts';
+import { certificateShownWith } from './admission.ts';
 
 /** Why something that was being carried is ended. */
 export type StreamEnd = TokenFault | 'unknown' | 'going_away';
@@ -23,10 +24,19 @@ export interface LiveStreams {
   /** Returns how to take it off the list again. */
   add(stream: LiveStream): () => void;
   count(): number;
-  /** A configuration came into force: streams of integrations that are gone end now. */
-  knowClients(isKnown: (clientId: string) => boolean): void;
+  /**
+   * A configuration came into force: streams end now if their integration is gone or the certificate that their token is
+   * bound to is no longer accepted.
+   */
+  judgeBy(rules: StreamRules): void;
   goAway(): void;
   stop(): void;
+}
+
+export interface StreamRules {
+  readonly knowsClient: (clientId: string) => boolean;
+  /** Is this client certificate (DER) accepted now? */
+  readonly acceptsCertificate: (der: Uint8Array) => boolean;
 }
 
 export interface LiveStreamsOptions {
@@ -42,7 +52,7 @@ const UNKNOWN_SECONDS = 5;
 
 export function liveStreams({ revocations, now, log }: LiveStreamsOptions): LiveStreams {
   const streams = new Set<LiveStream>();
-  let isKnown = (_clientId: string): boolean => true;
+  let rules: StreamRules = { knowsClient: () => true, acceptsCertificate: () => true };
   let timer: NodeJS.Timeout | undefined;
   let unknownSince: Epoch | undefined;
 
@@ -61,9 +71,8 @@ export function liveStreams({ revocations, now, log }: LiveStreamsOptions): Live
         const why = bearerFault(bearer, {
           now: at,
           revoked: revocations.isRevoked(bearer),
-          clientKnown: isKnown(bearer.clientId),
-          // The connection is still the one on which it was shown.
-          certificate: () => bearer.boundTo,
+          clientKnown: rules.knowsClient(bearer.clientId),
+          certificate: () => certificateOf(bearer),
         });
         if (why !== undefined) end(stream, why);
       }
@@ -74,6 +83,14 @@ export function liveStreams({ revocations, now, log }: LiveStreamsOptions): Live
       if (at - unknownSince < UNKNOWN_SECONDS) return;
       for (const stream of streams) if (stream.bearer !== undefined) end(stream, 'unknown');
     }
+  };
+
+  /** The connection is still the one on which it was shown. */
+  const certificateOf = (bearer: Bearer): ShownCertificate | undefined => {
+    const der = certificateShownWith(bearer);
+    return bearer.boundTo === undefined || der === undefined
+      ? undefined
+      : { fingerprint: bearer.boundTo, accepted: rules.acceptsCertificate(der) };
   };
 
   const rest = (): void => {
@@ -92,8 +109,8 @@ export function liveStreams({ revocations, now, log }: LiveStreamsOptions): Live
       return () => void streams.delete(stream);
     },
     count: () => streams.size,
-    knowClients(next) {
-      isKnown = next;
+    judgeBy(next) {
+      rules = next;
       look();
     },
     goAway() {

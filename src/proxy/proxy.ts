@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import type { AccessRule } from '../domain/access-rule.ts';
+import type { ShownCertificate } from '../domain/bearer.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { compileRules } from '../domain/rule-matcher.ts';
 import type { Call } from '../http/call.ts';
@@ -13,7 +14,7 @@ import type { AcceptsHost, CertificateCall, FastPolicy } from './fast/generation
 import { type HeaderPolicy, headerRules } from './headers.ts';
 import { type LiveStreams, liveStreams } from './live-streams.ts';
 import { ownAuthorities } from './own-authority.ts';
-import { answerEarly, type ProxyRefusal, reasonOf, refuse } from './refuse.ts';
+import { AMBIGUOUS_CERTIFICATE, answerEarly, type ProxyRefusal, reasonOf, refuse } from './refuse.ts';
 import { type RequestHead, readHead } from './request-head.ts';
 import { allowedHosts, type HostSettings, servedHosts } from './served-hosts.ts';
 import type { UpstreamSettings } from './upstream-settings.ts';
@@ -36,8 +37,10 @@ export interface ProxyDeps extends Pick<AdmissionDesk, 'readAccess' | 'revocatio
   readonly realm: string;
   readonly headers: HeaderPolicy;
   readonly maxBodyBytes: number;
-  /** SHA-256 of the client certificate a call counts as having shown, base64url: bound tokens are held against it. */
-  readonly certificateOf?: (call: CertificateCall) => string | undefined;
+  /** The client certificate of a request, for bound tokens. Omitted: that of its TLS connection, whatever it is. */
+  readonly certificateOf?: (call: CertificateCall) => ShownCertificate | undefined;
+  /** Is it ambiguous which client certificate a front proxy forwards? */
+  readonly isAmbiguous?: (call: CertificateCall) => boolean;
   /** Is this peer a listed proxy, whose X-Forwarded-* are believed? */
   readonly trusts: (peer: string) => boolean;
   /** Where what takes long is known; shared by all configurations. Left out: a list of its own. */
@@ -61,7 +64,8 @@ export interface Proxy {
 /** Everything that is not the token service's own: judged, and sent on to where its rule says. */
 export function createProxy(deps: ProxyDeps): Proxy {
   const { realm, log, now } = deps;
-  const certificateOf = deps.certificateOf ?? ((call: CertificateCall) => fingerprintOf(call.certificate()));
+  const certificateOf = deps.certificateOf ?? ((call: CertificateCall) => unjudged(call.certificate()));
+  const isAmbiguous = deps.isAmbiguous ?? (() => false);
   const rules = compileRules(deps.rules);
   const desk: AdmissionDesk = {
     rules,
@@ -164,6 +168,7 @@ export function createProxy(deps: ProxyDeps): Proxy {
       desk,
       realm,
       certificateOf,
+      isAmbiguous,
       bareOf: (rule) => carrier.wayOf(rule)?.upstream.bare,
     },
     handle(call) {
@@ -177,6 +182,7 @@ export function createProxy(deps: ProxyDeps): Proxy {
       // A service worker of the API could replace the pages of the same origin.
       if (head.serviceWorker && desk.pagesHost === undefined)
         return turnAway(call, { reason: 'service_worker_script' });
+      if (isAmbiguous(call)) return turnAway(call, AMBIGUOUS_CERTIFICATE);
       const preflight = readPreflight(desk, request, head);
       if (preflight !== undefined) return answerPreflight(call, preflight);
       try {
@@ -203,6 +209,5 @@ export function createProxy(deps: ProxyDeps): Proxy {
   };
 }
 
-/** RFC 8705 §3.1 `x5t#S256`. */
-const fingerprintOf = (certificate: Buffer | undefined): string | undefined =>
-  certificate && hash('sha256', certificate, 'base64url');
+const unjudged = (der: Buffer | undefined): ShownCertificate | undefined =>
+  der && { der, fingerprint: hash('sha256', der, 'base64url'), accepted: true };

@@ -27,6 +27,12 @@ export type ProxyRefusal =
   | { readonly reason: 'overloaded'; readonly retryAfter: number }
   | { readonly reason: 'unavailable'; readonly retryAfter: number };
 
+/** Of a front proxy whose requests carry the certificate header twice, or in another spelling. */
+export const AMBIGUOUS_CERTIFICATE = {
+  reason: 'malformed',
+  detail: 'it is ambiguous which client certificate is forwarded',
+} as const satisfies ProxyRefusal;
+
 interface Wording {
   readonly status: number;
   readonly error: string;
@@ -46,6 +52,7 @@ const TOKEN_WORDS = {
   revoked: 'The access token has been revoked.',
   client_removed: 'The integration of this access token is gone.',
   certificate_not_presented: 'The access token is bound to a certificate that was not presented.',
+  certificate_refused: 'The access token is bound to a certificate that is no longer accepted.',
 } as const satisfies Record<TokenFault, string>;
 
 const insufficient = (description: string): Wording => ({

@@ -7,11 +7,21 @@ export interface Peers {
   readonly includes: (address: string) => boolean;
 }
 
+export const NO_PEERS: Peers = { some: false, includes: () => false };
+
 const MAX_HOPS = 32;
 
-/** An IPv4 caller on an IPv6 socket is an IPv4 caller. */
-export const plainAddress = (address: string): string =>
-  address.startsWith('::ffff:') && isIP(address.slice(7)) === 4 ? address.slice(7) : address;
+/** An IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2), in whatever spelling, is the IPv4 address in it. */
+export function plainAddress(address: string): string {
+  if (address.startsWith('::ffff:') && isIP(address.slice(7)) === 4) return address.slice(7);
+  if (!/[fF]{4}:/.test(address) || isIP(address) !== 6 || address.includes('%')) return address;
+  // The URL parser writes addresses in their one short form (RFC 5952), in hexadecimal.
+  const [, high, low] =
+    /^\[::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})\]$/.exec(new URL(`http://[${address}]`).hostname) ?? [];
+  if (high === undefined || low === undefined) return address;
+  const [first, last] = [Number.parseInt(high, 16), Number.parseInt(low, 16)];
+  return [first >> 8, first & 0xff, last >> 8, last & 0xff].join('.');
+}
 
 /**
  * Who is calling: the rightmost address that is not one of ours. Each listed proxy vouches for the address it

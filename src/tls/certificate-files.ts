@@ -1,9 +1,11 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
-import { readFileSync, statSync } from 'node:fs';
 import type { Epoch } from '../domain/epoch.ts';
 import type { NameSource } from '../ports/directory.ts';
 import { type ApprovedIssuer, approveIssuer } from './approved-issuer.ts';
-import { type RevocationLists, readRevocationFile, revocationLists } from './revocation-lists.ts';
+import { PemError, readPem } from './pem.ts';
+import { type RevocationFiles, revocationFiles } from './revocation-files.ts';
+import { type RevocationList, type RevocationLists, revocationLists } from './revocation-lists.ts';
+import { readWhole } from './revocation-read.ts';
 
 /** Files that cannot be used. Every problem names its file; whoever asked keeps what it had. */
 export class CertificateFilesError extends Error {
@@ -42,11 +44,21 @@ export interface CertificateFileNames {
   readonly crls: readonly string[];
 }
 
-const MAX_BYTES = 64 * 1_048_576;
+export interface CertificateFilesContext {
+  /** Remembers parsed revocation lists across reloads. */
+  readonly revocations?: RevocationFiles;
+  /** The files in force. Their revocation lists may only be replaced by newer ones. */
+  readonly before?: CertificateFiles | undefined;
+}
+
 const SOON = 30 * 86_400;
 
 /** Reads everything and reports all problems at once, as one `CertificateFilesError`. */
-export function loadCertificateFiles(names: CertificateFileNames, now: Epoch): CertificateFiles {
+export async function loadCertificateFiles(
+  names: CertificateFileNames,
+  now: Epoch,
+  { revocations = revocationFiles(), before }: CertificateFilesContext = {},
+): Promise<CertificateFiles> {
   const problems: string[] = [];
   const attempt = <T>(file: string, work: () => T): T | undefined => {
     try {
@@ -70,9 +82,14 @@ export function loadCertificateFiles(names: CertificateFileNames, now: Epoch): C
     (issuer) => attempt(issuer.file, () => loadIssuers(issuer, now)) ?? [],
   );
   problems.push(...sameKeyTwice(issuers));
-  const lists = names.crls.flatMap(
-    (file) => attempt(file, () => readRevocationFile(file, readWhole(file), issuers)) ?? [],
-  );
+  const { lists, problems: unusable } = await revocations.load(names.crls, issuers);
+  problems.push(...unusable);
+  // Certificates of an issuer that has expired are not accepted anyway.
+  const inForce = issuers.filter(({ facts }) => facts.notAfter >= now);
+  const lost =
+    before === undefined || problems.length > 0 ? [] : lostLists(before.crls.lists, lists, inForce);
+  // A file that was taken out of the configuration was taken out on purpose.
+  problems.push(...lost.filter(({ file }) => names.crls.includes(file)).map(refusalOf));
   if (problems.length > 0) throw new CertificateFilesError(problems);
 
   const crls = revocationLists(lists);
@@ -84,9 +101,51 @@ export function loadCertificateFiles(names: CertificateFileNames, now: Epoch): C
         .flatMap(({ facts }) => nearEnd(file, facts.notAfter, now)),
     ),
     ...crls.warnings(now),
+    ...lost.map(({ issuer, instead }) =>
+      instead === undefined
+        ? `certificates.crls: no revocation list of ${issuer} is loaded any more; revoked certificates of this issuer are accepted unless certificates.requireCrl is set`
+        : `${instead.file}: the revocation list of ${issuer} is older than the one before it`,
+    ),
   ];
   return { ...(server !== undefined && { server }), issuers, crls, warnings };
 }
+
+interface LostList {
+  /** Where it was. */
+  readonly file: string;
+  readonly issuer: string;
+  /** What is there instead: an older list, or none. */
+  readonly instead: RevocationList | undefined;
+}
+
+/** Lists of approved issuers that are gone, or replaced by older ones: what they revoke would be accepted again. */
+function lostLists(
+  before: readonly RevocationList[],
+  lists: readonly RevocationList[],
+  issuers: readonly ApprovedIssuer[],
+): LostList[] {
+  const approved = new Set(issuers.map(({ keyFingerprint }) => keyFingerprint));
+  const newest = newestOf(lists);
+  return [...newestOf(before).values()].flatMap(({ issuerKey, issuer, file, thisUpdate }) => {
+    const instead = newest.get(issuerKey);
+    const isLost = instead === undefined || instead.thisUpdate < thisUpdate;
+    return approved.has(issuerKey) && isLost ? [{ file, issuer, instead }] : [];
+  });
+}
+
+function newestOf(lists: readonly RevocationList[]): ReadonlyMap<string, RevocationList> {
+  const newest = new Map<string, RevocationList>();
+  for (const list of lists) {
+    const known = newest.get(list.issuerKey);
+    if (known === undefined || known.thisUpdate < list.thisUpdate) newest.set(list.issuerKey, list);
+  }
+  return newest;
+}
+
+const refusalOf = ({ file, issuer, instead }: LostList): string =>
+  instead === undefined
+    ? `${file}: no longer holds the revocation list of ${issuer}; put it back, remove the issuer or the file from the configuration, or restart to go without it`
+    : `${instead.file}: holds a revocation list of ${issuer} that is older than the one in force; put the newer one back, or restart to use the older one`;
 
 /** By its key alone nobody could tell which of the two entries a certificate belongs to. */
 function sameKeyTwice(issuers: readonly ApprovedIssuer[]): string[] {
@@ -154,28 +213,17 @@ function loadIssuers(issuer: CertificateFileNames['issuers'][number], now: Epoch
 }
 
 function certificatesIn(file: string, bytes: Buffer): X509Certificate[] {
-  const blocks =
-    bytes[0] === 0x30
-      ? [bytes]
-      : [
-          ...bytes.toString('latin1').matchAll(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g),
-        ].map(([block]) => block);
   try {
-    return blocks.map((block) => new X509Certificate(block));
-  } catch {
-    throw new CertificateFilesError([`${file}: holds a certificate that cannot be read`]);
-  }
-}
-
-function readWhole(file: string): Buffer {
-  try {
-    if (statSync(file).size > MAX_BYTES) throw new CertificateFilesError([`${file}: is larger than 64 MiB`]);
-    return readFileSync(file);
+    const ders =
+      bytes[0] === 0x30
+        ? [bytes]
+        : readPem(bytes)
+            .filter(({ label }) => label === 'CERTIFICATE')
+            .map(({ decode }) => decode());
+    return ders.map((der) => new X509Certificate(der));
   } catch (error) {
-    if (error instanceof CertificateFilesError) throw error;
-    const { code } = error as NodeJS.ErrnoException;
-    const words = code === 'ENOENT' ? 'does not exist' : `cannot be read (${code})`;
-    throw new CertificateFilesError([`${file}: ${words}`]);
+    const problem = error instanceof PemError ? error.message : 'holds a certificate that cannot be read';
+    throw new CertificateFilesError([`${file}: ${problem}`]);
   }
 }
 

@@ -133,6 +133,7 @@ function judgeNow(
     name: name.value,
     directory: issuer.directory,
     namesDiffer: namesDiffer(facts, issuer.identityFrom, name.value),
+    until: Math.min(facts.notAfter, issuer.facts.notAfter, crls.statusUntil(issuer.keyFingerprint, now)),
   });
 }
 

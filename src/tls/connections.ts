@@ -6,15 +6,17 @@ import type { Opening } from './front.ts';
 /** What was found out about a connection when it was opened. */
 export interface Connection {
   readonly peer: string;
+  /** Relayed by a load balancer whose PROXY header names no source: `peer` is the load balancer. */
+  readonly sourceUnknown: boolean;
   /** Its TLS server asked for a certificate. */
   readonly asked: boolean;
   certificate?: Buffer | undefined;
   certificateRead: boolean;
 }
 
-/** Where a connection comes from, as a balancer in front told. */
+/** Where a connection comes from, by its PROXY header; undefined if that names no source (UNKNOWN, LOCAL). */
 interface Source {
-  readonly address: string;
+  readonly address: string | undefined;
 }
 
 export interface Connections {
@@ -32,22 +34,23 @@ export function rememberConnections(): Connections {
     of(socket, asked) {
       let connection = known.get(socket);
       if (connection === undefined) {
-        const told = sources.size === 0 ? undefined : sources.get(endsOf(socket))?.address;
-        const peer = told ?? plainAddress(socket.remoteAddress ?? '');
-        connection = { peer, asked, certificateRead: false };
+        const source = sources.size === 0 ? undefined : sources.get(endsOf(socket));
+        const peer = source?.address ?? plainAddress(socket.remoteAddress ?? '');
+        const sourceUnknown = source !== undefined && source.address === undefined;
+        connection = { peer, sourceUnknown, asked, certificateRead: false };
         known.set(socket, connection);
       }
       return connection;
     },
     /** A TLS socket does not know the plain one below it, but it has the same two ends. */
-    remember(socket, { source }) {
-      if (source === undefined) return;
+    remember(socket, { proxied, source }) {
+      if (!proxied) return;
       const ends = endsOf(socket);
       // An object of its own: a port can be in use again before the close of the connection before it is told.
-      const told = { address: plainAddress(source) };
-      sources.set(ends, told);
+      const named = { address: source === undefined ? undefined : plainAddress(source) };
+      sources.set(ends, named);
       socket.once('close', () => {
-        if (sources.get(ends) === told) sources.delete(ends);
+        if (sources.get(ends) === named) sources.delete(ends);
       });
     },
   };

@@ -36,24 +36,44 @@ export interface Element {
 
 const MAX_CHILDREN = 1_024;
 
-function elementAt(bytes: Buffer, start: number): Element {
-  const tag = bytes[start];
-  const first = bytes[start + 1];
-  if (tag === undefined || first === undefined) throw new DerError('ends within a header');
+/** Where an element is: its tag, and where its content begins and ends. */
+export interface Span {
+  tag: number;
+  from: number;
+  to: number;
+}
+
+/** Reads the header of the element at `start`, which must end by `limit`. Allocates nothing: lists have millions of elements. */
+export function readHeader(bytes: Uint8Array, start: number, limit: number, into: Span): void {
+  if (start + 2 > limit) throw new DerError('ends within a header');
+  const tag = bytes[start] as number;
+  const first = bytes[start + 1] as number;
   if ((tag & 0x1f) === 0x1f) throw new DerError('a tag number above 30');
-  let at = start + 2;
+  let from = start + 2;
   let length = first;
   if (first >= 0x80) {
     const size = first & 0x7f;
     if (size === 0) throw new DerError('an indefinite length');
-    if (size > 4 || at + size > bytes.length) throw new DerError('a length that cannot be');
-    length = bytes.readUIntBE(at, size);
+    if (size > 4 || from + size > limit) throw new DerError('a length that cannot be');
+    length = 0;
+    for (let at = from; at < from + size; at += 1) length = length * 256 + (bytes[at] as number);
     if (length < 0x80 || length < 2 ** (8 * (size - 1))) throw new DerError('a length that is not minimal');
-    at += size;
+    from += size;
   }
-  const end = at + length;
-  if (end > bytes.length) throw new DerError('an element longer than what holds it');
-  return { tag, content: bytes.subarray(at, end), whole: bytes.subarray(start, end) };
+  if (from + length > limit) throw new DerError('an element longer than what holds it');
+  into.tag = tag;
+  into.from = from;
+  into.to = from + length;
+}
+
+function elementAt(bytes: Buffer, start: number): Element {
+  const span: Span = { tag: 0, from: 0, to: 0 };
+  readHeader(bytes, start, bytes.length, span);
+  return {
+    tag: span.tag,
+    content: bytes.subarray(span.from, span.to),
+    whole: bytes.subarray(start, span.to),
+  };
 }
 
 /** The one element these bytes are. */
@@ -115,11 +135,17 @@ export function readOid(element: Element | undefined): string {
 /** An integer's bytes as hex: the way serial numbers are compared. */
 export function readIntegerHex(element: Element | undefined): string {
   const { content } = expect(element, TAG.integer);
-  const [first, second] = content;
-  if (first === undefined) throw new DerError('an empty integer');
-  if (second !== undefined && ((first === 0 && second < 0x80) || (first === 0xff && second >= 0x80)))
-    throw new DerError('a padded integer');
+  checkInteger(content, 0, content.length);
   return content.toString('hex');
+}
+
+/** X.690 §8.3.2: not empty, and without padding. */
+export function checkInteger(bytes: Uint8Array, from: number, to: number): void {
+  if (from === to) throw new DerError('an empty integer');
+  const first = bytes[from] as number;
+  const second = bytes[from + 1] as number;
+  if (to - from > 1 && ((first === 0 && second < 0x80) || (first === 0xff && second >= 0x80)))
+    throw new DerError('a padded integer');
 }
 
 /** A small non-negative integer. */
@@ -160,18 +186,54 @@ export function readBitBytes(element: Element | undefined): Buffer {
 
 /** UTCTime or GeneralizedTime in the one form RFC 5280 §4.1.2.5 allows: to the second, in UTC. */
 export function readTime(element: Element | undefined): number {
-  const text = element?.content.toString('latin1') ?? '';
-  let full: string | undefined;
-  if (element?.tag === TAG.utcTime && /^\d{12}Z$/.test(text))
-    full = `${Number(text.slice(0, 2)) >= 50 ? '19' : '20'}${text}`;
-  else if (element?.tag === TAG.generalizedTime && /^\d{14}Z$/.test(text)) full = text;
-  if (full === undefined) throw new DerError('not a time');
-  const iso = full.replace(/^(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z$/, '$1-$2-$3T$4:$5:$6Z');
-  const time = Date.parse(iso);
-  // Date.parse takes 31 February for 3 March; a time that does not come back as written is none.
-  if (Number.isNaN(time) || new Date(time).toISOString().replace('.000', '') !== iso)
+  if (element === undefined) throw new DerError('not a time');
+  return timeAt(element.content, { tag: element.tag, from: 0, to: element.content.length });
+}
+
+export function timeAt(bytes: Uint8Array, { tag, from, to }: Span): number {
+  const digits = tag === TAG.utcTime ? 12 : tag === TAG.generalizedTime ? 14 : 0;
+  if (digits === 0 || to - from !== digits + 1 || bytes[to - 1] !== 0x5a) throw new DerError('not a time');
+  const short = twoDigits(bytes, from);
+  const year =
+    digits === 12 ? short + (short >= 50 ? 1_900 : 2_000) : short * 100 + twoDigits(bytes, from + 2);
+  const rest = to - 11;
+  const month = twoDigits(bytes, rest);
+  const day = twoDigits(bytes, rest + 2);
+  const hour = twoDigits(bytes, rest + 4);
+  const minute = twoDigits(bytes, rest + 6);
+  const second = twoDigits(bytes, rest + 8);
+  if (
+    month < 1 ||
+    month > 12 ||
+    day < 1 ||
+    day > daysIn(year, month) ||
+    hour > 23 ||
+    minute > 59 ||
+    second > 59
+  )
     throw new DerError('a time that cannot be');
-  return time / 1_000;
+  return daysTo(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
+}
+
+function twoDigits(bytes: Uint8Array, at: number): number {
+  const tens = (bytes[at] as number) - 0x30;
+  const ones = (bytes[at + 1] as number) - 0x30;
+  if (tens < 0 || tens > 9 || ones < 0 || ones > 9) throw new DerError('not a time');
+  return tens * 10 + ones;
+}
+
+const DAYS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] as const;
+
+const daysIn = (year: number, month: number): number =>
+  month === 2 && year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0) ? 29 : (DAYS[month - 1] ?? 0);
+
+/** Days from 1970-01-01 in the Gregorian calendar. `Date.UTC` would read the years 0 to 99 as 1900 to 1999. */
+function daysTo(year: number, month: number, day: number): number {
+  const from = month > 2 ? year : year - 1;
+  const era = Math.floor(from / 400);
+  const ofEra = from - era * 400;
+  const ofYear = Math.floor((153 * (month > 2 ? month - 3 : month + 9) + 2) / 5) + day - 1;
+  return era * 146_097 + ofEra * 365 + Math.floor(ofEra / 4) - Math.floor(ofEra / 100) + ofYear - 719_468;
 }
 
 // `ignoreBOM` keeps a byte order mark in the text; without it two names would read as one.

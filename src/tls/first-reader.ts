@@ -8,6 +8,8 @@ export interface FirstReader {
 export interface TakenConnection {
   readonly socket: Socket;
   readonly peer: string;
+  /** See `Call`. */
+  readonly sourceUnknown: boolean;
   readonly encrypted: boolean;
   /** The leaf certificate the client proved possession of in this connection's handshake, DER. */
   readonly certificate: () => Buffer | undefined;

@@ -1,9 +1,8 @@
 import { createHash } from 'node:crypto';
-import { foldedName } from '../http/folded-name.ts';
 
 /**
- * A client certificate that a TLS-terminating proxy in front passes on in a header. Whether the sender may be
- * believed is the caller's decision (`certificates.forwardedFrom`); everybody else's such headers are removed.
+ * A client certificate that a TLS-terminating proxy in front passes on in a header. Whether the sender is trusted is the
+ * caller's decision (`certificates.forwardedFrom`); such headers of other senders are removed.
  */
 
 /** The forms read here, each under its lower-case header name. */
@@ -16,9 +15,6 @@ const READERS = {
 } as const satisfies Readonly<Record<string, (value: string) => Buffer | undefined>>;
 
 export type ForwardedHeader = keyof typeof READERS;
-const FORMS: ReadonlyMap<string, ForwardedHeader> = new Map(
-  (Object.keys(READERS) as ForwardedHeader[]).map((name) => [foldedName(name), name]),
-);
 
 /** Headers that tell about a client certificate and so are never passed on from strangers; lower case. */
 export const CERTIFICATE_HEADERS: readonly string[] = [
@@ -45,37 +41,50 @@ export const CERTIFICATE_HEADERS: readonly string[] = [
 
 const MAX_HEADER = 65_536;
 
-/** Proxies and upstreams disagree about `_` and `.` in names; for these headers they are all one. */
-const plainName = (name: string): string => name.toLowerCase().replace(/[_.]/g, '-');
+type Field =
+  | { readonly kind: 'none' | 'ambiguous' }
+  /** Not empty. */
+  | { readonly kind: 'one'; readonly value: string };
+
+const NONE: Field = { kind: 'none' };
+const AMBIGUOUS: Field = { kind: 'ambiguous' };
 
 /**
- * The leaf certificate (DER) that the raw headers carry; undefined when they carry none. More than one header, or
- * one that cannot be read in exactly one way, is `ambiguous`: that is a refusal, never "no certificate".
- *
- * `only` is the header the front writes. A front replaces that one and no other: where it has no certificate to tell
- * of, a header of another form is its client's own invention.
+ * The one field of this name. Header names are case-insensitive (RFC 9110 §5.1), and nothing else about them is: a front
+ * proxy that overwrites `Client-Cert` passes `Client_Cert` and `Client.Cert` of its client on, while others read all of
+ * them as one name. Such a field, or a second one, makes the request ambiguous.
+ */
+export function forwardedField(rawHeaders: readonly string[], header: ForwardedHeader): Field {
+  let value: string | undefined;
+  for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at] as string;
+    if (name.length !== header.length) continue;
+    const lower = name.toLowerCase();
+    if (lower === header) {
+      if (value !== undefined) return AMBIGUOUS;
+      value = rawHeaders[at + 1] as string;
+    } else if (lower.replace(/[^a-z0-9]/g, '-') === header) return AMBIGUOUS;
+  }
+  // nginx sends an empty header where the client had no certificate.
+  return value === undefined || value.trim() === '' ? NONE : { kind: 'one', value: value.trim() };
+}
+
+/**
+ * The leaf certificate (DER) in the field; undefined when there is none. A field that cannot be read in exactly one way
+ * is `ambiguous`: that is a refusal, never "no certificate".
  */
 export function forwardedCertificate(
   rawHeaders: readonly string[],
-  only?: ForwardedHeader,
+  header: ForwardedHeader,
 ): Buffer | undefined | 'ambiguous' {
-  let found: readonly [name: ForwardedHeader, value: string] | undefined;
-  for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
-    const given = rawHeaders[at] ?? '';
-    const name = FORMS.get(foldedName(given));
-    if (name === undefined || (only !== undefined && name !== only)) continue;
-    const value = (rawHeaders[at + 1] ?? '').trim();
-    // A front proxy does not write other spellings, and may not remove them.
-    if (found !== undefined || plainName(given) !== name) return 'ambiguous';
-    found = [name, value];
-  }
-  if (found === undefined) return undefined;
-  const [name, value] = found;
-  // nginx sends an empty header where the client had no certificate.
-  if (value === '') return undefined;
-  if (value.length > MAX_HEADER) return 'ambiguous';
-  return READERS[name](value) ?? 'ambiguous';
+  const field = forwardedField(rawHeaders, header);
+  if (field.kind === 'one') return certificateIn(header, field.value) ?? 'ambiguous';
+  return field.kind === 'ambiguous' ? 'ambiguous' : undefined;
 }
+
+/** Undefined for a value that cannot be read in exactly one way. */
+export const certificateIn = (header: ForwardedHeader, value: string): Buffer | undefined =>
+  value.length > MAX_HEADER ? undefined : READERS[header](value);
 
 /** Exactly one spelling for the same bytes; anything else could be read differently by somebody else. */
 function fromBase64(text: string): Buffer | undefined {

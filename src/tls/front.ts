@@ -5,7 +5,9 @@ import { readProxyHeader } from './proxy-protocol.ts';
 
 /** What the first bytes of a connection told, before anything else read it. */
 export interface Opening {
-  /** From the PROXY protocol. */
+  /** It began with a PROXY header. */
+  readonly proxied: boolean;
+  /** The source that the PROXY header names, if any. */
   readonly source: string | undefined;
   /** From the ClientHello; undefined also when it named nobody or could not be read. */
   readonly serverName: string | undefined;
@@ -32,7 +34,8 @@ export function createFront(options: FrontOptions): Server {
 
 function open(socket: Socket, options: FrontOptions): void {
   const peer = socket.remoteAddress ?? '';
-  let expectsHeader = options.proxyProtocol.includes(peer);
+  const proxied = options.proxyProtocol.includes(peer);
+  let expectsHeader = proxied;
   let source: string | undefined;
   let bytes: Buffer = Buffer.alloc(0);
 
@@ -49,7 +52,7 @@ function open(socket: Socket, options: FrontOptions): void {
     leave();
     socket.pause();
     if (bytes.length > 0) socket.unshift(bytes);
-    options.onOpened(socket, { source, serverName });
+    options.onOpened(socket, { proxied, source, serverName });
     // Plain HTTP reads the socket as a stream. A TLS server takes the waiting bytes and then the handle itself.
     if (!options.tls) socket.resume();
   };

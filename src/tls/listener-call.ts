@@ -23,6 +23,7 @@ export class ListenerCall implements Call {
   readonly id: string;
   readonly arrivedAt: Epoch;
   readonly peer: string;
+  readonly sourceUnknown: boolean;
   readonly clientAddress: string;
   readonly upgrade?: NonNullable<Call['upgrade']>;
   readonly notes: CallNote = {};
@@ -34,6 +35,7 @@ export class ListenerCall implements Call {
     this.id = id;
     this.arrivedAt = arrivedAt;
     this.peer = connection.peer;
+    this.sourceUnknown = connection.sourceUnknown;
     this.clientAddress = clientAddress;
     this.#connection = connection;
     if (upgrade !== undefined) this.upgrade = upgrade;

@@ -15,7 +15,7 @@ import {
 } from 'node:tls';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Logger } from '../observability/logger.ts';
-import { clientAddress, requestId } from './caller.ts';
+import { clientAddress, NO_PEERS, requestId } from './caller.ts';
 import { destroyIn } from './client-error.ts';
 import { hostName } from './client-hello.ts';
 import { certificateOf, rememberConnections } from './connections.ts';
@@ -96,12 +96,13 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
     const connection = connections.of(request.socket, asked);
     const { peer } = connection;
     const { rawHeaders } = request;
+    const trusted = connection.sourceUnknown ? NO_PEERS : options.trustedProxies;
     const call = new ListenerCall({
       request,
       response,
-      id: requestId(peer, rawHeaders, options.trustedProxies),
+      id: requestId(peer, rawHeaders, trusted),
       arrivedAt: options.now(),
-      clientAddress: clientAddress(peer, rawHeaders, options.trustedProxies),
+      clientAddress: clientAddress(peer, rawHeaders, trusted),
       connection,
       upgrade,
     });
@@ -164,6 +165,7 @@ export async function openPublicListener(options: PublicListenerOptions): Promis
       const session = firstReader.take({
         socket,
         peer: connection.peer,
+        sourceUnknown: connection.sourceUnknown,
         encrypted: tls !== undefined,
         certificate: () => certificateOf(socket, connection),
         misdirects: asked || askedHosts === undefined ? undefined : (host) => isOneOf(host, askedHosts),

@@ -2,21 +2,23 @@ import type { Epoch } from '../domain/epoch.ts';
 import type { ApprovedIssuer } from './approved-issuer.ts';
 import { KEY_USAGE, readExtensions } from './certificate-facts.ts';
 import {
-  children,
+  checkInteger,
   context,
   DerError,
   type Element,
-  each,
   expect,
-  readIntegerHex,
-  readOne,
+  readHeader,
   readSmallInteger,
   readTime,
+  type Span,
   TAG,
+  timeAt,
 } from './der.ts';
+import { PemError, readPem } from './pem.ts';
+import { hasSerial, LONGEST_SERIAL, type SerialSet, serialSet } from './serial-set.ts';
 import { isSignedBy, readSigned, type Signed, schemeOf } from './signature.ts';
 
-/** A revocation list (RFC 5280 §5) whose signature by an approved issuer was checked. */
+/** A revocation list (RFC 5280 §5) whose signature by an approved issuer was checked. Plain data: it is sent between threads. */
 export interface RevocationList {
   /** The file it came from. */
   readonly file: string;
@@ -24,14 +26,18 @@ export interface RevocationList {
   readonly issuerKey: string;
   readonly thisUpdate: Epoch;
   readonly nextUpdate: Epoch;
-  readonly serials: ReadonlySet<string>;
+  readonly serials: SerialSet;
 }
 
 /** `none`: no list of this issuer was loaded. `unknown`: there are lists, and none that counts now. */
 export type RevocationStatus = 'good' | 'revoked' | 'unknown' | 'none';
 
 export interface RevocationLists {
+  /** All that were loaded. */
+  readonly lists: readonly RevocationList[];
   statusOf(issuerKey: string, serial: string, now: Epoch): RevocationStatus;
+  /** The last second in which the same lists of this issuer are in force as now. */
+  statusUntil(issuerKey: string, now: Epoch): Epoch;
   /** The lists that count now, one for each issuer. */
   inForce(now: Epoch): { readonly issuer: string; readonly nextUpdate: Epoch }[];
   /** What an operator should know: lists that have run out, or soon will. */
@@ -52,11 +58,18 @@ export function revocationLists(lists: readonly RevocationList[]): RevocationLis
     byIssuer.get(issuerKey)?.find(({ thisUpdate }) => thisUpdate <= now + CLOCK_SKEW);
 
   return {
+    lists,
     statusOf(issuerKey, serial, now) {
       if (!byIssuer.has(issuerKey)) return 'none';
       const list = current(issuerKey, now);
-      if (list?.serials.has(serial) === true) return 'revoked';
+      if (list !== undefined && hasSerial(list.serials, serial)) return 'revoked';
       return list === undefined || now > list.nextUpdate ? 'unknown' : 'good';
+    },
+    statusUntil(issuerKey, now) {
+      const ends = (byIssuer.get(issuerKey) ?? []).map(({ thisUpdate, nextUpdate }) =>
+        thisUpdate <= now + CLOCK_SKEW ? nextUpdate : thisUpdate - CLOCK_SKEW - 1,
+      );
+      return Math.min(...ends.filter((end) => end >= now));
     },
     inForce: (now) => [...byIssuer.keys()].flatMap((issuerKey) => current(issuerKey, now) ?? []),
     warnings(now) {
@@ -85,31 +98,31 @@ const KNOWN: ReadonlySet<string> = new Set([
   '2.5.29.35' /* authorityKeyIdentifier */,
 ]);
 
-/** The lists in one file: PEM (several) or DER. Throws an `Error` that says what is wrong with the file. */
+/** The lists in one file: PEM (several) or DER. Throws an `Error` whose message completes "<file> ...". */
 export function readRevocationFile(
   file: string,
   bytes: Buffer,
   issuers: readonly ApprovedIssuer[],
 ): RevocationList[] {
-  const blocks = derBlocks(bytes);
-  if (blocks.length === 0) throw new Error('holds no revocation list (PEM "X509 CRL" or DER)');
-  return blocks.map((block) => {
-    try {
-      return { file, ...readList(block, issuers) };
-    } catch (cause) {
-      if (cause instanceof DerError) throw new Error(`is not a revocation list: ${cause.message}`, { cause });
-      throw cause;
-    }
-  });
+  try {
+    const blocks = derBlocks(bytes);
+    if (blocks.length === 0) throw new Error('holds no revocation list (PEM "X509 CRL" or DER)');
+    return blocks.map((block) => ({ file, ...readList(block, issuers) }));
+  } catch (cause) {
+    if (cause instanceof DerError) throw new Error(`is not a revocation list: ${cause.message}`, { cause });
+    throw cause;
+  }
 }
 
+/** Every block must be a list: one that is skipped would silently take back the revocations in it. */
 function derBlocks(bytes: Buffer): Buffer[] {
   if (bytes[0] === TAG.sequence) return [bytes];
-  const text = bytes.toString('latin1');
-  // `CRL` without `X509` is what some libraries write.
-  return [...text.matchAll(/-----BEGIN (X509 )?CRL-----([A-Za-z0-9+/=\s]*)-----END \1CRL-----/g)].map(
-    ([, , body = '']) => Buffer.from(body, 'base64'),
-  );
+  return readPem(bytes).map(({ label, decode }) => {
+    // `CRL` without `X509` is what some libraries write.
+    if (label !== 'X509 CRL' && label !== 'CRL')
+      throw new PemError(`holds a block "${label}"; only revocation lists ("X509 CRL") are allowed in it`);
+    return decode();
+  });
 }
 
 function readList(der: Buffer, issuers: readonly ApprovedIssuer[]): Omit<RevocationList, 'file'> {
@@ -131,8 +144,7 @@ function readList(der: Buffer, issuers: readonly ApprovedIssuer[]): Omit<Revocat
   if (left.length > 0) throw new DerError('unknown fields');
 
   const issuer = signerOf(signed, issuerName, issuers);
-  const serials = new Set<string>();
-  if (revoked !== undefined) for (const entry of each(revoked)) serials.add(serialOf(entry));
+  const serials = serialsIn(revoked?.content ?? NO_ENTRIES);
   return { issuer: issuer.name, issuerKey: issuer.keyFingerprint, thisUpdate, nextUpdate, serials };
 }
 
@@ -160,14 +172,36 @@ function checkExtensions(wrapper: Element | undefined): void {
       throw new Error(`carries a critical extension that is not understood: ${oid}`);
 }
 
-function serialOf(entry: Element): string {
-  const [serial, when, extensions, ...more] = children(expect(entry, TAG.sequence));
-  readTime(when);
-  if (more.length > 0) throw new DerError('not an entry of a revocation list');
-  if (extensions !== undefined) {
-    // Read as extensions are, but they stand here without a wrapper.
-    for (const [oid, { critical }] of readExtensions(readOne(extensions.whole, TAG.sequence).whole))
-      if (critical) throw new Error(`has an entry with a critical extension that is not understood: ${oid}`);
+const NO_ENTRIES = Buffer.alloc(0);
+
+/** RFC 5280 §5.1.2.6. Without an object for each part of each entry: there may be millions. */
+function serialsIn(list: Buffer): SerialSet {
+  const packed = new Uint8Array(list.length);
+  const entry: Span = { tag: 0, from: 0, to: 0 };
+  const part: Span = { tag: 0, from: 0, to: 0 };
+  let length = 0;
+  let count = 0;
+  for (let at = 0; at < list.length; at = entry.to) {
+    readHeader(list, at, list.length, entry);
+    if (entry.tag !== TAG.sequence) throw new DerError('not an entry of a revocation list');
+    readHeader(list, entry.from, entry.to, part);
+    if (part.tag !== TAG.integer) throw new DerError('an entry without a serial number');
+    checkInteger(list, part.from, part.to);
+    const size = part.to - part.from;
+    if (size > LONGEST_SERIAL) throw new DerError('a serial number of absurd length');
+    packed[length] = size;
+    for (let from = part.from; from < part.to; from += 1) packed[(length += 1)] = list[from] as number;
+    length += 1;
+    count += 1;
+    readHeader(list, part.to, entry.to, part);
+    timeAt(list, part);
+    if (part.to < entry.to) checkEntryExtensions(list.subarray(part.to, entry.to));
   }
-  return readIntegerHex(serial);
+  return serialSet(packed.subarray(0, length), count);
+}
+
+/** RFC 5280 §5.3: like those of a certificate, without a wrapper. Bytes after them are an error. */
+function checkEntryExtensions(bytes: Buffer): void {
+  for (const [oid, { critical }] of readExtensions(bytes))
+    if (critical) throw new Error(`has an entry with a critical extension that is not understood: ${oid}`);
 }

@@ -1,8 +1,14 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type House, openHouse } from '../support/house.ts';
+import { once } from 'node:events';
+import { connect as connectHttp2 } from 'node:http2';
+import { connect as connectNet } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { type Change, type House, openHouse } from '../support/house.ts';
+import { beginRequest, type Headers } from '../support/https-client.ts';
 import type { Certified } from '../support/pki.ts';
-import { under, withForwardedCertificates, withIntegration } from '../support/reconfigure.ts';
+import { under, withBoundApp, withForwardedCertificates, withIntegration } from '../support/reconfigure.ts';
 import { until } from '../support/serve-process.ts';
+import { FLAG, FRAME, frame, frameClient, headerBlock, requestFields } from './h2-frames.ts';
 
 let house: House;
 beforeAll(async () => {
@@ -18,7 +24,7 @@ test('a certificate-bound token works with the certificate that the front proxy 
   under(
     house,
     (settings) =>
-      withForwardedCertificates(withIntegration('report-runner', { bindToCertificate: true })(settings)),
+      withForwardedCertificates()(withIntegration('report-runner', { bindToCertificate: true })(settings)),
     async () => {
       const { alice, bob } = house.people;
       const token = String((await authorize(clientCert(alice))).json['access_token']);
@@ -31,22 +37,11 @@ test('a certificate-bound token works with the certificate that the front proxy 
   ));
 
 test('with forwardedHeader set, a forwarded certificate in any other header is ignored', () =>
-  under(
-    house,
-    (settings) => ({
-      ...settings,
-      certificates: {
-        ...settings.certificates,
-        forwardedFrom: ['127.0.0.1'],
-        forwardedHeader: 'ssl-client-cert',
-      },
-    }),
-    async () => {
-      const { alice } = house.people;
-      expect((await authorize(clientCert(alice))).status).toBe(401);
-      expect((await authorize({ 'ssl-client-cert': encodeURIComponent(alice.pem) })).status).toBe(200);
-    },
-  ));
+  under(house, withForwardedCertificates('ssl-client-cert'), async () => {
+    const { alice } = house.people;
+    expect((await authorize(clientCert(alice))).status).toBe(401);
+    expect((await authorize({ 'ssl-client-cert': encodeURIComponent(alice.pem) })).status).toBe(200);
+  }));
 
 test('a proxy removed from trustedProxies by a reload can no longer name the client address', async () => {
   const clientAddress = async (path: string): Promise<unknown> => {
@@ -62,4 +57,231 @@ test('a proxy removed from trustedProxies by a reload can no longer name the cli
     async () => expect(await clientAddress('/listed')).toBe('203.0.113.9'),
   );
   expect(await clientAddress('/removed')).toBe('127.0.0.1');
+});
+
+describe('a front proxy that overwrites the certificate header, and passes other spellings of it on', () => {
+  const onPath =
+    (fastLane: boolean): Change =>
+    (settings) =>
+      withForwardedCertificates()(
+        withBoundApp({
+          ...settings,
+          trustedProxies: ['127.0.0.1'],
+          listen: { ...settings.listen, fastLane },
+        }),
+      );
+  const value = (who: Certified): string => `:${who.der.toString('base64')}:`;
+  const boundToken = async (): Promise<string> => {
+    const body = { client_id: 'bound-app', scope: 'files:read' };
+    const { json } = await house.post('/Authorize/Certificate', body, {
+      headers: clientCert(house.people.alice),
+    });
+    return String(json['access_token']);
+  };
+  const form = { 'content-type': 'application/x-www-form-urlencoded' };
+  const CERTIFICATE_BODY = JSON.stringify({ client_id: 'report-runner', scope: 'files:read' });
+  /** Method, path, further headers, body, and the status for an ambiguous certificate. */
+  const requests = (
+    token: string,
+  ): readonly (readonly [string, string, Record<string, string>, string, number])[] => [
+    ['POST', '/authsvc/Authorize/Certificate', { 'content-type': 'application/json' }, CERTIFICATE_BODY, 400],
+    ['POST', '/authsvc/oauth2/token', form, 'grant_type=client_credentials&client_id=report-runner', 400],
+    ['GET', '/authsvc/Authorize/Verify', { authorization: `Bearer ${token}` }, '', 400],
+    ['GET', '/authsvc/device', {}, '', 400],
+    ['GET', '/files/a', { authorization: `Bearer ${token}` }, '', 400],
+    ['GET', '/health', {}, '', 400],
+    // Gateways know no 400 there (docs/forward-auth.md).
+    [
+      'GET',
+      '/authsvc/check',
+      { authorization: `Bearer ${token}`, 'x-original-method': 'GET', 'x-original-uri': '/files/a' },
+      '',
+      403,
+    ],
+  ];
+  const spellings = (who: Certified): readonly Headers[] => [
+    { Client_Cert: value(who) },
+    { 'Client.Cert': value(who) },
+    { 'client~cert': value(who) },
+    { Client_Cert: value(who), 'client-cert': '' },
+    { Client_Cert: value(who), 'Client-Cert': value(who) },
+    { 'Client-Cert': [value(who), value(who)] },
+    { 'Client-Cert': [value(house.people.bob), value(who)] },
+  ];
+
+  test.each([
+    ['fast', true],
+    ['full', false],
+  ] as const)('HTTP/1.1, %s path: the request is refused, and not forwarded', (_name, fastLane) =>
+    under(house, onPath(fastLane), async () => {
+      const token = await boundToken();
+      const before = house.upstream.calls.length;
+      for (const [method, path, headers, body, status] of requests(token))
+        for (const spelled of spellings(house.people.alice)) {
+          const reply = await house.ask({ method, path, headers: { ...headers, ...spelled }, body });
+          expect([path, spelled, reply.status]).toEqual([path, spelled, status]);
+        }
+      expect(house.upstream.calls.length).toBe(before);
+      for (const [method, path, headers, body] of requests(token)) {
+        const given = { ...headers, ...clientCert(house.people.alice) };
+        expect([path, (await house.ask({ method, path, headers: given, body })).status]).toEqual([path, 200]);
+      }
+    }),
+  );
+
+  test('HTTP/2: the request is refused, and not forwarded', () =>
+    under(house, onPath(true), async () => {
+      const token = await boundToken();
+      const session = connectHttp2(`https://localhost:${house.port}`, { ca: house.ca.pem });
+      onTestFinished(() => session.destroy());
+      const ask = (
+        method: string,
+        path: string,
+        headers: Record<string, string | string[]>,
+        body: string,
+      ): Promise<number> =>
+        new Promise((resolve, reject) => {
+          const stream = session.request({ ':method': method, ':path': path, ...headers });
+          stream.on('response', (answer) => resolve(Number(answer[':status']))).on('error', reject);
+          stream.resume();
+          if (body !== '') stream.end(body);
+        });
+      const before = house.upstream.calls.length;
+      for (const [method, path, headers, body, status] of requests(token))
+        for (const spelled of spellings(house.people.alice)) {
+          const given = { ...headers, ...(spelled as Record<string, string>) };
+          expect([path, spelled, await ask(method, path, given, body)]).toEqual([path, spelled, status]);
+        }
+      expect(house.upstream.calls.length).toBe(before);
+      for (const [method, path, headers, body] of requests(token)) {
+        const given = { ...headers, ...clientCert(house.people.alice) };
+        expect([path, await ask(method, path, given, body)]).toEqual([path, 200]);
+      }
+    }));
+
+  test('HTTP/2: a certificate in a joined value, a pseudo field, another form or trailers is not trusted', () =>
+    under(house, onPath(true), async () => {
+      const token = await boundToken();
+      const [alice, bob] = [value(house.people.alice), value(house.people.bob)];
+      const client = await frameClient(house.port, { ca: house.ca.pem });
+      onTestFinished(() => client.destroy());
+      const bearer = ['authorization', `Bearer ${token}`] as const;
+      const outcome = async (stream: number) => {
+        await client.until(() => client.outcome(stream) !== undefined || client.isOver());
+        return client.outcome(stream);
+      };
+      const ask = (...fields: readonly (readonly [string, string])[]) =>
+        outcome(client.request([...requestFields('/files/a'), bearer, ...fields]));
+      expect(await ask(['client-cert', alice])).toEqual({ status: 200 });
+      expect(await ask(['client-cert', `${alice}, ${bob}`])).toEqual({ status: 401 });
+      expect(await ask(['client-cert', `${bob}, ${alice}`])).toEqual({ status: 401 });
+      expect(await ask(['x-ssl-client-cert', encodeURIComponent(house.people.alice.pem)])).toEqual({
+        status: 401,
+      });
+      expect(await ask(['client-cert', alice], ['client-cert', bob])).toEqual({ status: 400 });
+      const pseudo = client.request([[':client-cert', alice], ...requestFields('/files/a'), bearer]);
+      expect((await outcome(pseudo))?.status).not.toBe(200);
+      // A body after which the certificate follows.
+      const trailing = client.request([...requestFields('/files/a'), bearer], { end: false });
+      const trailers = headerBlock([['client-cert', alice]]);
+      client.send(
+        frame(FRAME.data, 0, trailing, Buffer.from('a')),
+        frame(FRAME.headers, FLAG.endStream | FLAG.endHeaders, trailing, trailers),
+      );
+      expect((await outcome(trailing))?.status).not.toBe(200);
+      expect(await ask()).toEqual({ status: 401 });
+    }));
+});
+
+test('a certificate in the trailers of a request is not trusted, over HTTP/1.1 and HTTP/2', () =>
+  under(house, withForwardedCertificates(), async () => {
+    const body = JSON.stringify({ client_id: 'report-runner', scope: 'files:read' });
+    const { sent, reply } = beginRequest({
+      port: house.port,
+      path: '/authsvc/Authorize/Certificate',
+      method: 'POST',
+      ca: house.ca.pem,
+      headers: { 'content-type': 'application/json', trailer: 'client-cert' },
+    });
+    sent.write(body);
+    sent.addTrailers(clientCert(house.people.alice));
+    sent.end();
+    expect((await reply).status).toBe(401);
+
+    const session = connectHttp2(`https://localhost:${house.port}`, { ca: house.ca.pem });
+    onTestFinished(() => session.destroy());
+    const stream = session.request(
+      {
+        ':method': 'POST',
+        ':path': '/authsvc/Authorize/Certificate',
+        'content-type': 'application/json',
+        'content-length': body.length,
+      },
+      { waitForTrailers: true },
+    );
+    stream.on('wantTrailers', () => stream.sendTrailers(clientCert(house.people.alice)));
+    stream.resume();
+    stream.end(body);
+    const [head] = (await once(stream, 'response')) as [Record<string, unknown>];
+    expect(head[':status']).toBe(401);
+  }));
+
+describe('the PROXY protocol before a front proxy that is trusted for certificates', () => {
+  const V2 = Buffer.from('0d0a0d0a000d0a515549540a', 'hex');
+  const local = Buffer.concat([V2, Buffer.from([0x20, 0, 0, 0])]);
+  const mapped = Buffer.concat([
+    V2,
+    Buffer.from([0x21, 0x21, 0, 36]),
+    Buffer.from(`${'00'.repeat(10)}ffffc0000201${'00'.repeat(20)}`, 'hex'),
+  ]);
+
+  test('an IPv4-mapped source is the listed IPv4 address; UNKNOWN and LOCAL are no listed proxy', async () => {
+    const other = await openHouse((settings) => ({
+      ...settings,
+      listen: { ...settings.listen, proxyProtocol: ['127.0.0.1'] },
+      trustedProxies: ['127.0.0.1', '192.0.2.1'],
+      certificates: {
+        ...settings.certificates,
+        forwardedFrom: ['127.0.0.1', '192.0.2.1'],
+        forwardedHeader: 'client-cert',
+      },
+    }));
+    onTestFinished(() => other.close());
+    const authorized = async (header: Buffer | string): Promise<number> => {
+      const raw = connectNet(other.port, '127.0.0.1');
+      await once(raw, 'connect');
+      raw.write(header);
+      const socket = connectTls({ socket: raw, ca: other.ca.pem, servername: 'localhost' });
+      onTestFinished(() => void socket.destroy());
+      const body = JSON.stringify({ client_id: 'report-runner', scope: 'files:read' });
+      const fields = {
+        Host: 'localhost:8443',
+        Connection: 'close',
+        'Content-Type': 'application/json',
+        'Content-Length': body.length,
+        'X-Forwarded-For': '203.0.113.9',
+        ...clientCert(other.people.alice),
+      };
+      const head = Object.entries(fields).map(([name, value]) => `${name}: ${value}\r\n`);
+      socket.write(`POST /authsvc/Authorize/Certificate HTTP/1.1\r\n${head.join('')}\r\n${body}`);
+      let text = '';
+      for await (const part of socket) text += String(part);
+      return Number(text.slice(9, 12));
+    };
+    expect(await authorized(mapped)).toBe(200);
+    expect(await authorized('PROXY TCP6 ::ffff:c000:0201 ::1 4096 443\r\n')).toBe(200);
+    expect(await authorized('PROXY TCP6 0:0:0:0:0:FFFF:192.0.2.1 ::1 4096 443\r\n')).toBe(200);
+    expect(await authorized('PROXY TCP4 192.0.2.1 10.0.0.1 4096 443\r\n')).toBe(200);
+    // It is the load balancer that is listed, and no one knows for whom it relays.
+    expect(await authorized('PROXY UNKNOWN\r\n')).toBe(401);
+    expect(await authorized(local)).toBe(401);
+    expect(await authorized('PROXY TCP4 192.0.2.2 10.0.0.1 4096 443\r\n')).toBe(401);
+    const from = other.log.filter(({ event }) => event === 'request').map((line) => line['from']);
+    expect(from).toEqual([
+      ...Array.from({ length: 4 }, () => '203.0.113.9'),
+      '127.0.0.1',
+      '127.0.0.1',
+      '192.0.2.2',
+    ]);
+  });
 });

@@ -59,6 +59,7 @@ async function behindTls(gate: ProxyHarness): Promise<() => Promise<RawClient>> 
     gate.lane?.take({
       socket,
       peer: '127.0.0.1',
+      sourceUnknown: false,
       encrypted: true,
       certificate: () => undefined,
       misdirects: undefined,

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { beforeAll, describe, expect, test } from 'vitest';
+import { readCertificate } from '../../src/tls/certificate-facts.ts';
 import { readRevocationFile, revocationLists } from '../../src/tls/revocation-lists.ts';
 import { approved, judgeOf, nowSeconds, verdict } from '../domain/judge.ts';
 import {
@@ -48,6 +49,7 @@ describe('a sound certificate', () => {
         name: 'alice',
         directory: 'staff',
         namesDiffer: false,
+        until: readCertificate(leaf.der).notAfter,
       },
     });
   });

@@ -166,12 +166,12 @@ test('an error of our own is one line and 70; its trace only when asked for', as
     expect(asked.stderr).toMatch(/^gatehouse: internal error: the wall fell down\n.*\n +at /);
 });
 
-test('peers whose certificate headers are believed, without the name of the one they write, are a warning', async () => {
+test('forwardedFrom without forwardedHeader is a problem', async () => {
   const { config } = await installation();
   const listed = ['check', '-c', config, '--set', 'certificates.forwardedFrom=10.0.0.0/8'];
   const { code, stderr } = await runCommand(listed);
-  expect(code).toBe(0);
-  expect(stderr).toContain('warning: certificates.forwardedHeader: is not set');
+  expect(code).toBe(78);
+  expect(stderr).toMatch(/certificates\.forwardedHeader\S*\s+is missing/);
   const named = await runCommand([...listed, '--set', 'certificates.forwardedHeader=client-cert']);
   expect(named).toMatchObject({ code: 0, stderr: '' });
 });

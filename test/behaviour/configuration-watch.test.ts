@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, renameSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
@@ -42,6 +43,19 @@ test('writing in place, again and again', async () => {
     await seen(index + 1);
   }
   expect(calls).toEqual([[file], [file], [file]]);
+});
+
+test('a large file of the same size, and a pipe that no one writes to', async () => {
+  const place = folder();
+  const [file, pipe] = [join(place, 'large.crl'), join(place, 'pipe.crl')];
+  writeFileSync(file, Buffer.alloc(2_000_000, 'a'));
+  execFileSync('mkfifo', [pipe]);
+  const { calls, seen } = watching([file, pipe]);
+  for (const [index, letter] of ['b', 'c'].entries()) {
+    writeFileSync(file, Buffer.alloc(2_000_000, letter));
+    await seen(index + 1);
+  }
+  expect(calls).toEqual([[file], [file]]);
 });
 
 test('replacing by a rename, again and again', async () => {

@@ -485,11 +485,15 @@ describe('a token bound to a certificate', () => {
     const forms = forwardedForms(Buffer.from(house.people.alice.der));
     for (const [name, value] of forms)
       expect((await check({ ...bound, ...TOLD, [name]: value })).status, name).toBe(401);
-    await under(house, withForwardedCertificates, async () => {
-      for (const [name, value] of forms)
-        expect((await check({ ...bound, ...TOLD, [name]: value })).status, name).toBe(200);
+    for (const [name, value] of forms)
+      await under(house, withForwardedCertificates(name.toLowerCase() as 'client-cert'), async () =>
+        expect((await check({ ...bound, ...TOLD, [name]: value })).status, name).toBe(200),
+      );
+    await under(house, withForwardedCertificates(), async () => {
       const [[name, value] = ['', '']] = forms;
-      expect((await check({ ...bound, ...TOLD, [name]: [value, value] })).status).toBe(401);
+      expect((await check({ ...bound, ...TOLD, [name]: [value, value] })).status).toBe(403);
+      expect((await check({ ...bound, ...TOLD, Client_Cert: value })).status).toBe(403);
+      expect((await check({ ...bound, ...TOLD, 'Client.Cert': value, [name]: value })).status).toBe(403);
       // The gateway's own certificate says nothing about its client.
       const own = await house.ask({ path: CHECK, headers: { ...bound, ...TOLD }, as: house.people.alice });
       expect(own.status).toBe(401);

@@ -34,13 +34,14 @@ async function reason(
   url: string,
   credentials?: string,
   certificate?: string,
+  accepted = true,
 ): Promise<string> {
   const admission: Admission = await admit(at, {
     method: 'GET',
     url,
     host: 'gate.test',
     credentials: readCredentials(credentials === undefined ? [] : [credentials]),
-    certificate: () => certificate,
+    certificate: () => (certificate === undefined ? undefined : { fingerprint: certificate, accepted }),
     now: NOW,
   });
   if (admission.kind !== 'refused') return admission.kind;
@@ -82,6 +83,7 @@ describe('who may pass', () => {
     expect(await reason(bound, '/files/1', 'Bearer A')).toBe('certificate_not_presented');
     expect(await reason(bound, '/files/1', 'Bearer A', 'other')).toBe('certificate_not_presented');
     expect(await reason(bound, '/files/1', 'Bearer A', 'print')).toBe('admitted');
+    expect(await reason(bound, '/files/1', 'Bearer A', 'print', false)).toBe('certificate_refused');
   });
 
   test('T18 a rule for another integration is closed to this one', async () => {

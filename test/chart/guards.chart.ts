@@ -164,6 +164,15 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     says: 'ingress.clientCertificates: header needs config.certificates.forwardedFrom',
   },
   {
+    name: 'a certificate header without its name',
+    from: 'embedded',
+    change: {
+      config: { certificates: { forwardedFrom: ['10.0.0.0/8'] } },
+      networkPolicy: { from: [{ podSelector: { matchLabels: { app: 'proxy' } } }] },
+    },
+    says: 'config.certificates.forwardedHeader: is missing',
+  },
+  {
     name: 'an Ingress without a host',
     from: 'ingress',
     change: { ingress: { hosts: [] } },

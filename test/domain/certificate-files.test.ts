@@ -50,9 +50,9 @@ const load = (names: { server?: [string, string]; issuers?: string[]; crls?: str
     },
     nowSeconds(),
   );
-const problems = (names: Parameters<typeof load>[0]): readonly string[] => {
+const problems = async (names: Parameters<typeof load>[0]): Promise<readonly string[]> => {
   try {
-    load(names);
+    await load(names);
     return [];
   } catch (error) {
     if (error instanceof CertificateFilesError) return error.problems;
@@ -60,8 +60,8 @@ const problems = (names: Parameters<typeof load>[0]): readonly string[] => {
   }
 };
 
-test('valid files load without a warning', () => {
-  const files = load({
+test('valid files load without a warning', async () => {
+  const files = await load({
     server: ['server.pem', 'server-key.pem'],
     issuers: ['ca.pem', 'ca.der'],
     crls: ['good.crl'],
@@ -71,9 +71,9 @@ test('valid files load without a warning', () => {
   expect(files.warnings).toEqual([]);
 });
 
-test('all problems are reported together, each with its file', () => {
+test('all problems are reported together, each with its file', async () => {
   expect(
-    problems({
+    await problems({
       server: ['server.pem', 'soon-key.pem'],
       issuers: ['ca.pem', 'alice.pem', 'nowhere.pem', 'empty.pem'],
       crls: ['forged.crl'],
@@ -87,22 +87,24 @@ test('all problems are reported together, each with its file', () => {
   ]);
 });
 
-test('an expired certificate is rejected, and an invalid key file is reported without its content', () => {
-  expect(problems({ server: ['over.pem', 'over-key.pem'] })).toEqual([
+test('an expired certificate is rejected, and an invalid key file is reported without its content', async () => {
+  expect(await problems({ server: ['over.pem', 'over-key.pem'] })).toEqual([
     expect.stringMatching(/over\.pem: expired on /),
   ]);
-  expect(problems({ server: ['server.pem', 'server.pem'] })).toEqual([
+  expect(await problems({ server: ['server.pem', 'server.pem'] })).toEqual([
     `${path('server.pem')}: is not an unencrypted private key in PEM`,
   ]);
-  expect(problems({ issuers: ['ended.pem'] })).toEqual([expect.stringMatching(/ended\.pem: expired on /)]);
+  expect(await problems({ issuers: ['ended.pem'] })).toEqual([
+    expect.stringMatching(/ended\.pem: expired on /),
+  ]);
 });
 
-test('one file may hold an expired issuer and its successor', () => {
-  expect(load({ issuers: ['both.pem'] }).issuers).toHaveLength(2);
+test('one file may hold an expired issuer and its successor', async () => {
+  expect((await load({ issuers: ['both.pem'] })).issuers).toHaveLength(2);
 });
 
-test('a certificate that expires within 30 days and an expired CRL cause warnings', () => {
-  expect(load({ server: ['soon.pem', 'soon-key.pem'], crls: ['stale.crl'] }).warnings).toEqual([
+test('a certificate that expires within 30 days and an expired CRL cause warnings', async () => {
+  expect((await load({ server: ['soon.pem', 'soon-key.pem'], crls: ['stale.crl'] })).warnings).toEqual([
     expect.stringMatching(/soon\.pem: expires on /),
     expect.stringMatching(/stale\.crl: the revocation list of ca\.pem ran out on /),
   ]);
@@ -115,20 +117,20 @@ test('an issuer with name constraints is rejected, whether or not the extension 
     const limited = await makeCa({ extensions: [{ oid: '2.5.29.30', critical, value }] });
     const written = writePki(folder, { 'limited.pem': limited.pem });
     paths = { ...paths, ...written };
-    expect(problems({ issuers: ['limited.pem'] })).toEqual([
+    expect(await problems({ issuers: ['limited.pem'] })).toEqual([
       `${path('limited.pem')}: carries name constraints, which are not applied here`,
     ]);
   }
 });
 
-test('two issuers with the same key but different lookup settings are rejected', () => {
+test('two issuers with the same key but different lookup settings are rejected', async () => {
   const entries = (second: object) => ({
     issuers: [issuer('ca.pem', 'one'), { ...issuer('ca.der', 'two'), ...second }],
     crls: [],
   });
   for (const second of [{ directory: 'workloads' }, { identityFrom: 'email' as const }])
-    expect(() => loadCertificateFiles(entries(second), nowSeconds())).toThrow(
+    await expect(loadCertificateFiles(entries(second), nowSeconds())).rejects.toThrow(
       'certificates.issuers: "one" and "two" have the same key and look names up in different ways',
     );
-  expect(loadCertificateFiles(entries({}), nowSeconds()).issuers).toHaveLength(2);
+  expect((await loadCertificateFiles(entries({}), nowSeconds())).issuers).toHaveLength(2);
 });

@@ -42,7 +42,11 @@ export async function openTarget({ tls, parsers }: TargetOptions): Promise<Targe
   const upstream = await recordingUpstream();
   const house = await openHouse(
     matrixSettings(upstream.url, (settings) => {
-      const certificates = { ...settings.certificates, forwardedFrom: ['127.0.0.1'] };
+      const certificates = {
+        ...settings.certificates,
+        forwardedFrom: ['127.0.0.1'],
+        forwardedHeader: 'client-cert' as const,
+      };
       return tls ? settings : { ...settings, certificates, listen: { port: 0, behindTls: true } };
     }),
   );

@@ -4,10 +4,15 @@ import { fileURLToPath } from 'node:url';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
-/** The one snippet of docs/forward-auth.md in this language, as an operator would paste it. */
+/**
+ * The one snippet of docs/forward-auth.md in this language, as an operator would paste it; for client certificates, that
+ * with `nginx client-certificates` after its backquotes.
+ */
 export function documented(language: string): string {
   const page = readFileSync(join(ROOT, 'docs/forward-auth.md'), 'utf8');
-  const found = [...page.matchAll(/^```(\S+)\n([\s\S]*?)^```$/gm)].filter(([, name]) => name === language);
+  const found = [...page.matchAll(/^```(\S[^\n]*)\n([\s\S]*?)^```$/gm)].filter(
+    ([, name]) => name === language,
+  );
   const [snippet, ...more] = found;
   if (snippet?.[2] === undefined || more.length > 0)
     throw new Error(`${found.length} snippets of ${language} in docs/forward-auth.md`);

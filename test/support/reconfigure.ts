@@ -62,8 +62,12 @@ export const withBoundApp: Change = (settings) => ({
   ],
 });
 
-/** What a proxy on this machine tells of its client's certificate is believed. */
-export const withForwardedCertificates: Change = (settings) => ({
-  ...settings,
-  certificates: { ...settings.certificates, forwardedFrom: ['127.0.0.1'] },
-});
+type Certificates = NonNullable<SettingsInput['certificates']>;
+
+/** A front proxy on this machine forwards the certificate of its client. */
+export const withForwardedCertificates =
+  (forwardedHeader: NonNullable<Certificates['forwardedHeader']> = 'client-cert'): Change =>
+  (settings) => ({
+    ...settings,
+    certificates: { ...settings.certificates, forwardedFrom: ['127.0.0.1'], forwardedHeader },
+  });

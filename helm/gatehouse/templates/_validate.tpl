@@ -199,6 +199,10 @@
 
 {{- define "gatehouse.validateFront" -}}
 {{- $values := .Values -}}
+{{- $certificates := dig "certificates" dict (default dict $values.config) -}}
+{{- if and $certificates.forwardedFrom (not $certificates.forwardedHeader) -}}
+{{- fail "\nconfig.certificates.forwardedHeader: is missing; name the one header in which the addresses in config.certificates.forwardedFrom forward the client certificate" -}}
+{{- end -}}
 {{- $http := $values.gatewayApi.httpRoute -}}
 {{- range $name, $front := dict "ingress" $values.ingress "gatewayApi.httpRoute" $http -}}
 {{- if and $front.enabled (include "gatehouse.asksCertificates" $) -}}

@@ -80,7 +80,10 @@ export const integrationSection = () =>
     bindToCertificate: z
       .boolean()
       .default(false)
-      .meta({ description: 'Tokens work only with the certificate they were issued for (RFC 8705).' }),
+      .meta({
+        description:
+          'Tokens work only with the certificate they were issued for (RFC 8705), as long as it is valid and not revoked.',
+      }),
   });
 
 /** `introspection`: who may ask what a token is worth. */

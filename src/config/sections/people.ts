@@ -30,7 +30,8 @@ export function certificatesSection(path: Path) {
         'Approved direct issuers of client certificates (pinned by key). Intermediates stand here themselves.',
     }),
     crls: z.array(path).prefault([]).meta({
-      description: 'Certificate revocation lists, PEM or DER. An issuer with a list must have a fresh one.',
+      description:
+        'Certificate revocation lists, PEM (several in one file) or DER. An issuer with a list must have a fresh one. A reload is refused if a file is missing, empty, cut short or holds an older list than before.',
     }),
     requireCrl: z
       .boolean()
@@ -49,9 +50,10 @@ export function certificatesSection(path: Path) {
       .boolean()
       .default(true)
       .meta({ description: 'Refuse names with characters outside ASCII (look-alikes).' }),
-    forwardedFrom: peers
-      .prefault([])
-      .meta({ description: 'Peers (address or CIDR) whose client-certificate header is believed.' }),
+    forwardedFrom: peers.prefault([]).meta({
+      description:
+        'Front proxies (address or CIDR) that terminate TLS and forward the certificate of their client in `certificates.forwardedHeader`. Each must overwrite or remove that header on every request.',
+    }),
     forwardedHeader: z
       .enum([
         'client-cert',
@@ -63,7 +65,7 @@ export function certificatesSection(path: Path) {
       .exactOptional()
       .meta({
         description:
-          'The one header these peers write it in. Without it any of the known ones counts, and then each of these peers must remove all of them from what its clients send.',
+          'The header in which the peers in `certificates.forwardedFrom` forward it; required with them. Only this name is trusted; a request with another spelling of it, or with two of it, is refused.',
       }),
   });
 }

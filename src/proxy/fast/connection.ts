@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import type { CallNote, DoneCall } from '../../http/call.ts';
 import { errorFields } from '../../observability/logger.ts';
-import { clientAddress, requestId } from '../../tls/caller.ts';
+import { clientAddress, NO_PEERS, requestId } from '../../tls/caller.ts';
 import { endWith } from '../../tls/client-error.ts';
 import type { Session, TakenConnection } from '../../tls/first-reader.ts';
 import { type AwaitedPart, probeHalfClosed } from '../../tls/half-close.ts';
@@ -45,6 +45,7 @@ export class FastConnection implements Session, DoneCall, Due {
   readonly office: LaneOffice;
   readonly socket: Socket;
   readonly peer: string;
+  readonly sourceUnknown: boolean;
   readonly encrypted: boolean;
   readonly certificate: () => Buffer | undefined;
   /** Of the request that is being worked on. */
@@ -84,6 +85,7 @@ export class FastConnection implements Session, DoneCall, Due {
     this.#taken = taken;
     this.socket = taken.socket;
     this.peer = taken.peer;
+    this.sourceUnknown = taken.sourceUnknown;
     this.encrypted = taken.encrypted;
     this.certificate = taken.certificate;
     this.#exchange = new FastExchange(this);
@@ -128,7 +130,7 @@ export class FastConnection implements Session, DoneCall, Due {
   isTrusted(): boolean {
     if (this.#trustedBy !== this.generation) {
       this.#trustedBy = this.generation;
-      this.#trusted = this.generation.trusts(this.peer);
+      this.#trusted = !this.sourceUnknown && this.generation.trusts(this.peer);
     }
     return this.#trusted;
   }
@@ -284,6 +286,8 @@ export class FastConnection implements Session, DoneCall, Due {
     this.request.method = line.method;
     this.request.url = line.target;
     this.request.rawHeaders = fields.rawHeaders as string[];
+    // The full path refuses it.
+    if (generation.isAmbiguous(this)) return this.#pass('refused');
     this.#judge();
     return true;
   }
@@ -381,7 +385,7 @@ export class FastConnection implements Session, DoneCall, Due {
   /** From here on the request is ours to answer. */
   #take(bodyEnd: number): void {
     const held = this.#held as Buffer;
-    const { trustedProxies } = this.generation;
+    const trustedProxies = this.sourceUnknown ? NO_PEERS : this.generation.trustedProxies;
     const { rawHeaders } = this.request;
     this.#held = held.length > bodyEnd ? held.subarray(bodyEnd) : undefined;
     this.#reads = 0;

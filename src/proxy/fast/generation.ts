@@ -1,4 +1,5 @@
 import type { AccessRule } from '../../domain/access-rule.ts';
+import type { ShownCertificate } from '../../domain/bearer.ts';
 import type { Call } from '../../http/call.ts';
 import type { Logger } from '../../observability/logger.ts';
 import type { Peers } from '../../tls/caller.ts';
@@ -11,7 +12,7 @@ import type { ServedHosts } from '../served-hosts.ts';
 import type { WaysOut } from '../way-out.ts';
 
 /** The part of a call that the question for its certificate needs. */
-export type CertificateCall = Pick<Call, 'peer' | 'certificate'> & {
+export type CertificateCall = Pick<Call, 'peer' | 'sourceUnknown' | 'certificate'> & {
   readonly request: { readonly rawHeaders: string[] };
 };
 
@@ -27,7 +28,9 @@ export interface FastPolicy {
   readonly realm: string;
   readonly streams: LiveStreams;
   readonly endStreams: EndStreams;
-  readonly certificateOf: (call: CertificateCall) => string | undefined;
+  readonly certificateOf: (call: CertificateCall) => ShownCertificate | undefined;
+  /** Is it ambiguous which client certificate a front proxy forwards? */
+  readonly isAmbiguous: (call: CertificateCall) => boolean;
   readonly trusts: (peer: string) => boolean;
   readonly acceptsHost: AcceptsHost;
   /** Undefined: not one for bare sockets. */

@@ -1,0 +1,79 @@
+/**
+ * What a large certificate revocation list costs a running gateway: `npm run bench:crl`, with `-- --entries 100000` for
+ * another size. The event loop is watched while the list is loaded, left unchanged by a reload, and replaced.
+ */
+import { writeFileSync } from 'node:fs';
+import { arch, cpus } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import type { SettingsInput } from '../src/config/schema.ts';
+import { watchEventLoop } from '../test/support/event-loop.ts';
+import { openHouse } from '../test/support/house.ts';
+import { largeCrl } from '../test/support/large-crl.ts';
+import { issue, pemOf } from '../test/support/pki.ts';
+import { loadAverage } from './support/linux.ts';
+
+const { values: given } = parseArgs({ options: { entries: { type: 'string', default: '1000000' } } });
+const ENTRIES = Number(given.entries);
+
+const house = await openHouse();
+const gone = await issue(house.ca, { commonName: 'alice' });
+const { access_token: token } = await house.grant();
+const lists = (settings: SettingsInput): SettingsInput => ({
+  ...settings,
+  certificates: { ...settings.certificates, crls: ['large.crl'] },
+});
+const write = async (entries: number, form: 'PEM' | 'DER'): Promise<void> => {
+  const der = await largeCrl(house.ca, entries, [gone]);
+  writeFileSync(join(house.folder, 'large.crl'), form === 'DER' ? der : pemOf('X509 CRL', der));
+};
+
+/** With requests all the while. */
+async function measure(what: string, run: () => Promise<unknown>): Promise<void> {
+  const state = { isRunning: true };
+  let longest = 0;
+  let requests = 0;
+  const client = (async () => {
+    while (state.isRunning) {
+      const began = performance.now();
+      const { status } = await house.api('/files/a', token);
+      if (status !== 200) throw new Error(`status ${status}`);
+      longest = Math.max(longest, performance.now() - began);
+      requests += 1;
+    }
+  })();
+  const began = performance.now();
+  const { longestCpu, longestDelay } = await watchEventLoop(run);
+  const seconds = (performance.now() - began) / 1_000;
+  state.isRunning = false;
+  await client;
+  const times = [longestCpu, longestDelay, longest].map((ms) => `${ms.toFixed(0)} ms`);
+  console.log(`| ${[what, `${seconds.toFixed(2)} s`, ...times, requests].join(' | ')} |`);
+}
+
+console.log(`${ENTRIES} entries, ${cpus()[0]?.model ?? arch()}, load ${loadAverage()}\n`);
+console.log(
+  '| reload | takes | longest event-loop iteration (CPU) | longest event-loop delay | longest request | requests |',
+);
+console.log('|---|---|---|---|---|---|');
+await write(1, 'PEM');
+await house.reload(lists);
+/** Without loading the configuration, which is the same for every reload. */
+const reload = () => house.gateway.reload(house.gateway.settings());
+await measure('none (warm-up)', () => setTimeout(2_000));
+await measure('none', () => setTimeout(5_000));
+await measure('a list of one entry', reload);
+await write(ENTRIES, 'DER');
+await measure('DER, new', reload);
+await measure('DER, unchanged', reload);
+await write(ENTRIES + 1, 'PEM');
+await measure('PEM, replaced', reload);
+await measure('PEM, unchanged', reload);
+const refused = await house.post(
+  '/Authorize/Certificate',
+  { client_id: 'report-runner', scope: 'files:read' },
+  { as: gone },
+);
+if (refused.status !== 401) throw new Error(`a revoked certificate: status ${refused.status}`);
+await house.close();
