@@ -8,8 +8,8 @@ export default defineConfig({
     exclude: ['test/**/*.full.test.ts', ...skippedFiles().files],
     globalSetup: ['test/set-up/global-setup.ts'],
     // How long a test may wait on a busy machine before it counts as hanging; nothing is asserted about speed.
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    testTimeout: 180_000,
+    hookTimeout: 180_000,
     // One more than the cores of a small machine: a worker often waits for a process to start.
     maxWorkers: 3,
     // Node runs TypeScript itself, and each worker loads the sources once: with vite's module runner and a process for

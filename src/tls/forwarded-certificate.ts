@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { foldedName } from '../http/folded-name.ts';
 
 /**
  * A client certificate that a TLS-terminating proxy in front passes on in a header. Whether the sender is trusted is the
@@ -55,18 +56,25 @@ const AMBIGUOUS: Field = { kind: 'ambiguous' };
  * them as one name. Such a field, or a second one, makes the request ambiguous.
  */
 export function forwardedField(rawHeaders: readonly string[], header: ForwardedHeader): Field {
+  const folded = foldedName(header);
   let value: string | undefined;
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] as string;
-    if (name.length !== header.length) continue;
-    const lower = name.toLowerCase();
-    if (lower === header) {
+    // The first character is the same in every spelling, but for those that begin with a punctuation mark.
+    if (isOther(name, header)) continue;
+    if (name.toLowerCase() === header) {
       if (value !== undefined) return AMBIGUOUS;
       value = rawHeaders[at + 1] as string;
-    } else if (lower.replace(/[^a-z0-9]/g, '-') === header) return AMBIGUOUS;
+    } else if (foldedName(name) === folded) return AMBIGUOUS;
   }
   // nginx sends an empty header where the client had no certificate.
   return value === undefined || value.trim() === '' ? NONE : { kind: 'one', value: value.trim() };
+}
+
+/** Cheaply, for most names: they begin with another letter. */
+function isOther(name: string, header: string): boolean {
+  const first = name.charCodeAt(0) | 0x20;
+  return first >= 0x61 && first <= 0x7a && first !== header.charCodeAt(0);
 }
 
 /**

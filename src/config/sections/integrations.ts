@@ -77,13 +77,10 @@ export const integrationSection = () =>
       .enum(TOKEN_FORMATS)
       .exactOptional()
       .meta({ description: 'Form of its access tokens. Default: `tokens.format`.' }),
-    bindToCertificate: z
-      .boolean()
-      .default(false)
-      .meta({
-        description:
-          'Tokens work only with the certificate they were issued for (RFC 8705), as long as it is valid and not revoked.',
-      }),
+    bindToCertificate: z.boolean().default(false).meta({
+      description:
+        'Tokens work only with the certificate they were issued for (RFC 8705), as long as it is valid and not revoked.',
+    }),
   });
 
 /** `introspection`: who may ask what a token is worth. */
