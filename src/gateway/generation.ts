@@ -63,8 +63,8 @@ export async function buildGeneration(
   before?: Generation,
 ): Promise<Generation> {
   const { store, log, now } = permanent;
-  const files = await loadFiles(settings, permanent, before?.files);
   const keyFile = readKeys(settings);
+  const files = await loadFiles(settings, permanent, before?.files);
   const keyring = await openKeys(settings, store, now(), keyFile);
   const mint = createMint({
     keyring,

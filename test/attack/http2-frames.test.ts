@@ -10,7 +10,10 @@ beforeAll(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval']
 afterAll(() => void vi.useRealTimers());
 const look = (): void => void vi.advanceTimersByTime(1_000);
 
-const attack = attackHouse();
+const attack = attackHouse((settings) => ({
+  ...settings,
+  upstreams: { default: { ...settings.upstreams?.['default'], bodyBuffer: 0 } },
+}));
 
 const opened: FrameClient[] = [];
 afterEach(() => {

@@ -88,8 +88,10 @@ test('a client that leaves the connection queue frees its place, and one client 
   };
   const overloaded = (): number => proxy.notes.filter(({ reason }) => reason === 'overloaded').length;
   // More requests than may wait leave before they are served.
-  for (let round = 0; round < 6; round += 1) (await sendHundred()).destroy();
-  await until('they have left', () => proxy.notes.slice(1).every(({ reason }) => reason === 'client_left'));
+  for (let round = 0; round < 6; round += 1) {
+    (await sendHundred()).destroy();
+    await until('they have left', () => proxy.notes.slice(1).every(({ reason }) => reason === 'client_left'));
+  }
   for (let round = 0; round < 4; round += 1) await sendHundred();
   expect(overloaded()).toBe(0);
   await sendHundred();

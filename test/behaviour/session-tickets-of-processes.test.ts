@@ -336,7 +336,7 @@ describe('two replicas on one Redis with the same keys', () => {
       expect(kept.length).toBeGreaterThan(0);
       for (const key of kept) {
         expect(await client.ttl(key)).toBeGreaterThan(0);
-        expect(await client.get(key)).toMatch(/"r":\{"sealed":"[\w-]{80}"\}\}$/);
+        expect(await client.get(key)).toMatch(/"r":\{"sealed":"[\w-]{80}"\},"m":"[\w-]+\.[\w-]{43}"\}$/);
       }
       await client.flushall();
       await until('what lasts is put back', async () => (await client.keys('*{keys}:n')).length === 1, 60);
