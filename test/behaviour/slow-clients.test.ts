@@ -205,7 +205,7 @@ describe.each(KINDS)('%s', (kind) => {
   });
 
   test('a body below the minimum rate is refused although it never pauses', async () => {
-    const gate = await openGate(kind, { timeouts: { connect: 5, headers: 20, idle: 2 }, minRate: 10_000 });
+    const gate = await openGate(kind, { timeouts: { connect: 5, headers: 20, idle: 1 }, minRate: 10_000 });
     const slow = slowRequest(gate, 'POST /public/slow', 1_000_000, 1);
     const timer = setInterval(() => slow.send(10), 100);
     cleanups.push(() => clearInterval(timer));
