@@ -40,12 +40,14 @@ describe('an orderly end', () => {
   });
 
   test('O01 a response that begins after the pre-stop time has Connection: close', async () => {
-    const { server, held, client } = await startHolding(1, { preStop: '0s', drain: '20s' });
+    const { server, folder, held, client } = await startHolding(1, { preStop: '0s', drain: '20s' });
     const one = client();
+    const streams = http2Client(folder, server);
+    expect((await streams.ask('/health')).status).toBe(200);
     const running = one.ask({ path: '/held' });
     await until('it is at the upstream', () => held.length === 1);
     server.signal('SIGTERM');
-    await until('it drains', () => said(server, 'draining'));
+    await until('GOAWAY is sent', () => streams.goneAway());
     held[0]?.end('last');
     const { status, headers } = await running;
     expect([status, headers.connection]).toEqual([200, 'close']);

@@ -8,6 +8,7 @@ import { type Asked, BASE, type ConfirmPages } from '../support/confirm-pages.ts
 import { headingOf, leading, press, review } from '../support/page-states.ts';
 import { issueServer } from '../support/pki.ts';
 import { withIntegration } from '../support/reconfigure.ts';
+import { until } from '../support/until.ts';
 import { pagesInBrowser } from './pages-in-a-browser.ts';
 
 const setting = pagesInBrowser();
@@ -68,9 +69,10 @@ test('D13 no page is shown in a frame', async () => {
   served = `<iframe src="${pages.url}${BASE}/review" width="600" height="900"></iframe>`;
   tab = await desktop.context.newPage();
   await tab.goto(evilAt('localhost'));
-  const [, frame] = tab.frames();
-  expect(frame?.url()).toMatch(/^chrome-error:/);
-  expect(await frame?.locator('body').textContent()).not.toContain('Approve');
+  const frame = await until('the frame has been refused', () =>
+    tab.frames().find((one) => one.url().startsWith('chrome-error:')),
+  );
+  expect(await frame.locator('body').textContent()).not.toContain('Approve');
   expect(await pages.stateOf(asked)).toBe('pending');
 });
 
