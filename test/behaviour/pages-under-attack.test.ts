@@ -70,7 +70,7 @@ test('D13 no page is shown in a frame', async () => {
   tab = await desktop.context.newPage();
   await tab.goto(evilAt('localhost'));
   const frame = await until('the frame has been refused', () =>
-    tab.frames().find((one) => one.url().startsWith('chrome-error:')),
+    tab?.frames().find((one) => one.url().startsWith('chrome-error:')),
   );
   expect(await frame.locator('body').textContent()).not.toContain('Approve');
   expect(await pages.stateOf(asked)).toBe('pending');
