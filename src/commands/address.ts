@@ -33,7 +33,7 @@ export function webAddress(
 export function mustBePrivate(what: string, url: URL): void {
   if (url.protocol === 'https:' || isThisMachine(url.hostname)) return;
   throw new UsageError(
-    `${what}: ${url.host} is another machine, and http would show the credentials to the network; use https, or run the command there`,
+    `${what}: ${url.host} is not an address of this machine, and http would show the credentials to the network; use https, or localhost`,
   );
 }
 

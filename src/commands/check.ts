@@ -223,7 +223,7 @@ const checkPagesOrigin: Check = async ({ publicUrl, pages, device, integrations,
   return {
     problems: [],
     warnings: [
-      `pages.url: is not set, so the pages share their origin with ${open.join(', ')}; a script in an HTML response from there could act on the pages. give the pages a host of their own, or write shared here if the API serves no HTML`,
+      `pages.url: is not set, so the pages share their origin with ${open.join(', ')}; a script in an HTML response from there could act on the pages; give the pages a host of their own, or write shared here if the API serves no HTML`,
     ],
   };
 };
@@ -245,10 +245,14 @@ const checkSpellings: Check = async (settings) => {
         ]
       : [];
   });
-  const byUpstream = Map.groupBy(conflicts, ({ rule }) => rule.upstream);
+  const isOpen = ({ rule }: (typeof conflicts)[number]): boolean => {
+    const { letterCase, trailingSlash } = rule.paths ?? UNKNOWN_READING;
+    return letterCase === 'unknown' || trailingSlash === 'unknown';
+  };
+  const byUpstream = Map.groupBy(conflicts.filter(isOpen), ({ rule }) => rule.upstream);
   const notes = [...byUpstream].map(([name, [first, ...more]]) => {
     const others = more.length === 0 ? '' : ` (and ${more.length} more such pairs)`;
-    return `upstreams.${name}.paths: a path that differs from ${first?.stricter.name} only in letter case or by a trailing slash is refused, and not forwarded by ${first?.rule.name}, which asks for less${others}; set it to distinct if the API tells such paths apart`;
+    return `upstreams.${name}.paths: a path that differs from ${first?.stricter.name} only in letter case or by a trailing slash is refused, and not forwarded by ${first?.rule.name}, which asks for less${others}; set letterCase and trailingSlash there to distinct if the API tells such paths apart, to same if it does not`;
   });
   return { problems: [], warnings, notes };
 };

@@ -344,7 +344,8 @@ function checkHeaders({ headers = {}, upstreams, publicUrl }: SoundSettings, tel
 
 /** A host of their own separates the pages from the API only where a browser separates the two. */
 function checkPages({ pages, publicUrl, routes = [] }: SoundSettings, tell: Tell): void {
-  if (pages?.url === undefined || pages.url === 'shared') return;
+  // What is no URL has been reported already.
+  if (pages?.url === undefined || pages.url === 'shared' || !URL.canParse(pages.url)) return;
   const own = new URL(pages.url);
   routes.forEach((route, index) => {
     if (route?.host !== undefined && route.host.toLowerCase() === own.hostname)

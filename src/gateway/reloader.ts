@@ -39,8 +39,20 @@ export function createReloader({
   let running: Promise<void> | undefined;
   let again = false;
 
+  const tryToLoad = (cause: string): ReturnType<typeof load> | undefined => {
+    try {
+      return load();
+    } catch (error) {
+      // A fault of ours in reading a configuration must not end a process that serves.
+      onRefused?.();
+      log.error('reload_failed', { cause, ...errorFields(error) });
+      return undefined;
+    }
+  };
+
   const once = async (cause: string): Promise<void> => {
-    const loaded = load();
+    const loaded = tryToLoad(cause);
+    if (loaded === undefined) return;
     if (!loaded.ok) {
       onRefused?.();
       const problems = loaded.problems.map(({ path, message }) => `${path}: ${message}`);
@@ -71,11 +83,14 @@ export function createReloader({
       return running;
     }
     running = (async () => {
-      do {
-        again = false;
-        await once(cause);
-      } while (again);
-      running = undefined;
+      try {
+        do {
+          again = false;
+          await once(cause);
+        } while (again);
+      } finally {
+        running = undefined;
+      }
     })();
     return running;
   };

@@ -49,7 +49,8 @@ export function readHead(
   if (httpVersion !== '1.1' && httpVersion !== '1.0' && !multiplexed)
     return malformed('the HTTP version is not served');
   // HTTP/2 carries any token as a method; node's HTTP/1 parser knows a list of them.
-  if (!isMethod(method)) return malformed('the method is not in upper-case letters');
+  if (!isMethod(method))
+    return malformed('the method is not made of at most 32 upper-case letters and dashes');
   if (!isServed(method)) return no({ reason: 'method_not_served' });
 
   let host: string | undefined;

@@ -247,7 +247,7 @@ describe('commands', () => {
     for (const url of ['http://192.0.2.1:9443', 'http://admin.example.test', 'http://[2001:db8::1]:9443']) {
       const { code, stderr } = await runCommand([...args, url], { input: 'the admin token' });
       expect(code, stderr).toBe(64);
-      expect(stderr).toContain('is another machine');
+      expect(stderr).toContain('is not an address of this machine');
       expect(stderr).not.toContain('the admin token');
     }
   });

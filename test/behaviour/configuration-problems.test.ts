@@ -201,6 +201,9 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
     'directories["my dir"]',
     /has a name that is not allowed; use letters/,
   ],
+  [`${LEAST}pages: { url: login.example.test }`, 'pages.url', /must be/],
+  [`${LEAST}pages: { url: "https://" }`, 'pages.url', /must be/],
+  [`${LEAST}pages: { url: Shared }`, 'pages.url', /must be/],
   [
     `${LEAST}integrations: [{ scope: "files:read" }]`,
     'integrations[0].clientId',

@@ -36,6 +36,8 @@ test('check notes which requests are refused because of how they are spelled', a
     'upstreams.default.paths.trailingSlash=distinct',
   );
   expect((await run('check', file, ...distinct)).stdout).not.toContain('upstreams.default.paths');
+  const same = distinct.map((text) => text.replace('=distinct', '=same'));
+  expect((await run('check', file, ...same)).stdout).not.toContain('upstreams.default.paths');
 });
 
 test('check warns of a route all of whose requests are refused because of how they are spelled', async () => {

@@ -37,7 +37,7 @@ export const upstreamSection = (path: Path) =>
       }),
       bodyBuffer: size.prefault('64KiB').meta({
         description:
-          'This much of a request body is read before a connection is used. With methods that expect no body, such as GET and DELETE, all of it is.',
+          'This much of a request body is read before a connection is used. With methods other than POST, PUT and PATCH, all of it is.',
       }),
       connections: z.int().min(1).default(128).meta({
         description:
