@@ -6,6 +6,7 @@ import type { Directory } from '../../src/ports/directory.ts';
 import { type LdapServer, ldapServer, PEOPLE_SETTINGS, ROOT } from '../support/ldap-server.ts';
 import { type Certified, issueServer, makeCa } from '../support/pki.ts';
 import { type TcpServer, tcpServer } from '../support/tcp-server.ts';
+import { until } from '../support/until.ts';
 
 const UNAVAILABLE = { name: 'Fault', code: 'directory_unavailable' };
 const PASSWORD = 'a password of alice';
@@ -225,6 +226,26 @@ describe('referrals', () => {
     }
     expect(connections).toBe(0);
   });
+});
+
+test('sign-ins that the server delays leave connections to those who look up people, such as every refresh', async () => {
+  let passwords = 0;
+  const server = await scripted((socket, request) => {
+    // Servers delay the response to a wrong password.
+    if (request.includes(PASSWORD)) return void (passwords += 1);
+    const tag = request.includes(PEOPLE_SETTINGS.password) ? BIND_RESPONSE : SEARCH_DONE;
+    socket.write(message(idOf(request), result(tag, 0)));
+  });
+  const directory = directoryAt(server.port, { connections: 4 });
+  const attempts = Array.from({ length: 40 }, (_, index) =>
+    directory.signIn(`user-${index}`, PASSWORD).catch(() => undefined),
+  );
+  await until('passwords are being tried', () => passwords >= 2);
+  for (let lookup = 0; lookup < 10; lookup += 1)
+    expect(await directory.byCertificateName('commonName', `x${lookup}`)).toBeUndefined();
+  expect(passwords).toBe(2);
+  await server.close();
+  await Promise.all(attempts);
 });
 
 describe('a changed password', () => {
