@@ -180,10 +180,30 @@ describe('responses of an LDAP server are limited', () => {
     });
     await expect(directoryAt(server.port).byCertificateName('commonName', 'x')).rejects.toMatchObject({
       ...UNAVAILABLE,
-      message: 'LDAP: a response is longer than 1 MiB',
+      message: 'LDAP: a response is longer than 1 MiB, or in too many parts',
     });
     await closed;
     expect(written).toBeLessThan(32 * 1_048_576);
+  }, 60_000);
+
+  test('a message that comes byte by byte ends the connection after some thousand parts', async () => {
+    let written = 0;
+    const server = await scripted((socket, request) => {
+      if (isBind(request)) return void socket.write(message(idOf(request), result(BIND_RESPONSE, 0)));
+      socket.setNoDelay();
+      socket.write(Buffer.from('30847fffffff', 'hex'));
+      const more = (): void => {
+        if (socket.destroyed || written > 524_288) return;
+        written += 1;
+        socket.write(Buffer.of(0));
+        setImmediate(more);
+      };
+      more();
+    });
+    await expect(directoryAt(server.port).byCertificateName('commonName', 'x')).rejects.toMatchObject(
+      UNAVAILABLE,
+    );
+    expect(written).toBeLessThan(131_072);
   }, 60_000);
 
   test.each([
