@@ -50,7 +50,7 @@ export const command: Command = {
     };
     mustBePair(files);
     const headers = headersOf(context, body);
-    if (hasSecret(headers, body)) mustBePrivate('gatehouse call', url);
+    if (hasSecret(headers, url, body)) mustBePrivate('gatehouse call', url);
     const answer = await send(url, {
       method,
       agent: false,
@@ -87,12 +87,23 @@ function headersOf(context: Context, body: string | undefined): Record<string, s
   return headers;
 }
 
-const SECRET_HEADERS: readonly string[] = ['authorization', 'proxy-authorization', 'cookie', 'dpop'];
+const SECRET_HEADERS = /(?:^|-)(?:authorization|cookie|dpop|token|secret|password|api-?key)(?:-|$)/;
 const SECRET_FIELDS =
-  /(?:^|[&{,"\s])(?:(?:access_|refresh_|id_)?token|device_code|user_code|client_secret|(?:client_)?assertion|password)"?\s*[:=]/i;
+  /(?:^|[?&{,"\s])(?:(?:access_|refresh_|id_)?token|device_code|user_code|client_secret|(?:client_)?assertion|password|api_?key)"?\s*[:=]/i;
 
-const hasSecret = (headers: Readonly<Record<string, unknown>>, body: string | undefined): boolean =>
-  SECRET_HEADERS.some((name) => headers[name] !== undefined) || SECRET_FIELDS.test(body ?? '');
+/** Names of parameters may be percent-encoded. */
+const isSecret = (text: string): boolean => SECRET_FIELDS.test(text) || SECRET_FIELDS.test(decoded(text));
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return '';
+  }
+}
+
+const hasSecret = (headers: Readonly<Record<string, unknown>>, { search }: URL, body = ''): boolean =>
+  Object.keys(headers).some((name) => SECRET_HEADERS.test(name)) || isSecret(search) || isSecret(body);
 
 type Files = Partial<Readonly<Record<'cert' | 'key' | 'ca', Buffer>>>;
 

@@ -1,5 +1,6 @@
 import { parsePattern } from '../domain/access-rule.ts';
 import { ignoredBy, type PathReading, patternCovers, respelledPattern } from '../domain/path-spelling.ts';
+import { hostName } from '../domain/rule-matcher.ts';
 import { excessOf, type Scope, writeScope } from '../domain/scope.ts';
 import { foldedName, foldedNames } from '../http/folded-name.ts';
 import { type LdapFacts, ldapProblems } from './sections/ldap.ts';
@@ -348,13 +349,14 @@ function checkPages({ pages, publicUrl, routes = [] }: SoundSettings, tell: Tell
   if (pages?.url === undefined || pages.url === 'shared' || !URL.canParse(pages.url)) return;
   const own = new URL(pages.url);
   routes.forEach((route, index) => {
-    if (route?.host !== undefined && route.host.toLowerCase() === own.hostname)
+    if (route?.host !== undefined && hostName(route.host) === hostName(own.hostname))
       tell(['routes', index, 'host'], 'is the host of pages.url, which serves the pages alone');
   });
   if (publicUrl === undefined) return;
   const api = new URL(publicUrl);
   if (own.origin === api.origin) return;
-  if (own.hostname === api.hostname)
+  // With a dot at the end it is the same name (RFC 1034 §3.1).
+  if (hostName(own.hostname) === hostName(api.hostname))
     tell(
       ['pages', 'url'],
       'has the host name of publicUrl; choose another one: browsers send cookies to every port of a host',

@@ -136,7 +136,8 @@ async function signedIn(
 
 /**
  * Counts wrong passwords of one sign-in by account, whatever name it was found under. Paid before the password is compared,
- * and given back unless it was compared and wrong: while another directory is unreachable, guesses count all the same.
+ * and given back unless it was compared and wrong: while another directory is unreachable, guesses count all the same. They
+ * also count when another directory accepts the password: its accounts, or who runs it, could be the attacker's.
  */
 function passwordBudget({ desk, memory }: Room, named: string) {
   const paid: (() => Promise<void>)[] = [];
@@ -151,7 +152,7 @@ function passwordBudget({ desk, memory }: Room, named: string) {
     const giveBack = async (): Promise<void> => limit.giveBack(account);
     try {
       const person = await compare();
-      paid.push(giveBack);
+      if (person !== undefined) paid.push(giveBack);
       return person;
     } catch (error) {
       await giveBack();

@@ -60,9 +60,13 @@ export function pendingRequests({
       });
       if (!own.admitted) return { admitted: false, displaced: [] };
       const whole = await shared.admit(all(), entry, { most: limits.all, seconds });
-      if (!whole.admitted) await shared.release(of(request.clientId), entry);
+      if (!whole.admitted) {
+        // What had to make room in the first limit stays pending, within the second: a refused request ends no other.
+        await shared.release(of(request.clientId), entry);
+        return { admitted: false, displaced: [] };
+      }
       return {
-        admitted: whole.admitted,
+        admitted: true,
         displaced: [own.displaced, whole.displaced].filter((id) => id !== undefined),
       };
     },

@@ -60,6 +60,8 @@ interface Connection {
 const MAX_WAITING = 64;
 /** Of one response: a thousand groups take a third of it. */
 const MAX_RESPONSE = 1_048_576;
+/** A smaller part counts as much: ldapts copies what it has with each part, so that many small ones take long. */
+const LEAST_PART = 256;
 const IDLE_MS = 60_000;
 
 export function ldapConnections(server: LdapServer): LdapConnections {
@@ -274,8 +276,8 @@ function limitResponses(client: Client, end: () => void): { reset(): void; probl
   };
   parser.socketDataHandler = (data) => {
     if (problem !== undefined) return;
-    received += data.length;
-    if (received > MAX_RESPONSE) return refuse('a response is longer than 1 MiB');
+    received += Math.max(data.length, LEAST_PART);
+    if (received > MAX_RESPONSE) return refuse('a response is longer than 1 MiB, or in too many parts');
     try {
       parse(data);
     } catch {

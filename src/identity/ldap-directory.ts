@@ -6,6 +6,7 @@ import { type Directory, NAME_SOURCES, type NameSource, unguarded } from '../por
 import { type LdapServer, ldapConnections } from './ldap-connections.ts';
 import { braced, bracedFromBytes, bytesFromGuid } from './ldap-ids.ts';
 import { foldCertificateName, foldUserName, looseUserName } from './name-forms.ts';
+import { turnstile } from './turnstile.ts';
 
 export interface LdapSettings extends LdapServer {
   readonly base: string;
@@ -30,6 +31,7 @@ const SWITCHED_OFF = '(userAccountControl:1.2.840.113556.1.4.803:=2)';
 const IN_CHAIN = '1.2.840.113556.1.4.1941';
 const MOST_REMEMBERED = 10_000;
 const MOST_GROUPS = 1_000;
+const MOST_SIGN_INS = 64;
 
 /**
  * People of an LDAP server. Found by search as the service account; a password is right when the server lets its
@@ -46,6 +48,13 @@ export function ldapDirectory(
   const { base, filter, attributes, groups } = settings;
   const disabled = settings.disabled ?? (settings.id === 'objectGUID' ? SWITCHED_OFF : undefined);
   const server = ldapConnections(settings);
+  // Anyone can try passwords, and servers delay the response to wrong ones: half of the connections stay free of it.
+  const signInTurn = turnstile({
+    atOnce: Math.max(1, Math.floor(settings.connections / 2)),
+    waiting: MOST_SIGN_INS,
+    full: 'LDAP: too many are waiting',
+    limit: { ms: settings.timeout * 1_000, late: 'LDAP: no connection was free in time' },
+  });
   const known =
     settings.remember > 0
       ? new LRUCache<string, Person>({ max: MOST_REMEMBERED, ttl: settings.remember * 1_000 })
@@ -155,18 +164,20 @@ export function ldapDirectory(
     byId,
     async signIn(userName, password, guard = unguarded) {
       if (userName === '' || password === '') return undefined;
-      const entry = await byUserName(userName);
-      // Wrong passwords count for the entry, whichever of its user names was typed. A spelling that cannot sign in
-      // counts for it too: otherwise its budget would show whether there is such an entry.
-      const loose = looseUserName(userName);
-      const counted =
-        entry ?? (loose === foldUserName(userName) ? undefined : await byUserName(loose, looseUserName));
-      const id = counted && idOf(counted, settings.id);
-      return guard({ directory: name, id }, async () => {
-        // No entry has this name: a password is tried all the same, so that it takes as long.
-        const dn = entry?.dn ?? `cn=${randomBytes(8).toString('hex')},${base}`;
-        const right = await server.accepts(dn, password);
-        return right && entry !== undefined ? personOf(entry, cut) : undefined;
+      return signInTurn(async () => {
+        const entry = await byUserName(userName);
+        // Wrong passwords count for the entry, whichever of its user names was typed. A spelling that cannot sign in
+        // counts for it too: otherwise its budget would show whether there is such an entry.
+        const loose = looseUserName(userName);
+        const counted =
+          entry ?? (loose === foldUserName(userName) ? undefined : await byUserName(loose, looseUserName));
+        const id = counted && idOf(counted, settings.id);
+        return guard({ directory: name, id }, async () => {
+          // No entry has this name: a password is tried all the same, so that it takes as long.
+          const dn = entry?.dn ?? `cn=${randomBytes(8).toString('hex')},${base}`;
+          const right = await server.accepts(dn, password);
+          return right && entry !== undefined ? personOf(entry, cut) : undefined;
+        });
       });
     },
     close: () => server.close(),

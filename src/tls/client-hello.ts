@@ -9,6 +9,8 @@ export type ClientHello =
   | { readonly kind: 'read'; readonly serverName: string | undefined };
 
 const MAX_HELLO_BYTES = 16_384;
+/** RFC 8446 §5.1. */
+const RECORD_HEADER = 5;
 
 const HANDSHAKE = 22;
 const CLIENT_HELLO = 1;
@@ -16,29 +18,51 @@ const SERVER_NAME = 0;
 const INCOMPLETE = { kind: 'incomplete' } as const;
 const UNREADABLE = { kind: 'unreadable' } as const;
 
-export function readClientHello(bytes: Buffer): ClientHello {
+/** Of bytes that came at once. */
+export const readClientHello = (bytes: Buffer): ClientHello => clientHelloReader()(bytes);
+
+/** Takes the bytes as they come, and looks at each once: a client may send records of one byte, in a segment each. */
+export function clientHelloReader(): (bytes: Buffer) => ClientHello {
+  const header = Buffer.alloc(RECORD_HEADER);
+  let ofHeader = 0;
+  /** What is missing of the record. */
+  let missing = 0;
   const parts: Buffer[] = [];
+  /** The type and the length of the message. */
+  const head = Buffer.alloc(4);
   let gathered = 0;
-  for (let at = 0; ; ) {
-    if (bytes.length > MAX_HELLO_BYTES) return UNREADABLE;
-    if (at < bytes.length && bytes[at] !== HANDSHAKE) return UNREADABLE;
-    if (at + 5 > bytes.length) return INCOMPLETE;
-    const length = bytes.readUInt16BE(at + 3);
-    // RFC 8446 §5.1: handshake records are never empty.
-    if (bytes[at + 1] !== 3 || length === 0 || length > 16_384) return UNREADABLE;
-    const part = bytes.subarray(at + 5, at + 5 + length);
-    parts.push(part);
-    gathered += part.length;
-    at += 5 + length;
-    const message = Buffer.concat(parts, gathered);
-    if (message.length > 0 && message[0] !== CLIENT_HELLO) return UNREADABLE;
-    if (message.length >= 4) {
-      const size = message.readUIntBE(1, 3);
+  let received = 0;
+  return (bytes) => {
+    received += bytes.length;
+    if (received > MAX_HELLO_BYTES) return UNREADABLE;
+    for (let at = 0; at < bytes.length; ) {
+      if (missing === 0) {
+        header[ofHeader] = bytes[at] as number;
+        at += 1;
+        ofHeader += 1;
+        if (header[0] !== HANDSHAKE) return UNREADABLE;
+        if (ofHeader < RECORD_HEADER) continue;
+        ofHeader = 0;
+        missing = header.readUInt16BE(3);
+        // RFC 8446 §5.1: handshake records are never empty.
+        if (header[1] !== 3 || missing === 0 || missing > 16_384) return UNREADABLE;
+        continue;
+      }
+      const part = bytes.subarray(at, at + missing);
+      if (gathered < head.length) part.copy(head, gathered);
+      parts.push(part);
+      gathered += part.length;
+      missing -= part.length;
+      at += part.length;
+      if (head[0] !== CLIENT_HELLO) return UNREADABLE;
+      if (gathered < head.length) continue;
+      const size = head.readUIntBE(1, 3);
       if (size > MAX_HELLO_BYTES) return UNREADABLE;
-      if (message.length >= 4 + size) return serverNameIn(message.subarray(4, 4 + size));
+      if (gathered >= head.length + size)
+        return serverNameIn(Buffer.concat(parts, head.length + size).subarray(head.length));
     }
-    if (part.length < length) return INCOMPLETE;
-  }
+    return INCOMPLETE;
+  };
 }
 
 /** Reads length-prefixed fields in order; every step checks its bounds. */

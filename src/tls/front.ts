@@ -1,6 +1,6 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Peers } from './caller.ts';
-import { readClientHello } from './client-hello.ts';
+import { clientHelloReader } from './client-hello.ts';
 import { readProxyHeader } from './proxy-protocol.ts';
 
 /** What the first bytes of a connection told, before anything else read it. */
@@ -37,7 +37,10 @@ function open(socket: Socket, options: FrontOptions): void {
   const proxied = options.proxyProtocol.includes(peer);
   let expectsHeader = proxied;
   let source: string | undefined;
-  let bytes: Buffer = Buffer.alloc(0);
+  let header: Buffer = Buffer.alloc(0);
+  /** What came after it. */
+  const waiting: Buffer[] = [];
+  const readHello = clientHelloReader();
 
   const leave = (): void => {
     clearTimeout(timer);
@@ -51,23 +54,26 @@ function open(socket: Socket, options: FrontOptions): void {
   const handOn = (serverName: string | undefined): void => {
     leave();
     socket.pause();
+    const bytes = Buffer.concat(waiting);
     if (bytes.length > 0) socket.unshift(bytes);
     options.onOpened(socket, { proxied, source, serverName });
     // Plain HTTP reads the socket as a stream. A TLS server takes the waiting bytes and then the handle itself.
     if (!options.tls) socket.resume();
   };
   const onData = (part: Buffer): void => {
-    bytes = bytes.length === 0 ? part : Buffer.concat([bytes, part]);
+    let bytes = part;
     if (expectsHeader) {
-      const header = readProxyHeader(bytes);
-      if (header.kind === 'incomplete') return;
-      if (header.kind === 'unreadable') return reject('no PROXY header from a peer that must send one');
+      header = Buffer.concat([header, part]);
+      const read = readProxyHeader(header);
+      if (read.kind === 'incomplete') return;
+      if (read.kind === 'unreadable') return reject('no PROXY header from a peer that must send one');
       expectsHeader = false;
-      source = header.source;
-      bytes = bytes.subarray(header.length);
+      source = read.source;
+      bytes = header.subarray(read.length);
     }
+    waiting.push(bytes);
     if (!options.peekTls) return handOn(undefined);
-    const hello = readClientHello(bytes);
+    const hello = readHello(bytes);
     if (hello.kind === 'incomplete') return;
     handOn(hello.kind === 'read' ? hello.serverName : undefined);
   };

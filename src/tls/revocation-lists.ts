@@ -67,7 +67,8 @@ export function revocationLists(lists: readonly RevocationList[]): RevocationLis
     },
     statusUntil(issuerKey, now) {
       const ends = (byIssuer.get(issuerKey) ?? []).map(({ thisUpdate, nextUpdate }) =>
-        thisUpdate <= now + CLOCK_SKEW ? nextUpdate : thisUpdate - CLOCK_SKEW - 1,
+        // A list counts from a whole second on, and `now` has fractions: within the second before it, only `now` is certain.
+        thisUpdate <= now + CLOCK_SKEW ? nextUpdate : Math.max(now, thisUpdate - CLOCK_SKEW - 1),
       );
       return Math.min(...ends.filter((end) => end >= now));
     },

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
 import { type ApprovedIssuer, approveIssuer } from './approved-issuer.ts';
+import { readPipe } from './read-pipe.ts';
 import { type RevocationList, readRevocationFile } from './revocation-lists.ts';
 
 /** Reading and parsing files of revocation lists: on the main thread for small ones, in a worker thread for others. */
@@ -24,14 +25,43 @@ export type RevocationReading =
     }
   | { readonly file: string; readonly kind: 'unusable'; readonly problem: string };
 
-export function readRevocationFiles({ files, issuers }: RevocationTask): RevocationReading[] {
+/** For a worker thread, which may read large files at once. Pipes are waited for without blocking it: it can be terminated. */
+export async function readFilesAndPipes(task: RevocationTask): Promise<RevocationReading[]> {
+  const pipes = new Map<string, () => Buffer>();
+  for (const { file } of task.files) {
+    if (!isPipe(file)) continue;
+    try {
+      const bytes = await readPipe(file, MAX_BYTES, () => new TooLarge());
+      pipes.set(file, () => bytes);
+    } catch (error) {
+      pipes.set(file, () => {
+        throw error;
+      });
+    }
+  }
+  return readRevocationFiles(task, (file) => pipes.get(file)?.() ?? readWhole(file));
+}
+
+function isPipe(file: string): boolean {
+  try {
+    return statSync(file).isFIFO();
+  } catch {
+    // `readWhole` says why.
+    return false;
+  }
+}
+
+export function readRevocationFiles(
+  { files, issuers }: RevocationTask,
+  readBytes = readWhole,
+): RevocationReading[] {
   // Where names are looked up does not matter for the signature of a list.
   const approved = issuers.map(({ name, der }) =>
     approveIssuer({ name, certificate: Buffer.from(der), directory: '', identityFrom: 'commonName' }),
   );
   return files.map(({ file, digest }) => {
     try {
-      return readOneFile(file, digest, approved);
+      return readOneFile(file, readBytes(file), digest, approved);
     } catch (error) {
       return { file, kind: 'unusable', problem: (error as Error).message };
     }
@@ -40,10 +70,10 @@ export function readRevocationFiles({ files, issuers }: RevocationTask): Revocat
 
 function readOneFile(
   file: string,
+  bytes: Buffer,
   known: string | undefined,
   issuers: readonly ApprovedIssuer[],
 ): RevocationReading {
-  const bytes = readWhole(file);
   const digest = createHash('sha256').update(bytes).digest('base64');
   if (digest === known) return { file, kind: 'unchanged' };
   return { file, kind: 'read', digest, lists: readRevocationFile(file, bytes, issuers) };

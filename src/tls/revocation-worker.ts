@@ -1,6 +1,6 @@
 import { setPriority } from 'node:os';
 import { parentPort, workerData } from 'node:worker_threads';
-import { type RevocationTask, readRevocationFiles } from './revocation-read.ts';
+import { type RevocationTask, readFilesAndPipes } from './revocation-read.ts';
 
 /** The worker thread of `revocation-files.ts`: reads once, sends what it has read, and ends. */
 
@@ -10,7 +10,7 @@ try {
 } catch {
   // Not allowed, for example by a systemd SystemCallFilter: then without.
 }
-const readings = readRevocationFiles(workerData as RevocationTask);
+const readings = await readFilesAndPipes(workerData as RevocationTask);
 const buffers = readings.flatMap((reading) =>
   reading.kind === 'read'
     ? reading.lists.flatMap(({ serials }) => [serials.bytes.buffer, serials.slots.buffer])

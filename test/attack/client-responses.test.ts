@@ -243,12 +243,24 @@ describe('commands', () => {
     ['call with a cookie', ['call', '-H', 'cookie: a=b']],
     ['call with a refresh token', ['call', '-d', '{"client_id":"x","refresh_token":"y"}']],
     ['call with a device code', ['call', '-d', 'client_id=x&device_code=y']],
+    ['call with a token in an encoded field', ['call', '-d', 'refresh%5Ftoken=y']],
+    ['call with an API key', ['call', '-H', 'X-Api-Key: y']],
+    ['call with a token in another header', ['call', '-H', 'X-Auth-Token: y']],
   ])('%s: no secret goes over plain HTTP to another machine', async (_what, args) => {
     for (const url of ['http://192.0.2.1:9443', 'http://admin.example.test', 'http://[2001:db8::1]:9443']) {
       const { code, stderr } = await runCommand([...args, url], { input: 'the admin token' });
       expect(code, stderr).toBe(64);
       expect(stderr).toContain('is not an address of this machine');
       expect(stderr).not.toContain('the admin token');
+    }
+  });
+
+  test('`call` sends no token in a query over plain HTTP to another machine', async () => {
+    for (const query of ['access_token=hunter2', 'a=b&refresh%5ftoken=hunter2', 'PASSWORD=hunter2']) {
+      const { code, stderr } = await runCommand(['call', `http://192.0.2.1:9443/files?${query}`]);
+      expect(code, stderr).toBe(64);
+      expect(stderr).toContain('is another machine');
+      expect(stderr).not.toContain('hunter2');
     }
   });
 

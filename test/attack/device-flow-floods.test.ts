@@ -90,6 +90,20 @@ describe('device requests of an attacker', () => {
     expect(await flood(attackers, 3, 'report-runner')).toHaveLength(24);
   });
 
+  test('D18 a request that is refused displaces no other', async () => {
+    await open({ maxPending: 8, maxPendingPerClient: 4 });
+    // The attacker's network has the most of all, at another integration: there it gets nothing more.
+    const near = Array.from({ length: 4 }, (_, index) => `2a00:db8:${index}:1::1`);
+    expect(await flood(near, 1, 'other-app')).toHaveLength(4);
+    const people = ['198.51.100.7', '198.51.101.7', '198.51.102.7', '198.51.103.7'];
+    const pending = await flood(people, 1);
+    expect(pending).toHaveLength(4);
+    expect((await ask('2a00:db8:9:1::1')).status).toBe(429);
+    expect(house.audits('device_displaced')).toEqual([]);
+    for (const codes of pending)
+      expect((await poll(codes)).json).toMatchObject({ Error: 'authorization_pending' });
+  });
+
   test('D18 a request that a person has approved is not displaced', async () => {
     await open({ maxPending: 1_000, maxPendingPerClient: 10 });
     const approved = codesOf(await ask('203.0.113.1'));

@@ -6,6 +6,7 @@ import type { Directory } from '../../src/ports/directory.ts';
 import { type LdapServer, ldapServer, PEOPLE_SETTINGS, ROOT } from '../support/ldap-server.ts';
 import { type Certified, issueServer, makeCa } from '../support/pki.ts';
 import { type TcpServer, tcpServer } from '../support/tcp-server.ts';
+import { until } from '../support/until.ts';
 
 const UNAVAILABLE = { name: 'Fault', code: 'directory_unavailable' };
 const PASSWORD = 'a password of alice';
@@ -179,10 +180,30 @@ describe('responses of an LDAP server are limited', () => {
     });
     await expect(directoryAt(server.port).byCertificateName('commonName', 'x')).rejects.toMatchObject({
       ...UNAVAILABLE,
-      message: 'LDAP: a response is longer than 1 MiB',
+      message: 'LDAP: a response is longer than 1 MiB, or in too many parts',
     });
     await closed;
     expect(written).toBeLessThan(32 * 1_048_576);
+  }, 60_000);
+
+  test('a message that comes byte by byte ends the connection after some thousand parts', async () => {
+    let written = 0;
+    const server = await scripted((socket, request) => {
+      if (isBind(request)) return void socket.write(message(idOf(request), result(BIND_RESPONSE, 0)));
+      socket.setNoDelay();
+      socket.write(Buffer.from('30847fffffff', 'hex'));
+      const more = (): void => {
+        if (socket.destroyed || written > 524_288) return;
+        written += 1;
+        socket.write(Buffer.of(0));
+        setImmediate(more);
+      };
+      more();
+    });
+    await expect(directoryAt(server.port).byCertificateName('commonName', 'x')).rejects.toMatchObject(
+      UNAVAILABLE,
+    );
+    expect(written).toBeLessThan(131_072);
   }, 60_000);
 
   test.each([
@@ -225,6 +246,26 @@ describe('referrals', () => {
     }
     expect(connections).toBe(0);
   });
+});
+
+test('sign-ins that the server delays leave connections to those who look up people, such as every refresh', async () => {
+  let passwords = 0;
+  const server = await scripted((socket, request) => {
+    // Servers delay the response to a wrong password.
+    if (request.includes(PASSWORD)) return void (passwords += 1);
+    const tag = request.includes(PEOPLE_SETTINGS.password) ? BIND_RESPONSE : SEARCH_DONE;
+    socket.write(message(idOf(request), result(tag, 0)));
+  });
+  const directory = directoryAt(server.port, { connections: 4 });
+  const attempts = Array.from({ length: 40 }, (_, index) =>
+    directory.signIn(`user-${index}`, PASSWORD).catch(() => undefined),
+  );
+  await until('passwords are being tried', () => passwords >= 2);
+  for (let lookup = 0; lookup < 10; lookup += 1)
+    expect(await directory.byCertificateName('commonName', `x${lookup}`)).toBeUndefined();
+  expect(passwords).toBe(2);
+  await server.close();
+  await Promise.all(attempts);
 });
 
 describe('a changed password', () => {

@@ -106,6 +106,11 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
     /has the host name of publicUrl; .* every port of a host/,
   ],
   [
+    `${LEAST}publicUrl: https://api.example.test\npages: { url: https://api.example.test. }`,
+    'pages.url',
+    /has the host name of publicUrl/,
+  ],
+  [
     `${LEAST}publicUrl: https://api.example.test\npages: { url: http://login.example.test }`,
     'pages.url',
     /is http, but publicUrl is https/,

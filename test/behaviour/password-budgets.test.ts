@@ -2,6 +2,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { confirmMemory } from '../../src/confirm/guess-limit.ts';
 import { BASE, type ConfirmPages, openConfirmPages } from '../support/confirm-pages.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
+import { testPasswordHash } from '../support/house.ts';
 import { BASE_DN, type LdapServer, ldapServer, SERVICE } from '../support/ldap-server.ts';
 
 freezeClock();
@@ -65,6 +66,25 @@ test('a name that no account has is rejected after as many attempts, in every sp
     expect(await signIn(names[guess % names.length] ?? '', `guess ${guess}`)).toBe(403);
   for (const name of names) expect(await signIn(name, 'another guess'), name).toBe(429);
   expect(await signIn('another-name', 'guess')).toBe(403);
+});
+
+test('wrong passwords for an account count when another directory accepts them for an account of that name', async () => {
+  const ids = ['41', '42'].map((last) => `{5f0c2a52-6d0e-4d0c-9c3e-0000000000${last}}`);
+  const directory = (label: string, id: string | undefined, password: string) => ({
+    label,
+    users: [{ id: id ?? '', name: 'carl', groups: [], passwordHash: testPasswordHash(password) }],
+  });
+  await pages.change((settings) => ({
+    ...settings,
+    directories: {
+      staff: directory('one', ids[0], 'right'),
+      second: directory('two', ids[1], 'a guess'),
+    },
+  }));
+  // Accepted by the second directory, and wrong in the first.
+  for (let guess = 0; guess < BUDGET; guess += 1) expect(await signIn('carl', 'a guess')).toBe(200);
+  expect(await signIn('carl', 'right')).toBe(429);
+  expect(await signIn('carl', 'a guess')).toBe(200);
 });
 
 test('names that no account has do not push the budgets of accounts out of memory', async () => {

@@ -1,17 +1,21 @@
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { createWriteStream, rmSync, utimesSync } from 'node:fs';
+import { closeSync, constants, createWriteStream, openSync, rmSync, utimesSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { createCallCertificates } from '../../src/gateway/call-certificates.ts';
+import { NO_PEERS } from '../../src/tls/caller.ts';
 import {
   type CertificateFiles,
   CertificateFilesError,
   loadCertificateFiles,
 } from '../../src/tls/certificate-files.ts';
+import { createCertificateJudge } from '../../src/tls/certificate-judge.ts';
 import { revocationFiles } from '../../src/tls/revocation-files.ts';
 import { readRevocationFile, revocationLists } from '../../src/tls/revocation-lists.ts';
 import { largeCrl } from '../support/large-crl.ts';
 import { type Certified, issue, makeCa, makeCrl, pemOf } from '../support/pki.ts';
 import { tempFolder } from '../support/temp-folder.ts';
+import { until } from '../support/until.ts';
 import { approved, nowSeconds } from './judge.ts';
 
 const folder = tempFolder('crls');
@@ -219,6 +223,32 @@ describe('a reload never takes a revocation list back', () => {
   });
 });
 
+test('a certificate is refused from the moment at which a list from the future counts, whenever it was used before', async () => {
+  const begins = Math.ceil(nowSeconds()) + 4_000;
+  const future = await makeCrl(ca, { revoked: [alice], thisUpdate: new Date(begins * 1_000) });
+  const { lists: found } = await read((await makeCrl(ca)).pem + future.pem);
+  const judge = createCertificateJudge({
+    issuers: issuers(),
+    crls: revocationLists(found),
+    requireCrl: true,
+    requireClientAuth: false,
+    asciiNames: false,
+  });
+  let at = 0;
+  const certificates = createCallCertificates({
+    forwardedFrom: { ...NO_PEERS, listed: [] },
+    forwardedHeader: undefined,
+    judge,
+    now: () => at,
+  });
+  // Five minutes before its date: the clock of a CA may be ahead.
+  const counts = begins - 300;
+  for (at of [counts - 2, counts - 1, counts - 0.75, counts - 0.25])
+    expect([at, certificates.accepts(alice.der)]).toEqual([at, true]);
+  for (at of [counts, counts + 0.5, counts + 3_000])
+    expect([at, certificates.accepts(alice.der)]).toEqual([at, false]);
+});
+
 describe('parsing', () => {
   const ENTRIES = 8_000;
 
@@ -277,5 +307,24 @@ describe('parsing', () => {
     expect(isLoaded).toBe(false);
     writer.end(lists.both);
     expect((await loading).lists).toHaveLength(2);
+  });
+
+  test('a pipe to which nothing is written keeps neither a stop nor the process waiting', async () => {
+    const pipe = folder.file('silent.crl');
+    execFileSync('mkfifo', [pipe]);
+    onTestFinished(() => rmSync(pipe));
+    const files = revocationFiles();
+    const loading = files.load([pipe], issuers());
+    // Opened without waiting: succeeds once the pipe is open for reading.
+    const writer = await until('the pipe is being read', () => {
+      try {
+        return openSync(pipe, constants.O_WRONLY | constants.O_NONBLOCK);
+      } catch {
+        return false;
+      }
+    });
+    onTestFinished(() => closeSync(writer));
+    await files.stop();
+    expect((await loading).problems).toHaveLength(1);
   });
 });

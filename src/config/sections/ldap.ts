@@ -79,7 +79,10 @@ export const ldapSection = (path: Path) =>
       .min(1)
       .max(64)
       .default(4)
-      .meta({ description: 'Most connections at once, per process.' }),
+      .meta({
+        description:
+          'Most connections at once, per process; sign-ins by password use at most half of them, or the only one.',
+      }),
     remember: durationFrom(0, 3_600, 'must be from 0s to 1h').prefault('30s').meta({
       description: 'How long what was read about a person is used again: as late as that a change counts.',
     }),
