@@ -82,8 +82,9 @@ for i = 4, #ARGV, 3 do
   else
     local known = redis.call('HGET', KEYS[3], key)
     local l, t
-    if known then
-      l, t = string.match(known, '^(%S+) (%S+)$')
+    if known then l, t = string.match(known, '^(%S+) (%S+)$') end
+    -- What was written by others and is no number is replaced: it must not keep a revocation from being stored.
+    if tonumber(l) and tonumber(t) then
       if tonumber(l) > tonumber(limit) then limit = l end
       if tonumber(t) > tonumber(till) then till = t end
     end
@@ -134,12 +135,15 @@ local over = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', seconds, 'LIMIT', 0, 1
 if #over > 0 then redis.call('ZREM', KEYS[2], unpack(over)) end
 local page = redis.call('HSCAN', KEYS[3], ARGV[2], 'COUNT', 200)
 for i = 1, #page[2], 2 do
-  if tonumber(string.match(page[2][i + 1], ' (%S+)$')) <= now / 1000 then redis.call('HDEL', KEYS[3], page[2][i]) end
+  local till = tonumber(string.match(page[2][i + 1], ' (%S+)$'))
+  -- What is no number stays: nobody knows what it ended, or until when.
+  if till and till <= now / 1000 then redis.call('HDEL', KEYS[3], page[2][i]) end
 end
 local replicas = redis.call('HGETALL', KEYS[4])
 for i = 1, #replicas, 2 do
   local beat, lease = string.match(replicas[i + 1], ' (%S+) (%S+)$')
-  if tonumber(beat) + tonumber(lease) + 60000 < now then redis.call('HDEL', KEYS[4], replicas[i]) end
+  beat, lease = tonumber(beat), tonumber(lease)
+  if not beat or not lease or beat + lease + 60000 < now then redis.call('HDEL', KEYS[4], replicas[i]) end
 end
 return page[1]`);
 

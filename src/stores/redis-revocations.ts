@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import type { Revocation, RevocationLog } from '../ports/revocation-log.ts';
-import type { RedisClient } from './redis-client.ts';
+import { type RedisClient, redisFault } from './redis-client.ts';
 import { type Follower, follow, newEpoch } from './redis-follower.ts';
 import {
   compareIds,
@@ -122,12 +122,16 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
     });
     return repairing;
   };
-  const upkeep = async (): Promise<void> => {
-    await sweep();
-    await repair();
+  let stopped = false;
+  const report = (error: unknown): void => {
+    if (!stopped) onFault(redisFault(error));
   };
-  // What fails here is away; there will be another turn.
-  const sweeping = setInterval(() => void upkeep().catch(() => 0), SWEEP_MS).unref();
+  // Each by itself: what keeps one from working must not keep the other.
+  const upkeep = (): void => {
+    void sweep().catch(report);
+    void repair().catch(report);
+  };
+  const sweeping = setInterval(upkeep, SWEEP_MS).unref();
 
   return {
     view,
@@ -162,6 +166,7 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
     sweep,
     repair,
     async stop() {
+      stopped = true;
       clearInterval(sweeping);
       await follower.stop();
     },
