@@ -45,6 +45,7 @@ export function unseal(kind: string, bytes: Buffer): StoredEnvelope {
   if (read.v !== FORMAT)
     throw unreadable(kind, `it has format ${String(read.v)}, and this version knows ${FORMAT}`);
   if (!('k' in read) || typeof read.k !== 'number' || !('r' in read)) throw unreadable(kind, 'it is damaged');
+  if (typeof read.r !== 'object' || read.r === null) throw unreadable(kind, 'it is damaged');
   return { record: read.r, keepUntil: read.k, json, hasMac: 'm' in read };
 }
 
