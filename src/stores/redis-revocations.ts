@@ -28,6 +28,7 @@ export interface RedisRevocationsOptions {
   readonly ack: Ack;
   readonly onFault: (fault: Fault) => void;
   readonly onBeat: () => void;
+  /** By the server's clock or this process's, whichever is behind: tokens expire by the latter, and so do their revocations. */
   readonly issuingTime: () => Epoch;
   readonly onDataLoss: () => Promise<void>;
   /** So many revocations were missing from the server, or weaker than announced, and have been put back. */
@@ -82,8 +83,9 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
 
   let cursor = '0';
   const sweep = async (): Promise<number> => {
-    const removed = view.sweep(control.storeTime());
-    cursor = await server.sweep(cursor);
+    const sure = issuingTime();
+    const removed = view.sweep(sure);
+    cursor = await server.sweep(cursor, sure);
     return removed;
   };
   /** An absent revocation lets a token pass, and no MAC shows that it is absent: this process remembers what it has seen. */
@@ -151,7 +153,7 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
           'store_unavailable',
           `what was revoked has not been known for ${Math.floor(stale / 1_000)} s`,
         );
-      return bearer.issuedAt < follower.floor() || view.isRevoked(bearer, control.storeTime());
+      return bearer.issuedAt < follower.floor() || view.isRevoked(bearer, issuingTime());
     },
     async bring(revocations) {
       const entries = revocations.map((one) => [keyOf(one), entryOf(one)] as const);

@@ -168,6 +168,25 @@ test('entries of others that are no numbers keep revocations neither from being 
   await one.revocations.announce({ of: 'identity', identity: 'other', notBefore: 6_000, keepUntil });
 });
 
+test('S15 while the clock of Redis is months ahead, and afterwards, revoked tokens stay revoked', async () => {
+  await aged();
+  let ahead = 0;
+  const one = await open({ clock: () => now() + ahead, wallTime: now });
+  const ids = Array.from({ length: 20 }, randomGrantId);
+  await Promise.all(ids.map((id) => end(one, id)));
+  const keepUntil = Math.floor(now()) + 3_600;
+  await one.revocations.announce({ of: 'identity', identity: 'i', notBefore: 5_000, keepUntil });
+  ahead = 90 * 86_400;
+  // As many pieces as the view is swept in, and more.
+  for (let pieces = 0; pieces < 20; pieces += 1) await one.sweep();
+  expect(ids.filter((id) => !refuses(one, id))).toEqual([]);
+  ahead = 0;
+  for (const store of [one, await open()]) {
+    expect(ids.filter((id) => !refuses(store, id))).toEqual([]);
+    expect(store.revocations.isRevoked(bearer(randomGrantId(), 4_999))).toBe(true);
+  }
+});
+
 test('V09 a replica whose clock is behind waits until the tokens that it issues are accepted', async () => {
   const wallTime = (): number => now() - 1;
   const store = await open({ wallTime });
