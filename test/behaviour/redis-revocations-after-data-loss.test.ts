@@ -187,6 +187,29 @@ test('S15 while the clock of Redis is months ahead, and afterwards, revoked toke
   }
 });
 
+test('a log position that others moved ahead hides no revocation from a replica', async () => {
+  await aged();
+  const faults: string[] = [];
+  const one = await open();
+  const two = await open({ onFault: ({ message }) => void faults.push(message) });
+  const ahead = '99999999999999-0';
+  const move = (): Promise<unknown> => admin().ask((redis) => redis.hset('{gh}:head', 'last', ahead));
+  const applied = async (): Promise<readonly string[]> =>
+    Object.values(await admin().ask((redis) => redis.hgetall('{gh}:replicas')));
+  await move();
+  // Both look for what seems to be missing, and go on from there.
+  await soon(async () => expect((await applied()).every((text) => text.startsWith(ahead))).toBe(true));
+  const moving = setInterval(() => void move(), 5);
+  const id = randomGrantId();
+  try {
+    await end(one, id);
+    await soon(() => expect(refuses(two, id)).toBe(true));
+  } finally {
+    clearInterval(moving);
+  }
+  expect(faults.join()).toContain('its log of revocations is ahead of its clock');
+});
+
 test('V09 a replica whose clock is behind waits until the tokens that it issues are accepted', async () => {
   const wallTime = (): number => now() - 1;
   const store = await open({ wallTime });
