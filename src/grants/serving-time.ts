@@ -102,6 +102,7 @@ export function servingTime(options: ServingTimeOptions): ServingTime {
     }
     // Another process may have written the mark, while writes of this one are not confirmed.
     await store.settled();
+    unreached = stopwatch();
     shared = outages;
     if (last !== undefined && lapsed < now) own = added(own, { began: lapsed, ended: now });
     last = { until: now + lease, lease, elapsed };
@@ -115,7 +116,8 @@ export function servingTime(options: ServingTimeOptions): ServingTime {
   const mark = async (): Promise<void> => {
     try {
       for (let tries = 0; tries < MOST_TRIES; tries += 1) if (await tryToMark()) return;
-      countAsServed();
+      // Others mark all the time. Their outages are not known here before the first mark.
+      if (last !== undefined) countAsServed();
     } catch (error) {
       // The store logs its own failures. The lease lapses meanwhile.
       if (!(error instanceof Fault && error.code === 'store_record_unreadable')) return;
@@ -138,8 +140,8 @@ export function servingTime(options: ServingTimeOptions): ServingTime {
       if (lapsed < now && rotatedAt > lapsed && (unreached?.() ?? 0) >= 2 * last.lease)
         throw new Fault('store_unavailable', 'it is not known yet whether other processes served');
       const gap = gaps.find(({ began, ended }) => began < rotatedAt && rotatedAt < ended);
-      const ownSince = gap === undefined ? own : own.filter(({ began }) => began >= gap.ended);
-      return [...shared, ...ownSince, ...(lapsed < now ? [{ began: lapsed, ended: now }] : [])];
+      const mayPause = lapsed < now ? [...own, { began: lapsed, ended: now }] : own;
+      return [...shared, ...(gap === undefined ? mayPause : since(gap.ended, mayPause))];
     },
     start: markOn,
     async stop() {
@@ -154,6 +156,10 @@ interface ServingNote {
   readonly until: Epoch;
   readonly outages: readonly Outage[];
 }
+
+/** What of these outages is after a moment. */
+const since = (moment: Epoch, outages: readonly Outage[]): readonly Outage[] =>
+  outages.flatMap(({ began, ended }) => (ended > moment ? [{ began: Math.max(began, moment), ended }] : []));
 
 const added = (outages: readonly Outage[], outage: Outage): readonly Outage[] =>
   [...outages, outage].slice(-MOST_OUTAGES);

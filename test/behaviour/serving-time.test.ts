@@ -171,6 +171,10 @@ test('a process that was cut off while another one served does not pause the win
   link.fails = undefined;
   // Reachable again, but whether others served is known with the next mark only.
   expect(() => served(cutOff, rotatedAt)).toThrow(Fault);
+  link.isUnconfirmed = true;
+  await marked();
+  expect(served(cutOff, rotatedAt)).toBeCloseTo(5);
+  link.isUnconfirmed = false;
   await marked();
   expect(served(cutOff, rotatedAt)).toBeCloseTo(5);
   // A response of this process that got lost right before can still be repeated.
