@@ -108,7 +108,7 @@ export function servingTime(options: ServingTimeOptions): ServingTime {
     last = { until: now + lease, lease, elapsed };
     return true;
   };
-  /** The store is reachable and only its note is not usable: that is no outage, or whoever can write to it could hold windows open. */
+  /** The store is reachable and only its note is not usable: that is no outage, or an attacker who can write to it could hold windows open. */
   const countAsServed = (): void => {
     unreached = stopwatch();
     last = { until: last?.until ?? 0, lease: leaseFor(retryWindow()), elapsed: unreached };

@@ -70,6 +70,8 @@ const READ_AGAIN_MS = 50;
 const CATCH_UP_MS = 60_000;
 /** Milliseconds between two loads of the snapshot while the log cannot be relied on; and a part of the time at most. */
 const RELOAD = { leastMs: 2_000, times: 20 };
+/** Time synchronisation sets clocks by less than this. */
+const STEP_MS = 1_000;
 const BATCH = 1_000;
 const REPUBLISH_BATCH = 100;
 
@@ -124,12 +126,13 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
     isAhead ||= isStillAhead;
     if (!isAhead || reloading !== undefined || performance.now() < nextReload) return;
     isAhead = isStillAhead;
-    options.onFault(
-      new Fault(
-        'store_corrupt',
-        'Redis: its log of revocations is ahead of its clock; the clock was set back, or others write to the log',
-      ),
-    );
+    if (isAheadOf(now + STEP_MS))
+      options.onFault(
+        new Fault(
+          'store_corrupt',
+          'Redis: its log of revocations is ahead of its clock; the clock was set back, or others write to the log',
+        ),
+      );
     reloading = reload()
       .catch((error: unknown) => {
         isAhead = true;

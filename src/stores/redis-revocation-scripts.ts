@@ -141,7 +141,7 @@ if #over > 0 then redis.call('ZREM', KEYS[2], unpack(over)) end
 local page = redis.call('HSCAN', KEYS[3], ARGV[2], 'COUNT', 200)
 for i = 1, #page[2], 2 do
   local till = tonumber(string.match(page[2][i + 1], ' (%S+)$'))
-  -- What is no number stays: nobody knows what it ended, or until when.
+  -- What is no number stays: it is not known what it ended, or until when.
   if till and till <= sure then redis.call('HDEL', KEYS[3], page[2][i]) end
 end
 local replicas = redis.call('HGETALL', KEYS[4])
