@@ -95,7 +95,7 @@ Other lines tell of gatehouse itself. Of the store:
 | \`store_fault\` | error | Something else the store could not do in the background, such as a memory or disk that is full. |
 | \`store_record_refused\` | error | A record failed authentication and is treated as absent: \`kind\`, \`record\` and \`reason\`. Once a minute for each record. |
 | \`store_revocations_restored\` | error | Revocations were missing from Redis and have been put back from memory: \`count\`. |
-| \`store_records_authenticated\` | info | Every grant was read once, and those of earlier versions have a MAC now: \`grants\`. \`store.unauthenticatedRecords\` can be set to \`refuse\` when all replicas run this version. |
+| \`store_records_authenticated\` | info | All grants were read, and none is left without a MAC: \`grants\`. \`store.unauthenticatedRecords\` can be set to \`refuse\` when all replicas run this version. |
 | \`store_notice\` | warn | Found at the start and worth a look: \`notice\`. |
 | \`tickets_not_shared\` | warn | The secret of TLS session tickets could not be had from the store: sessions are resumed only by the process they began with. \`tickets_shared_again\` (info) when that has ended. |
 

@@ -53,7 +53,7 @@ const refusedRecords = (count: number): readonly string[] =>
   count === 0
     ? []
     : [
-        `${count} records fail authentication and are treated as absent: they were altered before the backup was made, or their keys are not in keys.file`,
+        `${count} records fail authentication and are treated as absent: they were altered, their keys are not in keys.file, or they have no MAC and store.unauthenticatedRecords is refuse`,
       ];
 
 const now = (): number => Date.now() / 1_000;

@@ -2,6 +2,7 @@ import { inLanguage } from '../domain/language.ts';
 import type { Person } from '../domain/person.ts';
 import { identify } from '../grants/certificate-grant.ts';
 import { failSignIn, questionOf } from '../grants/device-decision.ts';
+import { issuingTime } from '../grants/issue.ts';
 import { looseUserName } from '../identity/name-forms.ts';
 import type { OpenIdProvider } from '../identity/openid.ts';
 import { errorFields } from '../observability/logger.ts';
@@ -214,7 +215,7 @@ export async function enter(
   const entered: Session = {
     ...room.sessions.renew(rest),
     identity,
-    since: Math.floor(room.desk.now()),
+    since: Math.floor(issuingTime(room.desk, room.desk.now())),
     ...(shownAs !== undefined && { shownAs: plain(shownAs) }),
   };
   await carryWrongCodes(room, session, entered);

@@ -20,7 +20,7 @@ import type { LoopGuard } from './loop-guard.ts';
 import { openObservers } from './observe.ts';
 import { type OpenedStore, openStore } from './open-store.ts';
 import { createPermanent } from './permanent.ts';
-import { recordAuthentication, revocationsRestored } from './record-authentication.ts';
+import { acceptedGrants, recordAuthentication, revocationsRestored } from './record-authentication.ts';
 import { factsOf, requestEnded } from './request-log.ts';
 import { rewriteGrants } from './rewrite-grants.ts';
 import { StartError } from './start-error.ts';
@@ -218,7 +218,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     tickets.follow((secret) => listener.setTicketSecret(secret));
     await permanent.serving.start();
     if (role === 'alone' && settings.store.unauthenticatedRecords === 'accept') {
-      const rewriting = rewriteGrants({ store, log });
+      const rewriting = rewriteGrants({ store, log, accepted: acceptedGrants(metrics) });
       closing.push(() => rewriting.stop());
     }
     const takenAt = gatewayMetrics(metrics, {

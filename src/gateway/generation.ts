@@ -104,7 +104,7 @@ export async function buildGeneration(
     policy: policyOf(settings),
     pace: permanent.pace,
     pending: permanent.pending,
-    outages: (at) => permanent.serving.outages(at),
+    outages: (at, rotatedAt) => permanent.serving.outages(at, rotatedAt),
     mayRecord: permanent.mayRecord,
     now,
     log,

@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import type { Settings } from '../config/schema.ts';
 import { createLogger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
+import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
 import { KEEP_FOREVER, KEYS_NOTE, MOVE_NOTE } from '../ports/store.ts';
 import { type OpenedBackup, openBackup } from '../stores/embedded-backup.ts';
 import type { RedisStore } from '../stores/redis.ts';
@@ -17,7 +18,7 @@ export interface MoveOptions {
   readonly settings: Settings;
   /** A backup of the embedded store. */
   readonly from: string;
-  /** The MAC of the backup is not looked at. */
+  /** The MAC of the backup is not looked at; its records are verified one by one all the same. */
   readonly unauthenticated?: boolean;
   readonly onProgress?: (records: number) => void;
 }
@@ -52,7 +53,21 @@ export async function move(options: MoveOptions): Promise<Moved> {
     },
   });
   authenticator.use(openKeyring(readKeys(settings)));
-  const backup = await openBackup(from, now, unauthenticated ? undefined : authenticator);
+  // Records get a MAC for their new place, so whatever comes from the file, none that fails is taken along.
+  const records: RecordAuthenticator = {
+    ...authenticator,
+    check(...record) {
+      try {
+        return authenticator.check(...record);
+      } catch (error) {
+        // Its key is lost, which is what the backup is read without its MAC for: no token of such a grant works.
+        if (!unauthenticated || !(error instanceof Fault)) throw error;
+        refused += 1;
+        return 'refused';
+      }
+    },
+  };
+  const backup = await openBackup(from, { now, authenticator: records, unauthenticated });
   try {
     // A server that is away ends the command: there is somebody to hear it.
     const store = await openSharedAsItIs({

@@ -7,7 +7,7 @@ import { type PendingRequests, pendingRequests } from '../grants/pending-request
 import { type PollPace, pollPace } from '../grants/poll-pace.ts';
 import { type ServingTime, servingTime } from '../grants/serving-time.ts';
 import { type RateLimit, rateLimit } from '../http/rate-limit.ts';
-import type { Logger } from '../observability/logger.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import type { Store } from '../ports/store.ts';
@@ -94,7 +94,11 @@ export function createPermanent({
   const streams = liveStreams({ revocations, now, log });
   const upstreams = createUpstreams(log);
   let { retryWindow } = settings.tokens.refresh;
-  const serving = servingTime({ store, retryWindow: () => retryWindow });
+  const serving = servingTime({
+    store,
+    retryWindow: () => retryWindow,
+    onUnreadable: (fault) => log.error('store_fault', errorFields(fault)),
+  });
   const crls = revocationFiles();
   let digest: ((text: string) => string) | undefined;
   const hide = (text: string): string => {

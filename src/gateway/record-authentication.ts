@@ -8,6 +8,7 @@ import { type RecordMac, type RefusedBecause, recordMac } from '../tokens/record
 /** Seconds between two reports about one record; the metric counts each time. */
 const REPORT_AGAIN = 60;
 const REMEMBERED = 10_000;
+const ACCEPTED = 'gatehouse_store_records_unauthenticated_total';
 const KINDS: readonly RecordKind[] = ['grants', 'devices', 'userCodes', 'notes'];
 
 const NOTES: Readonly<Record<RefusedBecause, string>> = {
@@ -27,8 +28,7 @@ export interface RecordAuthenticationOptions {
 /** The authenticator of a serving process: what it refuses is logged, audited and counted. */
 export function recordAuthentication(options: RecordAuthenticationOptions): RecordMac {
   const { settings, log, metrics, now } = options;
-  const accepted = (kind: RecordKind) =>
-    metrics.counter('gatehouse_store_records_unauthenticated_total', kind);
+  const accepted = (kind: RecordKind) => metrics.counter(ACCEPTED, kind);
   const refusals = (kind: RecordKind, reason: RefusedBecause) =>
     metrics.counter('gatehouse_store_records_refused_total', kind, reason);
   // Series that begin at zero: an alert on the first increase needs a value before it.
@@ -59,6 +59,12 @@ export function recordAuthentication(options: RecordAuthenticationOptions): Reco
     },
   });
 }
+
+/** How many grants without a MAC were accepted. */
+export const acceptedGrants = (metrics: Metrics): (() => number) => {
+  const accepted = metrics.counter(ACCEPTED, 'grants');
+  return () => accepted.value;
+};
 
 /** An attacker removed revocations from Redis, or it lost some: this process had them in memory. */
 export function revocationsRestored({

@@ -1,5 +1,5 @@
 import { setTimeout as pause } from 'node:timers/promises';
-import type { Logger } from '../observability/logger.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import type { Store } from '../ports/store.ts';
 
@@ -10,6 +10,9 @@ const AGAIN_MS = 60_000;
 export interface RewritingOptions {
   readonly store: Pick<Store, 'grants' | 'grantIndex'>;
   readonly log: Logger;
+  /** How many grants without a MAC this process has accepted up to now. */
+  readonly accepted: () => number;
+  readonly againMs?: number;
 }
 
 /**
@@ -17,7 +20,9 @@ export interface RewritingOptions {
  * have one too before `store.unauthenticatedRecords` is set to `refuse`. Device requests and typed codes end by themselves
  * within minutes.
  */
-export function rewriteGrants({ store, log }: RewritingOptions): { stop(): Promise<void> } {
+export function rewriteGrants({ store, log, accepted, againMs = AGAIN_MS }: RewritingOptions): {
+  stop(): Promise<void>;
+} {
   const stopping = new AbortController();
   const { signal } = stopping;
 
@@ -25,7 +30,9 @@ export function rewriteGrants({ store, log }: RewritingOptions): { stop(): Promi
     let grants = 0;
     for (let after: string | undefined; !signal.aborted; ) {
       const page = await store.grantIndex.list({ limit: PAGE, ...(after !== undefined && { after }) });
-      await Promise.all(page.grants.map(({ id }) => store.grants.read(id)));
+      // Until they are refused, records without a MAC may be anything.
+      const ids = page.grants.map(({ id }) => id).filter((id) => typeof id === 'string');
+      await Promise.all(ids.map((id) => store.grants.read(id)));
       grants += page.grants.length;
       after = page.next;
       if (after === undefined) break;
@@ -33,21 +40,30 @@ export function rewriteGrants({ store, log }: RewritingOptions): { stop(): Promi
     }
     return grants;
   };
+  /** A store that cannot write now gives the grant as it is: only a pass that met none without a MAC shows that all have one. */
+  const isDone = async (): Promise<boolean> => {
+    const before = accepted();
+    const grants = await once();
+    if (accepted() !== before) return false;
+    if (!signal.aborted)
+      log.info('store_records_authenticated', {
+        grants,
+        note: 'every grant has a MAC now; once all replicas run this version, set store.unauthenticatedRecords to refuse',
+      });
+    return true;
+  };
   const run = async (): Promise<void> => {
-    while (!signal.aborted) {
+    for (let passes = 0; !signal.aborted; passes += 1) {
       try {
-        const grants = await once();
-        if (!signal.aborted)
-          log.info('store_records_authenticated', {
-            grants,
-            note: 'every grant has a MAC now; once all replicas run this version, set store.unauthenticatedRecords to refuse',
-          });
-        return;
+        if (await isDone()) return;
+        // The next pass begins at once: as a rule it finds that this one has rewritten all.
+        if (passes === 0) continue;
       } catch (error) {
-        // The store is unreachable, or a key is missing here; both are reported elsewhere.
-        if (!(error instanceof Fault)) throw error;
-        await pause(AGAIN_MS, undefined, { signal, ref: false });
+        // That the store is unreachable is reported elsewhere.
+        const isAway = error instanceof Fault && error.code === 'store_unavailable';
+        if (!isAway && !signal.aborted) log.error('store_fault', errorFields(error));
       }
+      await pause(againMs, undefined, { signal, ref: false });
     }
   };
   const running = run().catch((error: unknown) => {

@@ -14,7 +14,7 @@ import type { DrainTerms } from './gateway.ts';
 import { ensureKeyFile, readKeys } from './keys.ts';
 import { type FollowingAudit, openFollowingAudit } from './observe.ts';
 import { type OpenedStore, openStore } from './open-store.ts';
-import { recordAuthentication, revocationsRestored } from './record-authentication.ts';
+import { acceptedGrants, recordAuthentication, revocationsRestored } from './record-authentication.ts';
 import { rewriteGrants } from './rewrite-grants.ts';
 import { StartError } from './start-error.ts';
 import { workerEnvironment } from './worker-memory.ts';
@@ -132,7 +132,8 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
       adminWatch?.close();
       await rewriting?.stop();
     });
-    if (settings.store.unauthenticatedRecords === 'accept') rewriting = rewriteGrants({ store: opened, log });
+    if (settings.store.unauthenticatedRecords === 'accept')
+      rewriting = rewriteGrants({ store: opened, log, accepted: acceptedGrants(metrics) });
     return supervisor;
   } catch (error) {
     unwatch();

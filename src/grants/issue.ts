@@ -28,6 +28,15 @@ export interface NewGrant {
 
 export const randomGrantId = (): string => randomBytes(17).toString('base64url').slice(0, 22);
 
+/**
+ * The time that grants, tokens and sessions carry as their begin: never ahead of the store's clock, by which "everything until
+ * now" is revoked, and by which a store that has lost its revocations refuses older tokens.
+ */
+export const issuingTime = (
+  { store }: { readonly store: Pick<GrantDesk['store'], 'time'> },
+  now: Epoch,
+): Epoch => Math.min(now, store.time?.() ?? now);
+
 export function firstGeneration(
   desk: GrantDesk,
   { integration, now, refreshable = true, ...rest }: NewGrant,
@@ -36,14 +45,14 @@ export function firstGeneration(
     ? integration.grantLifetime
     : Math.min(integration.accessLifetime, integration.grantLifetime);
   const refreshUntil = Math.floor(now) + lifetime;
+  const issuedAt = issuingTime(desk, now);
   return {
     ...rest,
     clientId: integration.clientId,
-    issuedAt: Math.floor(now),
+    issuedAt: Math.floor(issuedAt),
     refreshUntil,
     generation: 1,
-    // `iat`: never ahead of the store's clock, by which a store that has lost its revocations refuses older tokens.
-    rotatedAt: Math.min(now, desk.store.time?.() ?? now),
+    rotatedAt: issuedAt,
     accessExpires: accessExpiry(now, integration.accessLifetime, refreshUntil),
     keys: desk.mint.keys(now),
     format: integration.tokenFormat ?? 'jwt',

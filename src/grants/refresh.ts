@@ -43,7 +43,7 @@ export async function refresh(desk: GrantDesk, ask: RefreshAsk): Promise<Outcome
       now,
       arrivedAt: ask.arrivedAt,
       retryWindow: desk.policy.retryWindow,
-      outages: () => desk.outages(now),
+      outages: () => desk.outages(now, record.rotatedAt),
       accessLifetime: integration.accessLifetime,
       keys: desk.mint.keys(now),
       format: integration.tokenFormat ?? 'jwt',

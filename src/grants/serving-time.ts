@@ -13,8 +13,11 @@ import { KEEP_FOREVER, type Store } from '../ports/store.ts';
  * takes no step of the store's clock for an outage. A clock that was set back records none.
  */
 export interface ServingTime {
-  /** Every outage that may still matter, one that goes on included. Throws while nothing is known yet. */
-  outages(now: Epoch): readonly Outage[];
+  /**
+   * Every outage that may pause the retry window of a rotation at `rotatedAt`, one that goes on included. Throws while it is
+   * not known.
+   */
+  outages(now: Epoch, rotatedAt: Epoch): readonly Outage[];
   /** Resolves after the first mark. While the store is unreachable the marks are tried again. */
   start(): Promise<void>;
   stop(): Promise<void>;
@@ -26,6 +29,8 @@ export interface ServingTimeOptions {
   readonly retryWindow: () => number;
   /** Starts a measurement of elapsed seconds. */
   readonly stopwatch?: () => () => number;
+  /** The store is reachable, and its note about serving time cannot be read. Called once until it can. */
+  readonly onUnreadable?: (fault: Fault) => void;
 }
 
 export const SERVING_NOTE = 'serving';
@@ -47,12 +52,20 @@ const realStopwatch = (): (() => number) => {
 };
 
 export function servingTime(options: ServingTimeOptions): ServingTime {
-  const { store, retryWindow, stopwatch = realStopwatch } = options;
+  const { store, retryWindow, stopwatch = realStopwatch, onUnreadable } = options;
   /** Outages of all processes, as the store has them. */
   let shared: readonly Outage[] = [];
   /** Outages of this process while others may have served. */
   let own: readonly Outage[] = [];
+  /**
+   * Times in which this process did not reach the store. A rotation in such a time is another process's, and so was the
+   * time after it: it is not paused by the outages of this one.
+   */
+  let gaps: readonly Outage[] = [];
   let last: { readonly until: Epoch; readonly lease: number; readonly elapsed: () => number } | undefined;
+  /** Since when the store was last reached. */
+  let unreached: (() => number) | undefined;
+  let isUnreadable = false;
   let timer: NodeJS.Timeout | undefined;
   let marking: Promise<void> | undefined;
   let stopped = false;
@@ -72,6 +85,10 @@ export function servingTime(options: ServingTimeOptions): ServingTime {
       return false;
     }
     const { now } = found;
+    const silent = unreached?.() ?? 0;
+    if (silent >= 2 * lease) gaps = added(gaps, { began: now - silent + lease, ended: now });
+    unreached = elapsed;
+    isUnreadable = false;
     const before = readNote(found.record);
     const lapsed = last === undefined ? 0 : lapsedAt(now, last);
     const began = Math.max(before.until, lapsed);
@@ -85,16 +102,28 @@ export function servingTime(options: ServingTimeOptions): ServingTime {
     }
     // Another process may have written the mark, while writes of this one are not confirmed.
     await store.settled();
+    unreached = stopwatch();
     shared = outages;
     if (last !== undefined && lapsed < now) own = added(own, { began: lapsed, ended: now });
     last = { until: now + lease, lease, elapsed };
     return true;
   };
+  /** The store is reachable and only its note is not usable: that is no outage, or an attacker who can write to it could hold windows open. */
+  const countAsServed = (): void => {
+    unreached = stopwatch();
+    last = { until: last?.until ?? 0, lease: leaseFor(retryWindow()), elapsed: unreached };
+  };
   const mark = async (): Promise<void> => {
     try {
       for (let tries = 0; tries < MOST_TRIES; tries += 1) if (await tryToMark()) return;
-    } catch {
+      // Others mark all the time. Their outages are not known here before the first mark.
+      if (last !== undefined) countAsServed();
+    } catch (error) {
       // The store logs its own failures. The lease lapses meanwhile.
+      if (!(error instanceof Fault && error.code === 'store_record_unreadable')) return;
+      if (!isUnreadable) onUnreadable?.(error);
+      isUnreadable = true;
+      countAsServed();
     }
   };
   const markOn = async (): Promise<void> => {
@@ -104,11 +133,15 @@ export function servingTime(options: ServingTimeOptions): ServingTime {
   };
 
   return {
-    outages(now) {
+    outages(now, rotatedAt) {
       if (last === undefined)
         throw new Fault('store_unavailable', 'it is not known yet when gatehouse served last');
       const lapsed = lapsedAt(now, last);
-      return [...shared, ...own, ...(lapsed < now ? [{ began: lapsed, ended: now }] : [])];
+      if (lapsed < now && rotatedAt > lapsed && (unreached?.() ?? 0) >= 2 * last.lease)
+        throw new Fault('store_unavailable', 'it is not known yet whether other processes served');
+      const gap = gaps.find(({ began, ended }) => began < rotatedAt && rotatedAt < ended);
+      const mayPause = lapsed < now ? [...own, { began: lapsed, ended: now }] : own;
+      return [...shared, ...(gap === undefined ? mayPause : since(gap.ended, mayPause))];
     },
     start: markOn,
     async stop() {
@@ -123,6 +156,10 @@ interface ServingNote {
   readonly until: Epoch;
   readonly outages: readonly Outage[];
 }
+
+/** What of these outages is after a moment. */
+const since = (moment: Epoch, outages: readonly Outage[]): readonly Outage[] =>
+  outages.flatMap(({ began, ended }) => (ended > moment ? [{ began: Math.max(began, moment), ended }] : []));
 
 const added = (outages: readonly Outage[], outage: Outage): readonly Outage[] =>
   [...outages, outage].slice(-MOST_OUTAGES);

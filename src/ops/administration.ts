@@ -6,6 +6,7 @@ import { readBody } from '../http/body.ts';
 import { JsonError, type JsonObject, parseStrictJson } from '../http/strict-json.ts';
 import type { Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
+import type { Found } from '../ports/record-store.ts';
 import type { Store } from '../ports/store.ts';
 
 export interface AdministrationDeps {
@@ -119,8 +120,18 @@ async function show(deps: AdministrationDeps, id: string): Promise<Answer> {
 }
 
 async function endOne(deps: AdministrationDeps, id: string, by: string): Promise<Answer> {
-  const found = await deps.store.grants.read(id);
-  if (found === undefined) return noSuchGrant;
+  let found: Found<Grant> | undefined;
+  try {
+    found = await deps.store.grants.read(id);
+  } catch (error) {
+    // The caller gets an error; tokens of the grant are refused all the same.
+    await endUnread(deps, id, by);
+    throw error;
+  }
+  if (found === undefined) {
+    await endUnread(deps, id, by);
+    return noSuchGrant;
+  }
   const { record } = found;
   await endGrant(deps, record);
   deps.log.audit('admin_act', {
@@ -133,9 +144,24 @@ async function endOne(deps: AdministrationDeps, id: string, by: string): Promise
   return { status: 200, body: { ended: id } };
 }
 
+/** A record that is absent may have been altered, and be put back as it was: the grant is ended all the same. */
+async function endUnread(deps: AdministrationDeps, id: string, by: string): Promise<void> {
+  await deps.store.revocations.announce({
+    of: 'grant',
+    grantId: id,
+    belowGeneration: Number.POSITIVE_INFINITY,
+    keepUntil: Math.ceil(deps.now()) + deps.longestGrant() + 86_400,
+  });
+  deps.log.audit('admin_act', { act: 'end grant', by, grant: id });
+}
+
 async function endMany(deps: AdministrationDeps, { request, by }: AdminRequest): Promise<Answer> {
   const holder = await holderIn(deps, request);
-  const live = await countLive(deps, holder);
+  // Counting reads records, ending does not: one that cannot be read must not keep the others from being ended.
+  const live = await countLive(deps, holder).catch((error: unknown) => {
+    if (error instanceof Fault) return undefined;
+    throw error;
+  });
   await endAllOf(deps, holder, deps.longestGrant());
   const { of: _, ...whose } = holder;
   deps.log.audit('admin_act', {

@@ -159,19 +159,23 @@ export async function restoreEmbedded(
   }
 }
 
+export interface OpenBackupOptions {
+  readonly now: () => Epoch;
+  /** Of the records, and of the backup unless `unauthenticated`. */
+  readonly authenticator: RecordAuthenticator;
+  /** The MAC of the backup is not looked at. Its records are verified all the same. */
+  readonly unauthenticated: boolean;
+}
+
 export interface OpenedBackup {
   records(...kinds: readonly TableName[]): AsyncIterable<ExportedRecord>;
   close(): Promise<void>;
 }
 
-/**
- * A backup to read from. The file itself stays untouched: it is read from a copy that is verified and checked to its last
- * page. Without an authenticator its MAC is not looked at.
- */
+/** A backup to read from. The file itself stays untouched: it is read from a copy that is verified and checked to its last page. */
 export async function openBackup(
   file: string,
-  now: () => Epoch,
-  authenticator: RecordAuthenticator | undefined,
+  { now, authenticator, unauthenticated }: OpenBackupOptions,
 ): Promise<OpenedBackup> {
   const from = resolve(file);
   if (!existsSync(from)) throw unavailable(`there is no backup ${from}`);
@@ -181,7 +185,7 @@ export async function openBackup(
     const trial = filesIn(room);
     copyFileSync(from, trial.data, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
     chmodSync(trial.data, 0o600);
-    await verified(trial.data, from, authenticator);
+    await verified(trial.data, from, unauthenticated ? undefined : authenticator);
     const env = openEnv(trial, 2 ** 40);
     return {
       records: (...kinds) => exportRecords(env, now, authenticator, kinds),

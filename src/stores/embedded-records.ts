@@ -45,6 +45,7 @@ export function unseal(kind: string, bytes: Buffer): StoredEnvelope {
   if (read.v !== FORMAT)
     throw unreadable(kind, `it has format ${String(read.v)}, and this version knows ${FORMAT}`);
   if (!('k' in read) || typeof read.k !== 'number' || !('r' in read)) throw unreadable(kind, 'it is damaged');
+  if (typeof read.r !== 'object' || read.r === null) throw unreadable(kind, 'it is damaged');
   return { record: read.r, keepUntil: read.k, json, hasMac: 'm' in read };
 }
 
@@ -88,6 +89,12 @@ export const holderOf = (identity: string): string => hash('sha256', identity, '
 
 export const EMPTY = Buffer.from([1]);
 
+/** The end of a grant follows its revocation, and has the space that is kept for revocations. */
+function purposeOf(seen: Seen | undefined, { record }: Envelope): 'new' | 'upkeep' | 'revoke' {
+  if (seen === undefined) return 'new';
+  return typeof record === 'object' && record !== null && 'revokedAt' in record ? 'revoke' : 'upkeep';
+}
+
 /** Whoever loses a race looks again; more often than this is no race but a fault. */
 const MAX_TRIES = 50;
 
@@ -128,7 +135,7 @@ export function embeddedRecords<T>(
       if (keepUntil !== KEEP_FOREVER) void env.expiry.put(expiryKey(keepUntil, kind, id), EMPTY);
     };
     return env.writes.write({
-      purpose: seen === undefined ? 'new' : 'upkeep',
+      purpose: purposeOf(seen, envelope),
       bytes: bytes.length,
       change: () =>
         seen === undefined ? table.ifNoExists(id, change) : table.ifVersion(id, seen.version, change),

@@ -68,6 +68,10 @@ const BEHIND_MS = 1_000;
 const READ_AGAIN_MS = 50;
 /** Beyond a snapshot that takes long; each command has a limit of its own. */
 const CATCH_UP_MS = 60_000;
+/** Milliseconds between two loads of the snapshot while the log cannot be relied on; and a part of the time at most. */
+const RELOAD = { leastMs: 2_000, times: 20 };
+/** Time synchronisation sets clocks by less than this. */
+const STEP_MS = 1_000;
 const BATCH = 1_000;
 const REPUBLISH_BATCH = 100;
 
@@ -102,6 +106,43 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
   };
   const staleness = (): number => performance.now() - knownAt;
 
+  /**
+   * Ids of the log are times of the server. A position ahead of its clock is from before the clock was set back, or others
+   * have written it, and then new entries come before it and are not read: until it is past, and once after that, the
+   * snapshot is loaded again and again.
+   */
+  const isAheadOf = (now: number): boolean => Number(applied.split('-', 1)[0]) > now;
+  let isAhead = false;
+  let nextReload = Number.NEGATIVE_INFINITY;
+  let reloading: Promise<void> | undefined;
+  const reload = async (): Promise<void> => {
+    const began = performance.now();
+    for await (const page of server.snapshot()) add(page);
+    const took = performance.now() - began;
+    nextReload = performance.now() + Math.max(RELOAD.leastMs, RELOAD.times * took);
+  };
+  const reloadIfAhead = (now: number): void => {
+    const isStillAhead = isAheadOf(now);
+    isAhead ||= isStillAhead;
+    if (!isAhead || reloading !== undefined || performance.now() < nextReload) return;
+    isAhead = isStillAhead;
+    if (isAheadOf(now + STEP_MS))
+      options.onFault(
+        new Fault(
+          'store_corrupt',
+          'Redis: its log of revocations is ahead of its clock; the clock was set back, or others write to the log',
+        ),
+      );
+    reloading = reload()
+      .catch((error: unknown) => {
+        isAhead = true;
+        options.onFault(redisFault(error));
+      })
+      .finally(() => {
+        reloading = undefined;
+      });
+  };
+
   const vouchedFloor = (): string => {
     const informed = owed?.informed ?? staleness() <= lease;
     return informed ? String(owed?.floor ?? floor) : '';
@@ -118,6 +159,7 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
     const early = Math.min(floor - options.issuingTime(), SKEW_REFUSED + 1);
     if (early > 0) await pause(early * 1_000, undefined, { signal: ending.signal }).catch(() => {});
     applied = head.last;
+    isAhead ||= isAheadOf(head.now);
     waiting = undefined;
     if (owed === undefined) return;
     await republish();
@@ -163,6 +205,7 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
     floor = head.floor;
     followers = head.followers;
     confirm(sentAt, head.last);
+    reloadIfAhead(head.now);
     options.onBeat();
     if (waiting !== undefined && sentAt - waiting.sentAt > BEHIND_MS) syncLater();
   };
@@ -279,7 +322,7 @@ export async function follow(options: FollowerOptions): Promise<Follower> {
       ending.abort();
       clearInterval(timer);
       reader.close();
-      await Promise.allSettled([reading, beating, syncing]);
+      await Promise.allSettled([reading, beating, syncing, reloading]);
       await server.leave(replica).catch(() => {});
     },
   };

@@ -228,6 +228,7 @@ function unpack(kind: RedisRecordKind, value: string): Unpacked {
     throw unreadable(kind, 'it is damaged');
   if (read.v !== FORMAT)
     throw unreadable(kind, `it has format ${String(read.v)}, and this version knows ${FORMAT}`);
+  if (typeof read.r !== 'object' || read.r === null) throw unreadable(kind, 'it is damaged');
   return {
     record: read.r,
     version: value.slice(0, first) as Version,

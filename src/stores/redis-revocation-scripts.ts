@@ -1,3 +1,4 @@
+import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import { type RedisClient, type RedisScript, redisScript } from './redis-client.ts';
 import { TIME } from './redis-time.ts';
@@ -82,8 +83,9 @@ for i = 4, #ARGV, 3 do
   else
     local known = redis.call('HGET', KEYS[3], key)
     local l, t
-    if known then
-      l, t = string.match(known, '^(%S+) (%S+)$')
+    if known then l, t = string.match(known, '^(%S+) (%S+)$') end
+    -- What was written by others and is no number is replaced: it must not keep a revocation from being stored.
+    if tonumber(l) and tonumber(t) then
       if tonumber(l) > tonumber(limit) then limit = l end
       if tonumber(t) > tonumber(till) then till = t end
     end
@@ -127,19 +129,26 @@ local floor = redis.call('HGET', KEYS[1], 'floor')
 if floor and tonumber(floor) > tonumber(ARGV[2]) then redis.call('HSET', KEYS[1], 'floor', ARGV[2]) end
 return head()`);
 
-/** KEYS: head, ended, limits, replicas. ARGV: time, cursor. A bounded piece of what is over; returns the next cursor. */
+/**
+ * KEYS: head, ended, limits, replicas. ARGV: time, cursor, milliseconds of the caller's clock. A bounded piece of what is over by
+ * both clocks: a clock that was set ahead must not forget revocations of tokens that are still valid. Returns the next cursor.
+ */
 const SWEEP = redisScript(`${PROLOGUE}
-local seconds = string.format('%.3f', now / 1000)
+local sure = math.min(now, tonumber(ARGV[3])) / 1000
+local seconds = string.format('%.3f', sure)
 local over = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', seconds, 'LIMIT', 0, 1000)
 if #over > 0 then redis.call('ZREM', KEYS[2], unpack(over)) end
 local page = redis.call('HSCAN', KEYS[3], ARGV[2], 'COUNT', 200)
 for i = 1, #page[2], 2 do
-  if tonumber(string.match(page[2][i + 1], ' (%S+)$')) <= now / 1000 then redis.call('HDEL', KEYS[3], page[2][i]) end
+  local till = tonumber(string.match(page[2][i + 1], ' (%S+)$'))
+  -- What is no number stays: it is not known what it ended, or until when.
+  if till and till <= sure then redis.call('HDEL', KEYS[3], page[2][i]) end
 end
 local replicas = redis.call('HGETALL', KEYS[4])
 for i = 1, #replicas, 2 do
   local beat, lease = string.match(replicas[i + 1], ' (%S+) (%S+)$')
-  if tonumber(beat) + tonumber(lease) + 60000 < now then redis.call('HDEL', KEYS[4], replicas[i]) end
+  beat, lease = tonumber(beat), tonumber(lease)
+  if not beat or not lease or beat + lease + 60000 < now then redis.call('HDEL', KEYS[4], replicas[i]) end
 end
 return page[1]`);
 
@@ -177,8 +186,10 @@ export function revocationServer(client: RedisClient, keys: RevocationKeys, writ
       return { ...headOf(answer), peers: peersOf(answer[4]) };
     },
     vouch: async (floor: number): Promise<Head> => headOf(await write(VOUCH, [head], [floor])),
-    sweep: async (cursor: string): Promise<string> =>
-      String(await client.run(SWEEP, [head, ended, limits, replicas], [client.timeArgument(), cursor])),
+    async sweep(cursor: string, ours: Epoch): Promise<string> {
+      const args = [client.timeArgument(), cursor, Math.floor(ours * 1_000)];
+      return String(await client.run(SWEEP, [head, ended, limits, replicas], args));
+    },
     leave: async (replica: string): Promise<void> =>
       void (await client.ask((redis) => redis.hdel(replicas, replica))),
     /** Everything in the snapshot that stays from beginning to end; what comes meanwhile is in the log. */

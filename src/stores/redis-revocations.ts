@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import type { Revocation, RevocationLog } from '../ports/revocation-log.ts';
-import type { RedisClient } from './redis-client.ts';
+import { type RedisClient, redisFault } from './redis-client.ts';
 import { type Follower, follow, newEpoch } from './redis-follower.ts';
 import {
   compareIds,
@@ -28,6 +28,7 @@ export interface RedisRevocationsOptions {
   readonly ack: Ack;
   readonly onFault: (fault: Fault) => void;
   readonly onBeat: () => void;
+  /** By the server's clock or this process's, whichever is behind: tokens expire by the latter, and so do their revocations. */
   readonly issuingTime: () => Epoch;
   readonly onDataLoss: () => Promise<void>;
   /** So many revocations were missing from the server, or weaker than announced, and have been put back. */
@@ -82,8 +83,9 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
 
   let cursor = '0';
   const sweep = async (): Promise<number> => {
-    const removed = view.sweep(control.storeTime());
-    cursor = await server.sweep(cursor);
+    const sure = issuingTime();
+    const removed = view.sweep(sure);
+    cursor = await server.sweep(cursor, sure);
     return removed;
   };
   /** An absent revocation lets a token pass, and no MAC shows that it is absent: this process remembers what it has seen. */
@@ -122,12 +124,16 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
     });
     return repairing;
   };
-  const upkeep = async (): Promise<void> => {
-    await sweep();
-    await repair();
+  let stopped = false;
+  const report = (error: unknown): void => {
+    if (!stopped) onFault(redisFault(error));
   };
-  // What fails here is away; there will be another turn.
-  const sweeping = setInterval(() => void upkeep().catch(() => 0), SWEEP_MS).unref();
+  // Each by itself: what keeps one from working must not keep the other.
+  const upkeep = (): void => {
+    void sweep().catch(report);
+    void repair().catch(report);
+  };
+  const sweeping = setInterval(upkeep, SWEEP_MS).unref();
 
   return {
     view,
@@ -147,7 +153,7 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
           'store_unavailable',
           `what was revoked has not been known for ${Math.floor(stale / 1_000)} s`,
         );
-      return bearer.issuedAt < follower.floor() || view.isRevoked(bearer, control.storeTime());
+      return bearer.issuedAt < follower.floor() || view.isRevoked(bearer, issuingTime());
     },
     async bring(revocations) {
       const entries = revocations.map((one) => [keyOf(one), entryOf(one)] as const);
@@ -162,6 +168,7 @@ export async function redisRevocations(options: RedisRevocationsOptions): Promis
     sweep,
     repair,
     async stop() {
+      stopped = true;
       clearInterval(sweeping);
       await follower.stop();
     },

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
@@ -183,5 +184,42 @@ describe.each(STORES)('records that were altered in $name', (store) => {
     ])
       expect(isTemporary(reply), reply.text).toBe(true);
     expect(house.audits('record_refused')).toEqual([]);
+  });
+
+  test('records that cannot be read or were altered keep an operator from ending neither a grant nor all of an identity', async () => {
+    house = await store.open();
+    const token = readFileSync(join(house.folder, 'data/admin-token'), 'utf8').trim();
+    const administer = async (path: string, body?: object): Promise<number> => {
+      const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
+      const url = `http://127.0.0.1:${house.adminPort}/admin/v1${path}`;
+      return (await fetch(url, { method: 'POST', headers, ...(body && { body: JSON.stringify(body) }) }))
+        .status;
+    };
+    const [renamed, altered, unreadable, sound] = [
+      await house.grant(),
+      await house.grant(),
+      await house.grant(),
+      await house.grant(),
+    ];
+    let whole = '';
+    await store.attack(async (raw) => {
+      await tamper(raw, 'grants', grantIdOf(renamed), (text) =>
+        text.replace(/"m":"\w+\./, '"m":"mAnother1.'),
+      );
+      whole = await raw.read('grants', grantIdOf(altered));
+      await raw.write('grants', grantIdOf(altered), whole.replace(ALICE, BOB));
+      await tamper(raw, 'grants', grantIdOf(unreadable), (text) => text.replace('{"v":1', '{"v":2'));
+    });
+    expect(await administer(`/grants/${grantIdOf(renamed)}/revoke`)).toBe(503);
+    expect(await administer(`/grants/${grantIdOf(altered)}/revoke`)).toBe(404);
+    await store.attack((raw) => raw.write('grants', grantIdOf(altered), whole));
+    expect((await house.refresh(altered.refresh_token)).json['Error']).toBe('invalid_grant');
+    const used = async (grant: TokenGrant): Promise<number> =>
+      (await house.api('/files/a', grant.access_token)).status;
+    expect([await used(renamed), await used(altered), await used(sound)]).toEqual([401, 401, 200]);
+
+    expect(await administer('/revoke', { identity: ALICE })).toBe(200);
+    expect([await used(unreadable), await used(sound)]).toEqual([401, 401]);
+    expect((await house.refresh(sound.refresh_token)).json['Error']).toBe('invalid_grant');
   });
 });

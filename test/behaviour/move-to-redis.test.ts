@@ -10,6 +10,7 @@ import { move } from '../../src/gateway/move.ts';
 import { endAllOf } from '../../src/grants/revoke.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import type { EmbeddedStore } from '../../src/stores/embedded.ts';
+import { filesIn } from '../../src/stores/embedded-folder.ts';
 import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { gatehouse } from '../support/command-line.ts';
 import { deviceSteps } from '../support/device-steps.ts';
@@ -155,12 +156,12 @@ const backUp = async (): Promise<string> => {
   return file();
 };
 const keyFile = (): string => join(house.folder, 'data/keys.json');
-const restore = (change: Partial<SettingsInput> = {}) => {
+const restore = (change: Partial<SettingsInput> = {}, unauthenticated = false) => {
   const place = mkdtempSync(join(folder, 'restore-'));
   for (const name of ['ca.pem', 'server.pem', 'server-key.pem'])
     cpSync(join(house.folder, name), join(place, name));
   const settings = settingsIn(place, { ...onRedis(), keys: { file: keyFile() }, ...change });
-  return move({ settings, from: file() });
+  return move({ settings, from: file(), unauthenticated });
 };
 
 test('it is run again as often as one likes, changes nothing then, and sets nothing back', async () => {
@@ -198,6 +199,29 @@ test('a record that was altered in the backed-up store does not come along, and 
   await tamper(raw, 'grants', other, (text) => text.replace(ALICE, BOB));
   await raw.close();
   await expect(restore()).rejects.toThrow(`the record ${other} in Redis fails authentication`);
+});
+
+test('of a backup whose MAC is not verified, records that fail authentication do not come along either', async () => {
+  const grants = [await house.grant(), await house.grant(), await house.grant()];
+  const [altered = '', bare = '', kept = ''] = grants.map(({ refresh_token: token }) => token.split('.')[1]);
+  await house.gateway.close();
+  const raw = rawEmbedded(storeFolder(house.folder));
+  await tamper(raw, 'grants', altered, (text) => text.replace(ALICE, BOB));
+  await tamper(raw, 'grants', bare, (text) => text.replace(ALICE, BOB).replace(/,"m":"[^"]*"\}$/, '}'));
+  await raw.close();
+  // As a backup of an earlier version: the data file alone.
+  cpSync(filesIn(storeFolder(house.folder)).data, file());
+  await expect(restore()).rejects.toThrow(/without a MAC/);
+  const strict: SettingsInput['store'] = {
+    type: 'redis',
+    url: server.url,
+    unauthenticatedRecords: 'refuse',
+  };
+  expect(await restore({ store: strict }, true)).toMatchObject({ grants: 1, refused: 2 });
+  expect(await redis.keys('gh:*:g')).toEqual([`gh:{${kept}}:g`]);
+  // Records without a MAC come along by default; those with a wrong one never do.
+  expect(await restore({}, true)).toMatchObject({ grants: 2, refused: 1 });
+  expect(await redis.exists(`gh:{${altered}}:g`)).toBe(0);
 });
 
 test('interrupted, no gatehouse starts on it until it has been run to its end', async () => {

@@ -1,7 +1,10 @@
 import { createHmac, hkdfSync, randomBytes } from 'node:crypto';
 import { join } from 'node:path';
+import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { DeviceRequest } from '../../src/domain/device-request.ts';
+import { rewriteGrants } from '../../src/gateway/rewrite-grants.ts';
+import { createLogger } from '../../src/observability/logger.ts';
 import type { RecordAuthenticator, RecordKind, RecordPlace } from '../../src/ports/record-authenticator.ts';
 import { KEEP_FOREVER, type Store } from '../../src/ports/store.ts';
 import { openEmbedded } from '../../src/stores/embedded.ts';
@@ -370,6 +373,40 @@ describe('a gateway on a store of an earlier version', () => {
     for (const { refresh_token: token } of grants) expect((await house.refresh(token)).status).toBe(200);
     expect(house.audits('record_refused')).toEqual([]);
     expect(done()).toHaveLength(2);
+  });
+
+  test('does not say that every grant has a MAC while Redis cannot write, and survives records of others', async () => {
+    const prefix = 'rewriting';
+    const lines: string[] = [];
+    const log = createLogger({ level: 'info', format: 'json', write: (line) => void lines.push(line) });
+    let acceptedGrants = 0;
+    const authenticator = anAuthenticator({ onAccepted: () => void (acceptedGrants += 1) });
+    const options = { url: redis.url, prefix, maxStaleness: 60, ack: 'reachable' } as const;
+    const store = await openRedis({ ...options, authenticator, commandTimeout: 10_000 });
+    const admin = new Redis(redis.port);
+    onTestFinished(async () => {
+      await admin.config('SET', 'maxmemory', '0');
+      admin.disconnect();
+      await store.close();
+    });
+    await store.grants.create('old', aGrant({ id: 'old', refreshUntil: LATER }), LATER);
+    const key = `${prefix}:{old}:g`;
+    await admin.set(key, withoutMac((await admin.get(key)) ?? ''));
+    await admin.set(`${prefix}:{stray}:g`, 'v 0 {"v":1,"r":{}}');
+    await admin.config('SET', 'maxmemory', '1');
+    const said = (event: string): boolean => lines.some((line) => line.includes(event));
+    const rewriting = rewriteGrants({ store, log, accepted: () => acceptedGrants, againMs: 10 });
+    onTestFinished(() => rewriting.stop());
+    await until('several passes', () => acceptedGrants > 8);
+    expect(said('store_records_authenticated')).toBe(false);
+
+    await admin.config('SET', 'maxmemory', '0');
+    await admin.set(`${prefix}:{stray}:g`, 'v 0 {"v":1,"r":null}');
+    await until('the unreadable record is reported', () => said('store_record_unreadable'));
+    expect(said('store_records_authenticated')).toBe(false);
+    await admin.del(`${prefix}:{stray}:g`);
+    await until('all are rewritten', () => said('store_records_authenticated'));
+    expect(await admin.get(key)).toContain(',"m":"mtest.');
   });
 
   test('check mentions that records without a MAC are accepted', async () => {

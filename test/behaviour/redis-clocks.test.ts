@@ -1,12 +1,13 @@
 import { describe, expect, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
+import { endAllOf } from '../../src/grants/revoke.ts';
 import {
   newKeyring,
   readKeyringFile,
   rotateKeyring,
   writeKeyringFile,
 } from '../../src/tokens/keyring-file.ts';
-import type { TokenGrant } from '../support/house.ts';
+import { ALICE, type TokenGrant } from '../support/house.ts';
 import { call, gatewaysOnRedis, revoke, soon, through } from './gateways-on-redis.ts';
 
 const { at, folder, openOn, serve, two } = gatewaysOnRedis();
@@ -98,5 +99,18 @@ describe('S15 clocks', () => {
     restarted.clock.advance(20);
     expect(await call(restarted, revoked)).toBe(401);
     expect(await call(restarted, await restarted.grant())).toBe(200);
+  });
+
+  test('V09 S15 a grant that a process whose clock is ahead has issued ends with everything of its identity', async () => {
+    const [ahead, other] = await two();
+    ahead.clock.advance(20);
+    const grant = await ahead.grant();
+    const { store } = other.gateway;
+    await endAllOf({ store, now: () => other.clock.now() }, { of: 'identity', identity: ALICE }, 86_400);
+    expect(await call(other, grant)).toBe(401);
+    for (const house of [ahead, other]) {
+      const refresh = await house.refresh(grant.refresh_token);
+      expect([refresh.status, refresh.json['Error']]).toEqual([400, 'invalid_grant']);
+    }
   });
 });

@@ -142,6 +142,74 @@ test('revocations that were deleted or weakened in Redis are put back and report
   expect(two.revocations.isRevoked(bearer(randomGrantId(), 4_999))).toBe(true);
 });
 
+test('entries of others that are no numbers keep revocations neither from being stored nor from being put back', async () => {
+  await aged();
+  const restored: number[] = [];
+  const one = await open({ onRestored: (count) => void restored.push(count) });
+  const ids = Array.from({ length: 150 }, randomGrantId);
+  await Promise.all(ids.map((id) => end(one, id)));
+  const keepUntil = Math.floor(now()) + 3_600;
+  for (const grantId of ids.slice(0, 2))
+    await one.revocations.announce({ of: 'grant', grantId, belowGeneration: 7, keepUntil });
+  await one.revocations.announce({ of: 'identity', identity: 'i', notBefore: 5_000, keepUntil });
+
+  await admin().ask((redis) => redis.del('{gh}:rev'));
+  const altered = { 'i:i': 'x', 'i:other': 'no numbers', stray: 'x y z' };
+  await admin().ask((redis) => redis.hset('{gh}:lim', altered));
+  await admin().ask((redis) => redis.hset('{gh}:replicas', { stray: 'x', other: '0-0 x y' }));
+  for (let passes = 0; passes < 2; passes += 1) {
+    await one.sweep();
+    await one.revocations.repair();
+  }
+  expect(restored.reduce((sum, count) => sum + count, 0)).toBe(151);
+  expect(await admin().ask((redis) => redis.zcard('{gh}:rev'))).toBe(150);
+  expect(await admin().ask((redis) => redis.hget('{gh}:lim', 'i:i'))).toMatch(/^5000 \d+$/);
+  expect(await admin().ask((redis) => redis.hlen('{gh}:replicas'))).toBe(1);
+  await one.revocations.announce({ of: 'identity', identity: 'other', notBefore: 6_000, keepUntil });
+});
+
+test('S15 while the clock of Redis is months ahead, and afterwards, revoked tokens stay revoked', async () => {
+  await aged();
+  let ahead = 0;
+  const one = await open({ clock: () => now() + ahead, wallTime: now });
+  const ids = Array.from({ length: 20 }, randomGrantId);
+  await Promise.all(ids.map((id) => end(one, id)));
+  const keepUntil = Math.floor(now()) + 3_600;
+  await one.revocations.announce({ of: 'identity', identity: 'i', notBefore: 5_000, keepUntil });
+  ahead = 90 * 86_400;
+  // As many pieces as the view is swept in, and more.
+  for (let pieces = 0; pieces < 20; pieces += 1) await one.sweep();
+  expect(ids.filter((id) => !refuses(one, id))).toEqual([]);
+  ahead = 0;
+  for (const store of [one, await open()]) {
+    expect(ids.filter((id) => !refuses(store, id))).toEqual([]);
+    expect(store.revocations.isRevoked(bearer(randomGrantId(), 4_999))).toBe(true);
+  }
+});
+
+test('a log position that others moved ahead hides no revocation from a replica', async () => {
+  await aged();
+  const faults: string[] = [];
+  const one = await open();
+  const two = await open({ onFault: ({ message }) => void faults.push(message) });
+  const ahead = '99999999999999-0';
+  const move = (): Promise<unknown> => admin().ask((redis) => redis.hset('{gh}:head', 'last', ahead));
+  const applied = async (): Promise<readonly string[]> =>
+    Object.values(await admin().ask((redis) => redis.hgetall('{gh}:replicas')));
+  await move();
+  // Both look for what seems to be missing, and go on from there.
+  await soon(async () => expect((await applied()).every((text) => text.startsWith(ahead))).toBe(true));
+  const moving = setInterval(() => void move(), 5);
+  const id = randomGrantId();
+  try {
+    await end(one, id);
+    await soon(() => expect(refuses(two, id)).toBe(true));
+  } finally {
+    clearInterval(moving);
+  }
+  expect(faults.join()).toContain('its log of revocations is ahead of its clock');
+});
+
 test('V09 a replica whose clock is behind waits until the tokens that it issues are accepted', async () => {
   const wallTime = (): number => now() - 1;
   const store = await open({ wallTime });

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest';
 import { servedBetween } from '../../src/domain/grant.ts';
 import { type ServingTime, servingTime } from '../../src/grants/serving-time.ts';
-import { Fault } from '../../src/ports/fault.ts';
+import { Fault, type FaultCode } from '../../src/ports/fault.ts';
 import type { Store } from '../../src/ports/store.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import { aClock, NOW } from '../support/store-fixtures.ts';
@@ -13,27 +13,43 @@ const MARK_MS = 125;
 beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] }));
 afterEach(() => void vi.useRealTimers());
 
+/** How one process reaches the store. */
+interface Link {
+  fails?: FaultCode | undefined;
+  isUnconfirmed?: boolean;
+}
+
 /** Processes on one store, by a clock that only the test moves; each process measures by the same clock. */
 function processes() {
   const clock = aClock();
   const kept = memoryStore({ now: clock.now });
   let isReachable = true;
-  const store: Pick<Store, 'notes' | 'settled'> = {
+  const storeBehind = (link: Link): Pick<Store, 'notes' | 'settled'> => ({
     ...kept,
     notes: {
       ...kept.notes,
       async read(id) {
         if (!isReachable) throw new Fault('store_unavailable', 'unreachable');
+        if (link.fails !== undefined) throw new Fault(link.fails, 'not read');
         return kept.notes.read(id);
       },
     },
-  };
+    async settled() {
+      if (link.isUnconfirmed === true) throw new Fault('store_unavailable', 'not confirmed');
+    },
+  });
   const stopwatch = () => {
     const began = clock.now();
     return () => clock.now() - began;
   };
-  const start = async (): Promise<ServingTime> => {
-    const serving = servingTime({ store, retryWindow: () => retryWindow, stopwatch });
+  const unreadable: string[] = [];
+  const start = async (link: Link = {}): Promise<ServingTime> => {
+    const serving = servingTime({
+      store: storeBehind(link),
+      retryWindow: () => retryWindow,
+      stopwatch,
+      onUnreadable: ({ code }) => void unreadable.push(code),
+    });
     onTestFinished(() => serving.stop());
     await serving.start();
     return serving;
@@ -44,6 +60,7 @@ function processes() {
     clock,
     start,
     marked,
+    unreadable,
     /** Moves the clock in steps in which marks are written: gatehouse serves all the time. */
     serve: async (seconds: number): Promise<void> => {
       for (let left = seconds; left > 0; left -= 0.2) {
@@ -55,7 +72,7 @@ function processes() {
       isReachable = value;
     },
     served: (serving: ServingTime, since: number): number =>
-      servedBetween(since, clock.now(), serving.outages(clock.now())),
+      servedBetween(since, clock.now(), serving.outages(clock.now(), since)),
   };
 }
 
@@ -123,7 +140,7 @@ test('a process that cannot read the marks yet reports a temporary failure inste
   const { start, setReachable } = processes();
   setReachable(false);
   const serving = await start();
-  expect(() => serving.outages(NOW)).toThrow(Fault);
+  expect(() => serving.outages(NOW, NOW)).toThrow(Fault);
 });
 
 test('a clock that is set back, or a restart with such a clock, records no outage', async () => {
@@ -137,5 +154,57 @@ test('a clock that is set back, or a restart with such a clock, records no outag
   clock.at(NOW - 7_200);
   expect(served(await start(), NOW - 7_200)).toBe(0);
   clock.at(NOW - 7_100);
-  expect((await start()).outages(NOW - 7_100)).toHaveLength(1);
+  expect((await start()).outages(NOW - 7_100, NOW - 7_200)).toHaveLength(1);
+});
+
+test('a process that was cut off while another one served does not pause the windows of rotations from that time', async () => {
+  const { clock, start, serve, marked, served } = processes();
+  const link: Link = {};
+  await start();
+  const cutOff = await start(link);
+  await serve(1);
+  const before = clock.now();
+  link.fails = 'store_unavailable';
+  await serve(5);
+  const rotatedAt = clock.now();
+  await serve(5);
+  link.fails = undefined;
+  // Reachable again, but whether others served is known with the next mark only.
+  expect(() => served(cutOff, rotatedAt)).toThrow(Fault);
+  link.isUnconfirmed = true;
+  await marked();
+  expect(served(cutOff, rotatedAt)).toBeCloseTo(5);
+  link.isUnconfirmed = false;
+  await marked();
+  expect(served(cutOff, rotatedAt)).toBeCloseTo(5);
+  // A response of this process that got lost right before can still be repeated.
+  expect(served(cutOff, before)).toBeLessThanOrEqual(0.25 + 1e-6);
+});
+
+test('while writes are not confirmed nothing counts as served, also after rotations from that time', async () => {
+  const { clock, start, serve, served } = processes();
+  const links: Link[] = [{}, {}];
+  const [one, other] = [await start(links[0]), await start(links[1])];
+  await serve(1);
+  for (const link of links) link.isUnconfirmed = true;
+  await serve(5);
+  const rotatedAt = clock.now();
+  await serve(5);
+  for (const serving of [one, other]) expect(served(serving, rotatedAt)).toBeCloseTo(0);
+  for (const link of links) link.isUnconfirmed = false;
+  await serve(0.4);
+  for (const serving of [one, other]) expect(served(serving, rotatedAt)).toBeLessThanOrEqual(0.4 + 1e-6);
+});
+
+test('a note that cannot be read is reported once and is no outage, for running and for starting processes', async () => {
+  const { clock, start, serve, served, unreadable } = processes();
+  const link: Link = {};
+  const serving = await start(link);
+  await serve(1);
+  const rotatedAt = clock.now();
+  link.fails = 'store_record_unreadable';
+  await serve(5);
+  expect(served(serving, rotatedAt)).toBeCloseTo(5);
+  expect(unreadable).toEqual(['store_record_unreadable']);
+  expect(served(await start(link), rotatedAt)).toBeCloseTo(5);
 });

@@ -2,6 +2,8 @@ import { execFileSync } from 'node:child_process';
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
+import { endGrant } from '../../src/grants/revoke.ts';
+import { createLogger } from '../../src/observability/logger.ts';
 import { Fault } from '../../src/ports/fault.ts';
 import type { Store } from '../../src/ports/store.ts';
 import { openEmbedded } from '../../src/stores/embedded.ts';
@@ -117,6 +119,40 @@ test('S16 a full store empties itself: what has ended is swept without any space
   time += 100;
   expect(await store.sweep()).toBeGreaterThan(1000);
   await until('there is room again', async () => (await codeOf(announce(store, 'more'))) === 'fine');
+  await store.close();
+});
+
+test('S16 when there is no space for rotations any more, grants can still be ended', async (context) => {
+  const disk = smallDisk('24m');
+  if (disk === undefined) return context.skip('this user may not mount a tmpfs');
+  const store = await openOwner(join(disk.path, 'store'));
+  const refreshUntil = LATER;
+  let made = 0;
+  for (let isFull = false; !isFull; made += 50) {
+    const some = Array.from({ length: 50 }, (_, index) => {
+      const id = `g${made + index}`;
+      return codeOf(store.grants.create(id, aGrant({ id, refreshUntil }), LATER));
+    });
+    isFull = (await Promise.all(some)).includes('store_full');
+  }
+  const rotate = async (id: string): Promise<void> => {
+    const found = await store.grants.read(id);
+    if (found === undefined) return;
+    const grown = { ...found.record, scope: 'x'.repeat(1_200) };
+    await store.grants.replace(id, found.version, grown, LATER);
+  };
+  let rotated = 100;
+  for (let code = 'fine'; code === 'fine' && rotated < made; rotated += 1)
+    code = await codeOf(rotate(`g${rotated}`));
+  expect(rotated).toBeLessThan(made);
+  const log = createLogger({ level: 'error', format: 'json', write: () => {} });
+  for (let index = 0; index < 20; index += 1) {
+    const id = `g${index}`;
+    expect(await codeOf(rotate(`g${made - 100}`))).toBe('store_full');
+    const grant = aGrant({ id, refreshUntil });
+    expect(await codeOf(endGrant({ store, now: () => NOW, log }, grant))).toBe('fine');
+    expect((await store.grants.read(id))?.record.revokedAt).toBeDefined();
+  }
   await store.close();
 });
 
