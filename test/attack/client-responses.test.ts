@@ -259,7 +259,7 @@ describe('commands', () => {
     for (const query of ['access_token=hunter2', 'a=b&refresh%5ftoken=hunter2', 'PASSWORD=hunter2']) {
       const { code, stderr } = await runCommand(['call', `http://192.0.2.1:9443/files?${query}`]);
       expect(code, stderr).toBe(64);
-      expect(stderr).toContain('is another machine');
+      expect(stderr).toContain('is not an address of this machine');
       expect(stderr).not.toContain('hunter2');
     }
   });
