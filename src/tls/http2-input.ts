@@ -5,7 +5,7 @@ import type { TLSSocket } from 'node:tls';
 export interface Http2Input {
   /** A request began with a header section of this size (RFC 9113 §6.5.2). */
   request(headSize: number): void;
-  /** A part of a request body was read. */
+  /** A part of a request body has arrived. */
   body(size: number): void;
   /** A request was answered and ended by us before its body was complete: the client may have sent a whole window of it. */
   cutShort(): void;
@@ -54,10 +54,9 @@ export function watchHttp2Input(): (options: Http2InputOptions) => Http2Input {
   };
 
   return ({ session, socket, streamWindow, onExcess }) => {
-    /** Bytes that were read or written until the last look, and body bytes that were read and not consumed. */
+    /** Bytes that were read or written until the last look. */
     let read = 0;
     let written = 0;
-    let held = 0;
     /** Earned since the last look. */
     let earned = 0;
     /** What was sent in excess; negative: what may still be sent. */
@@ -68,14 +67,12 @@ export function watchHttp2Input(): (options: Http2InputOptions) => Http2Input {
       look(now) {
         const { bytesRead, bytesWritten } = socket;
         if (bytesRead === read) return;
-        const { effectiveRecvDataLength = 0 } = session.state;
-        const useful = earned + (bytesWritten - written) + (effectiveRecvDataLength - held);
+        const useful = earned + (bytesWritten - written);
         const forTime = ((now - lookedAt) / 1_000) * PER_SECOND;
         excess = Math.max(excess + (bytesRead - read) - useful - forTime, -MOST_EARNED);
         lookedAt = now;
         read = bytesRead;
         written = bytesWritten;
-        held = effectiveRecvDataLength;
         earned = 0;
         if (excess <= BURST) return;
         sessions.delete(watched);
