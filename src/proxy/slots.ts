@@ -4,6 +4,8 @@ import type { Target } from './targets.ts';
 export interface SlotHolder {
   /** All that arrived of the body was forwarded: if nothing moves, it is the client. */
   readonly waitsForClient: boolean;
+  /** Bytes of the response that the client has not read. */
+  readonly unread: number;
   /** The slot is granted. */
   onSlot(): void;
   /** The slot is needed by others and the client of this request is slow: end the request. */
@@ -69,12 +71,20 @@ export class Slots {
     this.#maxStalled = Math.floor(connections / 4);
   }
 
+  /** Clients that are remembered: those with requests, and some of those that had any. */
+  get clients(): number {
+    return this.#shares.size;
+  }
+
   /** Grants a slot now or later. False: neither, because too many requests wait. */
   enter(slot: Slot, key: string, isUpload: boolean): boolean {
     const share = this.#shareOf(key);
     const ahead = isUpload ? share.waitingUploads : share.waiting;
     const isNext = ahead.length === 0 && this.#mayHold(share, isUpload);
-    if (!isNext && !this.#mayWait(share, isUpload)) return false;
+    if (!isNext && !this.#mayWait(share, isUpload)) {
+      this.#forgetIdle(share);
+      return false;
+    }
     this.target.pending += 1;
     slot.assign(share, isUpload, ++this.#sequence);
     if (isNext) this.#grant(slot);
@@ -104,7 +114,7 @@ export class Slots {
       this.#dequeued(share, isUpload);
       this.target.pending -= 1;
     }
-    if (this.#shares.size > IDLE_SHARES && isIdle(share)) this.#shares.delete(share.key);
+    this.#forgetIdle(share);
   }
 
   release(): void {
@@ -138,6 +148,10 @@ export class Slots {
       this.#shares.set(key, share);
     }
     return share;
+  }
+
+  #forgetIdle(share: Share): void {
+    if (this.#shares.size > IDLE_SHARES && isIdle(share)) this.#shares.delete(share.key);
   }
 
   #mayHold(share: Share, isUpload: boolean): boolean {
@@ -267,6 +281,7 @@ export class Slot {
   #since = 0;
   #moved = 0;
   #isStalled = false;
+  #unread = 0;
 
   constructor(holder: SlotHolder) {
     this.#holder = holder;
@@ -297,6 +312,7 @@ export class Slot {
     if (this.share === undefined) return;
     this.#isStalled = true;
     this.#since = performance.now();
+    this.#unread = this.#holder.unread;
     this.#slots?.stalled(this);
   }
 
@@ -325,7 +341,13 @@ export class Slot {
   }
 
   isSlowReader(now: number): boolean {
-    return this.#isStalled && now - this.#since >= SLOW_MS;
+    if (!this.#isStalled || now - this.#since < SLOW_MS) return false;
+    const { unread } = this.#holder;
+    if (unread >= this.#unread) return true;
+    // It reads, if slowly.
+    this.#unread = unread;
+    this.#since = now;
+    return false;
   }
 
   isSlowUpload(now: number): boolean {
