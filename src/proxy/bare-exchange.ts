@@ -84,14 +84,14 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
   /** How long the body takes to arrive is up to the client. */
   #bufferBody(body: SentBody): void {
     const { pace, bodyBuffer } = this.#upstream;
-    const { method } = this.#job;
+    const { method, shareKey } = this.#job;
     this.#body = body;
     this.#stage = 'buffering';
     this.#pace = new BodyPace();
     this.#pace.start(pace);
     const isStream = body.isUnmeasured && EXPECTS_BODY.has(method);
     this.deadline = isStream ? performance.now() + STREAM_WAIT : this.#pace.deadline;
-    body.buffer(bufferFor(method, bodyBuffer));
+    body.buffer(bufferFor(method, bodyBuffer, shareKey));
   }
 
   bodyBuffered(): void {
@@ -99,7 +99,12 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
   }
 
   get waitsForClient(): boolean {
-    return this.#body?.waitsForClient === true;
+    // Until there is a connection, nothing waits for the client.
+    return this.#socket?.connected === true && this.#body?.waitsForClient === true;
+  }
+
+  get unread(): number {
+    return this.#job.response.writableLength;
   }
 
   get bytesIn(): number {
@@ -166,6 +171,7 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
 
   onDrain(): void {
     this.#pace?.resumed();
+    this.#body?.drained();
     this.#body?.flow(true);
     if (this.#stage === 'sending') this.#sent();
   }
@@ -191,6 +197,7 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
   #sent(): void {
     const { timeouts } = this.#upstream;
     if (this.#body === undefined || this.#body.isWhole) {
+      this.#slot.uploaded();
       this.#stage = 'asked';
       this.#wait(timeouts.headers);
     } else if (this.#body.waitsForClient) this.#waitForBody();

@@ -116,7 +116,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
 
   /** How long the body takes to arrive is up to the client. */
   #bufferBody(body: RequestBody): void {
-    const { method, bodyLength } = this.#job;
+    const { method, bodyLength, shareKey } = this.#job;
     const isStream = bodyLength === undefined && EXPECTS_BODY.has(method);
     this.#body = body;
     this.#stage = 'buffering';
@@ -131,7 +131,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
     if (isStream) this.#patience = setTimeout(() => body.endBuffering(), STREAM_WAIT);
     else this.#waitForBody();
     const { bodyBuffer } = this.#lines;
-    body.buffer(bufferFor(method, bodyBuffer), bodyLength, enough, (bytes) => {
+    body.buffer(bufferFor(method, bodyBuffer, shareKey), bodyLength, enough, (bytes) => {
       this.#pace.moved(bytes);
       if (this.#stage !== 'buffering') this.#slot.moved(bytes);
     });
@@ -151,7 +151,8 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
   }
 
   get waitsForClient(): boolean {
-    return this.#body?.waitsForClient === true;
+    // Until there is a connection, nothing waits for the client.
+    return this.#stage === 'begun' && this.#body?.waitsForClient === true;
   }
 
   onEvicted(): void {
@@ -162,6 +163,10 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
       this.#job.response.destroy();
     }
     this.#controller?.abort(fault);
+  }
+
+  get unread(): number {
+    return this.#job.response.writableLength;
   }
 
   get bytesIn(): number {

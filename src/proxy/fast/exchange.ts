@@ -80,6 +80,10 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     return !this.#connection.isPaused;
   }
 
+  get unread(): number {
+    return this.#connection.socket.writableLength;
+  }
+
   /** The body of the response is being sent in chunks. */
   get isChunked(): boolean {
     return this.#stage === 'answering' && this.#chunked;
@@ -121,7 +125,11 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     this.#pace ??= new BodyPace();
     this.#pace.start(this.#upstream.pace);
     this.#stage = 'buffering';
-    this.#buffer = new BodyBuffer(this.#connection.request.method, this.#upstream.bodyBuffer);
+    this.#buffer = new BodyBuffer(
+      this.#connection.request.method,
+      this.#upstream.bodyBuffer,
+      this.#shareKey(),
+    );
     const first = this.#body ?? NOTHING;
     this.#body = undefined;
     this.#addToBuffer(first);
@@ -133,7 +141,6 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     if (state === 'full') return this.#refuse({ reason: 'overloaded', retryAfter: 1 });
     if (this.#left === 0 || state === 'enough') {
       this.#body = this.#buffer?.take();
-      this.#buffer = undefined;
       this.#enter(this.#upstream.targets.choose());
     } else this.#waitForBody(part.length);
   }
@@ -173,6 +180,7 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     const head = `${method} ${this.#path}${opening}${this.#fields}\r\n`;
     const takesMore = socket.ask(this, toHead, head, this.#body, this.#left === 0);
     this.#body = undefined;
+    if (takesMore) this.#freeBuffer();
     if (!socket.connected) {
       this.#stage = 'connecting';
       this.#wait(this.#upstream.timeouts.connect);
@@ -201,6 +209,7 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
   }
 
   onDrain(): void {
+    this.#freeBuffer();
     if (this.#stage === 'sending') this.#send(true);
     else if (this.#left > 0) this.#connection.resume();
   }
@@ -387,13 +396,22 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     }
   }
 
+  /** The client for whom it uses a connection: an identity, or a network. */
+  #shareKey(): string {
+    return this.#admitted.caller?.bearer.identity ?? this.#connection.network();
+  }
+
+  #freeBuffer(): void {
+    this.#buffer?.free();
+    this.#buffer = undefined;
+  }
+
   #enter(target: Target): void {
-    const { caller } = this.#admitted;
     this.#slots = this.#upstream.slotsOf(target);
     this.#stage = 'waiting';
     this.#wait(this.#upstream.timeouts.headers);
     if (this.#left > 0) this.#connection.pause();
-    if (!this.#slot.enter(this.#slots, caller?.bearer.identity ?? this.#connection.network(), this.#left > 0))
+    if (!this.#slot.enter(this.#slots, this.#shareKey(), this.#left > 0))
       this.#refuse({ reason: 'overloaded', retryAfter: 1 });
   }
 
@@ -459,8 +477,7 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     this.#hasTurn = false;
     this.#stalled = false;
     this.#body = undefined;
-    this.#buffer?.take();
-    this.#buffer = undefined;
+    this.#freeBuffer();
     this.#unlist?.();
     this.#unlist = undefined;
     this.#slot.leave(later);
