@@ -9,6 +9,13 @@ import { FLAG, FRAME, type FrameClient, frame, frameClient, requestFields, uint3
 beforeAll(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] }));
 afterAll(() => void vi.useRealTimers());
 const look = (): void => void vi.advanceTimersByTime(1_000);
+/** Bodies of unknown length are forwarded after a time, which is looked at in intervals as well. */
+const isUpstream = (condition: () => boolean): (() => boolean) => {
+  return () => {
+    vi.advanceTimersByTime(100);
+    return condition();
+  };
+};
 
 const attack = attackHouse();
 
@@ -58,7 +65,10 @@ const endings = (): unknown[] =>
 /** A request whose response never comes, so that its stream stays open. */
 async function openStream(one: FrameClient, path: string, method = 'GET'): Promise<number> {
   const stream = one.request(requestFields(path, method), { end: method === 'GET' });
-  await until('the request is upstream', () => attack.upstream.bytes().includes(path));
+  await until(
+    'the request is upstream',
+    isUpstream(() => attack.upstream.bytes().includes(path)),
+  );
   return stream;
 }
 
@@ -159,7 +169,10 @@ test('X07 a client that uploads in small frames, and one whose uploads are refus
   // More bytes in frame headers than the limit.
   for (let sent = 0; sent < 40_000; sent += 1_000) {
     one.send(repeated(part, 1_000));
-    await until('they are upstream', () => attack.upstream.bytes().split('x').length > sent);
+    await until(
+      'they are upstream',
+      isUpstream(() => attack.upstream.bytes().split('x').length > sent),
+    );
     look();
   }
   one.send(frame(FRAME.data, FLAG.endStream, stream));
