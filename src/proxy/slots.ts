@@ -34,8 +34,8 @@ interface Share {
 const FREE_FACTOR = 7;
 /** A client that has taken or sent too little for this long is slow. */
 const SLOW_MS = 1_000;
-/** An upload below this rate may lose its slot to another client's, in bytes per second. */
-const SLOW_UPLOAD = 16_384;
+/** Bytes per second. A client that sends or reads less may lose its slot to another client. */
+const SLOW_RATE = 16_384;
 /** Shares without requests that are kept, so that a client's next request needs no new one. */
 const IDLE_SHARES = 1_000;
 
@@ -341,10 +341,10 @@ export class Slot {
   }
 
   isSlowReader(now: number): boolean {
-    if (!this.#isStalled || now - this.#since < SLOW_MS) return false;
+    const elapsed = now - this.#since;
+    if (!this.#isStalled || elapsed < SLOW_MS) return false;
     const { unread } = this.#holder;
-    if (unread >= this.#unread) return true;
-    // It reads, if slowly.
+    if (this.#unread - unread < (SLOW_RATE * elapsed) / 1_000) return true;
     this.#unread = unread;
     this.#since = now;
     return false;
@@ -353,7 +353,7 @@ export class Slot {
   isSlowUpload(now: number): boolean {
     if (!this.#holder.waitsForClient) return false;
     const elapsed = now - this.#since;
-    return elapsed >= SLOW_MS && this.#moved < (SLOW_UPLOAD * elapsed) / 1_000;
+    return elapsed >= SLOW_MS && this.#moved < (SLOW_RATE * elapsed) / 1_000;
   }
 
   evict(): void {
