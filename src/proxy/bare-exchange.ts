@@ -44,6 +44,8 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
   #pace: BodyPace | undefined;
   #stage: Stage = 'waiting';
   #repeated = false;
+  /** It was not forwarded as soon as it was admitted. */
+  #waited = false;
   #fields = '';
   #body: SentBody | undefined;
   #socket: UpstreamSocket | undefined;
@@ -86,6 +88,7 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
     const { pace, bodyBuffer } = this.#upstream;
     const { method, shareKey } = this.#job;
     this.#body = body;
+    this.#waited = true;
     this.#stage = 'buffering';
     this.#pace = new BodyPace();
     this.#pace.start(pace);
@@ -116,6 +119,8 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
   }
 
   onSlot(): void {
+    const ended = this.#waited ? this.#job.tokenFault() : undefined;
+    if (ended !== undefined) return this.cut(ended);
     this.#stage = 'called';
     askSoon(this);
   }
@@ -322,7 +327,9 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
     this.#stage = 'waiting';
     this.#wait(this.#upstream.timeouts.headers);
     const isUpload = this.#body !== undefined && !this.#body.hasArrived;
-    if (this.#slot.enter(this.#slots, this.#job.shareKey, isUpload)) return;
+    const isAccepted = this.#slot.enter(this.#slots, this.#job.shareKey, isUpload);
+    this.#waited = true;
+    if (isAccepted) return;
     this.#finish();
     this.#job.failed(OVERLOADED, undefined);
   }

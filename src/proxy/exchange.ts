@@ -29,6 +29,8 @@ export interface ForwardJob {
   readonly shareKey: string;
   /** `head`: where they were read, and where what was made of them is kept. */
   answerHeaders(rawHeaders: readonly string[], status: number, head?: AnswerHead): string[];
+  /** Why a request that has waited may not be forwarded any more: its token has ended meanwhile. */
+  tokenFault(): StreamEnd | undefined;
   /** The upstream gave no answer: tell the client, and the log. Called at most once, before anything was sent. */
   failed(refusal: ProxyRefusal, cause: unknown): void;
   /** The exchange broke after its answer had begun. */
@@ -82,6 +84,8 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
   /** `given`: the HTTP client has it, but no connection for it yet, and cannot be stopped before it has one. */
   #stage: 'buffering' | 'waiting' | 'given' | 'begun' | 'left' = 'waiting';
   #repeated = false;
+  /** It was not forwarded as soon as it was admitted. */
+  #waited = false;
   /** Something of the answer has come, if only its first byte. */
   #heard = false;
   #bodySentAt = 0;
@@ -119,6 +123,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
     const { method, bodyLength, shareKey } = this.#job;
     const isStream = bodyLength === undefined && EXPECTS_BODY.has(method);
     this.#body = body;
+    this.#waited = true;
     this.#stage = 'buffering';
     this.#pace.start(this.#lines.pace);
     const enough = (fault?: BodyFault): void => {
@@ -189,12 +194,16 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
     this.#stage = 'waiting';
     this.#lines.turns.begin(this);
     const isUpload = this.#body !== undefined && !this.#body.hasArrived;
-    if (this.#slot.enter(this.#line.slots, this.#job.shareKey, isUpload)) return;
+    const isAccepted = this.#slot.enter(this.#line.slots, this.#job.shareKey, isUpload);
+    this.#waited = true;
+    if (isAccepted) return;
     this.#finish();
     this.#job.failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
   }
 
   onSlot(): void {
+    const ended = this.#waited ? this.#job.tokenFault() : undefined;
+    if (ended !== undefined) return this.cut(ended);
     const { method, path, headers } = this.#job;
     this.#stage = 'given';
     this.#pool = this.#repeated ? this.#line.fresh() : this.#line.pool();

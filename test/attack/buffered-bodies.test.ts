@@ -27,12 +27,14 @@ interface Gate {
   readonly seen: string[];
   /** Requests to `/public/held` that it received. */
   readonly held: () => number;
+  revoke(): void;
   client(): Promise<RawClient>;
 }
 
 async function openGate(kind: Kind, settings: Partial<UpstreamSettings> = {}): Promise<Gate> {
   const seen: string[] = [];
   let held = 0;
+  let isRevoked = false;
   const listener: RequestListener = (request, response) => {
     request.on('error', () => {});
     if (request.url === '/public/held') {
@@ -68,7 +70,8 @@ async function openGate(kind: Kind, settings: Partial<UpstreamSettings> = {}): P
   const harness = await proxyHarness({
     upstream: `${kind === 'TLS upstream' ? 'https' : 'http'}://127.0.0.1:${port}`,
     upstreamSettings: { connections: 4, timeouts: { connect: 5, headers: 60, idle: 60 }, ...more },
-    rules: [rule('/public/**', 'public')],
+    rules: [rule('/public/**', 'public'), rule('/files/**', 'files:read')],
+    revocations: { isRevoked: () => isRevoked },
     maxBodyBytes: 16 * 1_048_576,
     firstLane: kind === 'full path' ? 'full' : 'fast',
   });
@@ -77,6 +80,9 @@ async function openGate(kind: Kind, settings: Partial<UpstreamSettings> = {}): P
     harness,
     seen,
     held: () => held,
+    revoke() {
+      isRevoked = true;
+    },
     async client() {
       const client = await rawClient(harness.port);
       cleanups.push(() => client.destroy());
@@ -128,6 +134,35 @@ describe.each(KINDS)('%s', (kind) => {
     client.send(`56789${head('GET', '/public/2')}`);
     const text = await client.until((all) => statuses(all).length === 2);
     expect(statuses(text)).toEqual(['HTTP/1.1 503', 'HTTP/1.1 503']);
+  });
+
+  test.each(['POST', 'DELETE'])(
+    'a %s whose token is revoked before its body has arrived is not forwarded',
+    async (method) => {
+      const gate = await openGate(kind);
+      const client = await gate.client();
+      client.send(`${head(method, '/files/1', 'Authorization: Bearer A', 'Content-Length: 10')}01234`);
+      await until('it has begun', () => gate.harness.notes.length === 1);
+      gate.revoke();
+      client.send('56789');
+      expect(statuses(await client.until((text) => text.includes('request_id')))).toEqual(['HTTP/1.1 401']);
+      expect(gate.seen).toEqual([]);
+      expect(gate.harness.notes[0]).toMatchObject({ decision: 'refused', reason: 'token_revoked' });
+    },
+  );
+
+  test('a request whose token is revoked while it waits for a connection is not forwarded', async () => {
+    const gate = await openGate(kind, { connections: 1 });
+    const other = await gate.client();
+    other.send(head('GET', '/public/held'));
+    await until('it has the connection', () => gate.held() === 1);
+    const client = await gate.client();
+    client.send(head('GET', '/files/1', 'Authorization: Bearer A'));
+    await until('it waits', () => gate.harness.notes.length === 2);
+    gate.revoke();
+    other.destroy();
+    expect(statuses(await client.until((text) => text.includes('request_id')))).toEqual(['HTTP/1.1 401']);
+    expect(gate.seen).toEqual([]);
   });
 
   test('bodies in memory are counted until the upstream takes them, and no longer', async () => {

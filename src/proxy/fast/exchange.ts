@@ -48,6 +48,8 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
   readonly #slot = new Slot(this);
   #socket: UpstreamSocket | undefined;
   #repeated = false;
+  /** It was not forwarded as soon as it was admitted. */
+  #waited = false;
   #hasTurn = false;
   #queued = false;
   #path = '';
@@ -95,6 +97,7 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     this.#admitted = admitted;
     this.#upstream = upstream;
     this.#repeated = false;
+    this.#waited = false;
     this.#body = body;
     this.#left = left;
     this.bytesIn = body?.length ?? 0;
@@ -125,6 +128,7 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     this.#pace ??= new BodyPace();
     this.#pace.start(this.#upstream.pace);
     this.#stage = 'buffering';
+    this.#waited = true;
     this.#buffer = new BodyBuffer(
       this.#connection.request.method,
       this.#upstream.bodyBuffer,
@@ -146,6 +150,8 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
   }
 
   onSlot(): void {
+    const ended = this.#waited ? this.#tokenFault() : undefined;
+    if (ended !== undefined) return this.end(ended);
     this.#hasTurn = true;
     if (this.#queued) return;
     this.#queued = true;
@@ -401,6 +407,11 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     return this.#admitted.caller?.bearer.identity ?? this.#connection.network();
   }
 
+  #tokenFault(): StreamEnd | undefined {
+    const bearer = bearerOf(this.#admitted);
+    return bearer && this.#connection.generation.streams.faultOf(bearer);
+  }
+
   #freeBuffer(): void {
     this.#buffer?.free();
     this.#buffer = undefined;
@@ -411,8 +422,9 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     this.#stage = 'waiting';
     this.#wait(this.#upstream.timeouts.headers);
     if (this.#left > 0) this.#connection.pause();
-    if (!this.#slot.enter(this.#slots, this.#shareKey(), this.#left > 0))
-      this.#refuse({ reason: 'overloaded', retryAfter: 1 });
+    const isAccepted = this.#slot.enter(this.#slots, this.#shareKey(), this.#left > 0);
+    this.#waited = true;
+    if (!isAccepted) this.#refuse({ reason: 'overloaded', retryAfter: 1 });
   }
 
   /** RFC 9110 §9.2.2, RFC 9112 §9.3.1: a connection may be closed for being idle just when we use it again. */
