@@ -247,7 +247,7 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
       response.on('drain', () => this.#clientReads());
     }
     const unread = response.writableLength;
-    if (this.#readAhead.allows(unread)) return;
+    if (this.#readAhead.allows(unread, this.#job.shareKey)) return;
     this.#stalled = true;
     this.#slot.stalled();
     this.#socket?.pause();

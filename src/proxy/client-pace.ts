@@ -54,37 +54,49 @@ export const READ_AHEAD = 131_072;
 /** Memory of this process that slow clients may use. */
 const MAX_READ_AHEAD = 512;
 const MAX_BODY_MEMORY = 64 * 1_048_576;
-/** One client may hold this many times as much as is left free, as with connections: 48 MiB alone. */
+/** One client may hold this many times as much as is left free, as with connections: three quarters alone. */
 const FREE_FACTOR = 3;
 
-let readingAhead = 0;
-let bodyMemory = 0;
-/** The same by client; no entry: nothing. */
-const bodyMemoryOf = new Map<string, number>();
+/** Something limited that clients share. A client is an identity or a network. */
+class SharedLimit {
+  readonly #limit: number;
+  #used = 0;
+  /** No entry: nothing. */
+  readonly #usedBy = new Map<string, number>();
 
-function countMemory(client: string, bytes: number): void {
-  bodyMemory += bytes;
-  const held = (bodyMemoryOf.get(client) ?? 0) + bytes;
-  if (held === 0) bodyMemoryOf.delete(client);
-  else bodyMemoryOf.set(client, held);
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  hasFor(client: string): boolean {
+    return (this.#usedBy.get(client) ?? 0) < FREE_FACTOR * (this.#limit - this.#used);
+  }
+
+  /** Negative: gives back. */
+  use(client: string, amount: number): void {
+    this.#used += amount;
+    const used = (this.#usedBy.get(client) ?? 0) + amount;
+    if (used === 0) this.#usedBy.delete(client);
+    else this.#usedBy.set(client, used);
+  }
 }
 
-const hasMemory = (client: string): boolean =>
-  (bodyMemoryOf.get(client) ?? 0) < FREE_FACTOR * (MAX_BODY_MEMORY - bodyMemory);
+const readingAhead = new SharedLimit(MAX_READ_AHEAD);
+const bodyMemory = new SharedLimit(MAX_BODY_MEMORY);
 
 /** Permission to buffer one response beyond what its connection takes. */
 export class ReadAhead {
-  #held = false;
+  #heldBy: string | undefined;
   #unread = 0;
 
-  /** May more be written to a client that has `buffered` bytes to read? */
-  allows(buffered: number): boolean {
+  /** May more be written to this client, which has `buffered` bytes to read? */
+  allows(buffered: number, client: string): boolean {
     this.#unread = buffered;
     if (buffered >= READ_AHEAD) return false;
-    if (this.#held) return true;
-    if (readingAhead >= MAX_READ_AHEAD) return false;
-    readingAhead += 1;
-    this.#held = true;
+    if (this.#heldBy !== undefined) return true;
+    if (!readingAhead.hasFor(client)) return false;
+    readingAhead.use(client, 1);
+    this.#heldBy = client;
     return true;
   }
 
@@ -96,9 +108,9 @@ export class ReadAhead {
   }
 
   end(): void {
-    if (!this.#held) return;
-    this.#held = false;
-    readingAhead -= 1;
+    if (this.#heldBy === undefined) return;
+    readingAhead.use(this.#heldBy, -1);
+    this.#heldBy = undefined;
   }
 }
 
@@ -127,7 +139,7 @@ export class BodyBuffer {
     part.copy(this.#bytes, this.size);
     this.size = size;
     if (size >= this.#limit) return 'enough';
-    if (hasMemory(this.#client)) return 'more';
+    if (bodyMemory.hasFor(this.#client)) return 'more';
     return this.#limit === Number.POSITIVE_INFINITY ? 'full' : 'enough';
   }
 
@@ -139,7 +151,7 @@ export class BodyBuffer {
     );
     this.#bytes.copy(larger, 0, 0, this.size);
     this.#bytes = larger;
-    countMemory(this.#client, larger.length - this.#counted);
+    bodyMemory.use(this.#client, larger.length - this.#counted);
     this.#counted = larger.length;
   }
 
@@ -154,7 +166,7 @@ export class BodyBuffer {
   free(): void {
     this.#bytes = Buffer.alloc(0);
     this.size = 0;
-    countMemory(this.#client, -this.#counted);
+    bodyMemory.use(this.#client, -this.#counted);
     this.#counted = 0;
   }
 }

@@ -280,7 +280,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
       response.on('drain', () => this.#clientReads());
     }
     const unread = response.writableLength;
-    if (this.#readAhead.allows(unread)) return;
+    if (this.#readAhead.allows(unread, this.#job.shareKey)) return;
     controller.pause();
     this.#stalled = true;
     this.#slot.stalled();

@@ -3,7 +3,7 @@ import { createServer, type RequestListener, type Server } from 'node:http';
 import { createServer as createSecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { BodyBuffer } from '../../src/proxy/client-pace.ts';
+import { BodyBuffer, ReadAhead } from '../../src/proxy/client-pace.ts';
 import type { UpstreamSettings } from '../../src/proxy/upstream-settings.ts';
 import { issueServer, makeCa } from '../support/pki.ts';
 import { type ProxyHarness, proxyHarness, rule } from '../support/proxy-harness.ts';
@@ -200,6 +200,22 @@ describe.each(KINDS)('%s', (kind) => {
     expect(gate.seen).toEqual([`DELETE /public/2 ${size}`]);
     await until('nothing is counted', () => freeMemory() === before);
   });
+});
+
+test('one client cannot use up what slow readers of all clients may have read ahead', () => {
+  const held: ReadAhead[] = [];
+  const allows = (client: string): boolean => {
+    const ahead = new ReadAhead();
+    if (!ahead.allows(0, client)) return false;
+    held.push(ahead);
+    return true;
+  };
+  try {
+    while (allows('a'));
+    expect(allows('b')).toBe(true);
+  } finally {
+    for (const ahead of held) ahead.end();
+  }
 });
 
 describe('memory for bodies', () => {

@@ -298,7 +298,7 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     }
     if (loan === undefined ? socket.write(out) : socket.write(out.subarray(0, length), loan.written))
       return true;
-    if (this.#readAhead.allows(socket.writableLength)) return true;
+    if (this.#readAhead.allows(socket.writableLength, this.#shareKey())) return true;
     this.#stalled = true;
     this.#slot.stalled();
     return false;
