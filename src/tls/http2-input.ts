@@ -29,6 +29,11 @@ const MOST_EARNED = 4_194_304;
 const PER_REQUEST = 1_024;
 /** Frame header and padding (RFC 9113 §6.1). */
 const PER_PART = 300;
+/**
+ * Bytes a second, after `MOST_EARNED` at once, for bodies that we did not wait for. How much of them was sent is not known,
+ * so a client that is refused again and again must not earn a window each time.
+ */
+const CUT_SHORT_PER_SECOND = 65_536;
 const LOOK_MS = 1_000;
 
 interface Watched {
@@ -59,6 +64,8 @@ export function watchHttp2Input(): (options: Http2InputOptions) => Http2Input {
     let written = 0;
     /** Earned since the last look. */
     let earned = 0;
+    /** What can still be earned by bodies that are cut short. */
+    let forCutShort = MOST_EARNED;
     /** What was sent in excess; negative: what may still be sent. */
     let excess = 0;
     let lookedAt = performance.now();
@@ -68,8 +75,9 @@ export function watchHttp2Input(): (options: Http2InputOptions) => Http2Input {
         const { bytesRead, bytesWritten } = socket;
         if (bytesRead === read) return;
         const useful = earned + (bytesWritten - written);
-        const forTime = ((now - lookedAt) / 1_000) * PER_SECOND;
-        excess = Math.max(excess + (bytesRead - read) - useful - forTime, -MOST_EARNED);
+        const seconds = (now - lookedAt) / 1_000;
+        excess = Math.max(excess + (bytesRead - read) - useful - seconds * PER_SECOND, -MOST_EARNED);
+        forCutShort = Math.min(forCutShort + seconds * CUT_SHORT_PER_SECOND, MOST_EARNED);
         lookedAt = now;
         read = bytesRead;
         written = bytesWritten;
@@ -91,7 +99,9 @@ export function watchHttp2Input(): (options: Http2InputOptions) => Http2Input {
         earned += size + PER_PART;
       },
       cutShort() {
-        earned += streamWindow;
+        const bytes = Math.min(streamWindow, forCutShort);
+        forCutShort -= bytes;
+        earned += bytes;
       },
     };
   };

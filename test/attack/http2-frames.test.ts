@@ -119,6 +119,21 @@ test('X07 the end is announced with ENHANCE_YOUR_CALM, and logged', async () => 
   await attack.stands();
 });
 
+test('X07 requests that are refused before their body do not pay for a flood', async () => {
+  const one = await client();
+  const updates = repeated(frame(FRAME.windowUpdate, 0, 0, uint32(1)), 16_000);
+  for (let count = 0; count < 60 && !one.isOver(); count += 1) {
+    const refused = one.request(requestFields('/files/1', 'POST'), { end: false });
+    await one.until(() => one.outcome(refused) !== undefined || one.isOver());
+    one.send(updates);
+    await answeredPing(one);
+    look();
+  }
+  await one.until(() => one.isOver());
+  expect(one.goAway() ?? ENHANCE_YOUR_CALM).toBe(ENHANCE_YOUR_CALM);
+  await attack.stands();
+});
+
 test('X07 a client that updates its windows for every byte of long responses is not ended', async () => {
   attack.upstream.reset();
   // Small chunks, each answered by two updates, are the worst case: 4 MB of them.
