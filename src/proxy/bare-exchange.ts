@@ -1,6 +1,13 @@
 import type { ServerResponse } from 'node:http';
 import { BodyPace, bufferFor, ReadAhead, STREAM_WAIT } from './client-pace.ts';
-import { type Carried, type ForwardJob, GrantEnded, REPEATABLE, refusalFor } from './exchange.ts';
+import {
+  type Carried,
+  type ForwardJob,
+  GrantEnded,
+  isPipelined,
+  REPEATABLE,
+  refusalFor,
+} from './exchange.ts';
 import type { AnswerHead } from './leg/answer-head.ts';
 import { type Asking, askSoon } from './leg/ask-soon.ts';
 import type { BareUpstream } from './leg/bare-upstream.ts';
@@ -79,6 +86,10 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
     });
     this.#upstream.deadlines.add(this);
     if (hasBody) this.#bufferBody(new SentBody(request, bodyLength, maxBodyBytes, this));
+    else if (isPipelined(this.#job))
+      setImmediate(() => {
+        if (this.#stage === 'waiting') this.#enter(this.#upstream.targets.choose());
+      });
     else this.#enter(this.#upstream.targets.choose());
     return this.#stage !== 'over';
   }

@@ -66,6 +66,13 @@ export interface Lines {
 /** RFC 9110 §9.2.2, without those that come with a body: a body is read once. */
 export const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']);
 
+/**
+ * It came behind another request of its connection, the body of which is read a moment later: it must not overtake it
+ * (RFC 9112 §9.3.2).
+ */
+export const isPipelined = ({ request, response }: ForwardJob): boolean =>
+  response.socket === null && request.httpVersion !== '2';
+
 /** One request and its answer: what happens to either side is told to the other. */
 export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder, Waiting {
   place: Waiting['place'];
@@ -114,6 +121,10 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
       this.#clientLeft();
     });
     if (hasBody) this.#bufferBody(new RequestBody(request, maxBodyBytes));
+    else if (isPipelined(this.#job))
+      setImmediate(() => {
+        if (!this.#over) this.#enter(this.#lines.targets.choose());
+      });
     else this.#enter(this.#lines.targets.choose());
     return !this.#over;
   }

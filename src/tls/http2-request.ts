@@ -18,7 +18,7 @@ export class Http2Request extends IncomingMessage {
     socket: Socket,
     headers: IncomingHttpHeaders & Record<string, unknown>,
     rawHeaders: readonly string[],
-    /** Learns of each part of the body that arrives, also while nobody reads it. */
+    /** Learns of each part of the body that arrives, also while it is not read. */
     onPart: (size: number) => void,
   ) {
     super(socket);

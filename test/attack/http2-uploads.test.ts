@@ -4,7 +4,7 @@ import { recordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/until.ts';
 import { FLAG, FRAME, type FrameClient, frame, frameClient, requestFields } from './h2-frames.ts';
 
-/** X07 the limit on frames that serve no purpose, and bodies that nobody reads yet. */
+/** X07 the limit on frames that serve no purpose, and bodies that are not read yet. */
 
 // The gateway looks at its connections at intervals: here, when a test says so.
 beforeAll(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] }));
