@@ -86,12 +86,17 @@ export async function openAdmin(options: AdminOptions): Promise<AdminListener> {
   server.maxConnections = 4 * MOST_CONNECTIONS;
   // A client that does not read its response.
   server.setTimeout(STALLED_MS);
+  const findings = shared(() => readiness(checks));
   const scrape =
     metrics &&
-    shared(
-      async () => answerWith(await metrics(await readiness(checks))),
-      (error) => log?.error('metrics_failed', errorFields(error)),
-    );
+    shared(async (): Promise<Answered> => {
+      try {
+        return answerWith(await metrics(await findings()));
+      } catch (error) {
+        log?.error('metrics_failed', errorFields(error));
+        return (response) => sendJson(response, { status: 500, body: { error: 'server_error' } });
+      }
+    });
   let reportedAt = Number.NEGATIVE_INFINITY;
   /** At most once a minute: any client can cause it. */
   const reportExposed = (): void => {
@@ -116,7 +121,7 @@ export async function openAdmin(options: AdminOptions): Promise<AdminListener> {
       });
     if (LIVE.has(path)) return sendJson(response, { status: 200, body: { status: 'alive' } });
     if (READY.has(path))
-      return void readiness(checks).then((found) => {
+      return void findings().then((found) => {
         const ready = found.every(({ problem }) => problem === undefined);
         const detail =
           (query.split('&').includes('verbose') || !ready) && isKnownHost(request) && !isFromPage(request);
@@ -261,18 +266,13 @@ const answerWith =
       })
       .end(headOnly ? '' : text);
 
-/** Whoever asks while it is being found out gets the same answer: many who ask cost no more than one. */
-function shared(find: () => Promise<Answered>, onError: (error: unknown) => void): () => Promise<Answered> {
-  let running: Promise<Answered> | undefined;
+/** Callers get the result that is being found out, if there is one: many of them cost no more than one. */
+function shared<T>(find: () => Promise<T>): () => Promise<T> {
+  let running: Promise<T> | undefined;
   return () => {
-    running ??= find()
-      .catch((error: unknown): Answered => {
-        onError(error);
-        return (response) => sendJson(response, { status: 500, body: { error: 'server_error' } });
-      })
-      .finally(() => {
-        running = undefined;
-      });
+    running ??= find().finally(() => {
+      running = undefined;
+    });
     return running;
   };
 }

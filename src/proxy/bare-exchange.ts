@@ -1,6 +1,13 @@
 import type { ServerResponse } from 'node:http';
 import { BodyPace, bufferFor, ReadAhead, STREAM_WAIT } from './client-pace.ts';
-import { type Carried, type ForwardJob, GrantEnded, REPEATABLE, refusalFor } from './exchange.ts';
+import {
+  type Carried,
+  type ForwardJob,
+  GrantEnded,
+  isPipelined,
+  REPEATABLE,
+  refusalFor,
+} from './exchange.ts';
 import type { AnswerHead } from './leg/answer-head.ts';
 import { type Asking, askSoon } from './leg/ask-soon.ts';
 import type { BareUpstream } from './leg/bare-upstream.ts';
@@ -44,6 +51,8 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
   #pace: BodyPace | undefined;
   #stage: Stage = 'waiting';
   #repeated = false;
+  /** It was not forwarded as soon as it was admitted. */
+  #waited = false;
   #fields = '';
   #body: SentBody | undefined;
   #socket: UpstreamSocket | undefined;
@@ -77,6 +86,10 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
     });
     this.#upstream.deadlines.add(this);
     if (hasBody) this.#bufferBody(new SentBody(request, bodyLength, maxBodyBytes, this));
+    else if (isPipelined(this.#job))
+      setImmediate(() => {
+        if (this.#stage === 'waiting') this.#enter(this.#upstream.targets.choose());
+      });
     else this.#enter(this.#upstream.targets.choose());
     return this.#stage !== 'over';
   }
@@ -84,14 +97,15 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
   /** How long the body takes to arrive is up to the client. */
   #bufferBody(body: SentBody): void {
     const { pace, bodyBuffer } = this.#upstream;
-    const { method } = this.#job;
+    const { method, shareKey } = this.#job;
     this.#body = body;
+    this.#waited = true;
     this.#stage = 'buffering';
     this.#pace = new BodyPace();
     this.#pace.start(pace);
     const isStream = body.isUnmeasured && EXPECTS_BODY.has(method);
     this.deadline = isStream ? performance.now() + STREAM_WAIT : this.#pace.deadline;
-    body.buffer(bufferFor(method, bodyBuffer));
+    body.buffer(bufferFor(method, bodyBuffer, shareKey));
   }
 
   bodyBuffered(): void {
@@ -99,7 +113,12 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
   }
 
   get waitsForClient(): boolean {
-    return this.#body?.waitsForClient === true;
+    // Until there is a connection, nothing waits for the client.
+    return this.#socket?.connected === true && this.#body?.waitsForClient === true;
+  }
+
+  get unread(): number {
+    return this.#job.response.writableLength;
   }
 
   get bytesIn(): number {
@@ -111,6 +130,8 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
   }
 
   onSlot(): void {
+    const ended = this.#waited ? this.#job.tokenFault() : undefined;
+    if (ended !== undefined) return this.cut(ended);
     this.#stage = 'called';
     askSoon(this);
   }
@@ -166,6 +187,7 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
 
   onDrain(): void {
     this.#pace?.resumed();
+    this.#body?.drained();
     this.#body?.flow(true);
     if (this.#stage === 'sending') this.#sent();
   }
@@ -191,6 +213,7 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
   #sent(): void {
     const { timeouts } = this.#upstream;
     if (this.#body === undefined || this.#body.isWhole) {
+      this.#slot.uploaded();
       this.#stage = 'asked';
       this.#wait(timeouts.headers);
     } else if (this.#body.waitsForClient) this.#waitForBody();
@@ -235,7 +258,7 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
       response.on('drain', () => this.#clientReads());
     }
     const unread = response.writableLength;
-    if (this.#readAhead.allows(unread)) return;
+    if (this.#readAhead.allows(unread, this.#job.shareKey)) return;
     this.#stalled = true;
     this.#slot.stalled();
     this.#socket?.pause();
@@ -315,7 +338,9 @@ export class BareExchange implements Carried, SlotHolder, Asking, Asker, BodyCar
     this.#stage = 'waiting';
     this.#wait(this.#upstream.timeouts.headers);
     const isUpload = this.#body !== undefined && !this.#body.hasArrived;
-    if (this.#slot.enter(this.#slots, this.#job.shareKey, isUpload)) return;
+    const isAccepted = this.#slot.enter(this.#slots, this.#job.shareKey, isUpload);
+    this.#waited = true;
+    if (isAccepted) return;
     this.#finish();
     this.#job.failed(OVERLOADED, undefined);
   }

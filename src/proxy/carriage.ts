@@ -97,6 +97,11 @@ export class Carriage implements ForwardJob {
     return list;
   }
 
+  tokenFault(): StreamEnd | undefined {
+    const bearer = bearerOf(this.#admitted);
+    return bearer && this.#room.streams.faultOf(bearer);
+  }
+
   failed(refusal: ProxyRefusal, cause: unknown): void {
     if (refusal.reason.startsWith('upstream')) this.#report('upstream_failed', cause);
     this.#room.turnAway(this.#call, refusal, this.#admitted.rule);

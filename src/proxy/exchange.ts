@@ -29,6 +29,8 @@ export interface ForwardJob {
   readonly shareKey: string;
   /** `head`: where they were read, and where what was made of them is kept. */
   answerHeaders(rawHeaders: readonly string[], status: number, head?: AnswerHead): string[];
+  /** Why a request that has waited may not be forwarded any more: its token has ended meanwhile. */
+  tokenFault(): StreamEnd | undefined;
   /** The upstream gave no answer: tell the client, and the log. Called at most once, before anything was sent. */
   failed(refusal: ProxyRefusal, cause: unknown): void;
   /** The exchange broke after its answer had begun. */
@@ -64,6 +66,13 @@ export interface Lines {
 /** RFC 9110 §9.2.2, without those that come with a body: a body is read once. */
 export const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']);
 
+/**
+ * It came behind another request of its connection, the body of which is read a moment later: it must not overtake it
+ * (RFC 9112 §9.3.2).
+ */
+export const isPipelined = ({ request, response }: ForwardJob): boolean =>
+  response.socket === null && request.httpVersion !== '2';
+
 /** One request and its answer: what happens to either side is told to the other. */
 export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder, Waiting {
   place: Waiting['place'];
@@ -82,6 +91,8 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
   /** `given`: the HTTP client has it, but no connection for it yet, and cannot be stopped before it has one. */
   #stage: 'buffering' | 'waiting' | 'given' | 'begun' | 'left' = 'waiting';
   #repeated = false;
+  /** It was not forwarded as soon as it was admitted. */
+  #waited = false;
   /** Something of the answer has come, if only its first byte. */
   #heard = false;
   #bodySentAt = 0;
@@ -110,15 +121,20 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
       this.#clientLeft();
     });
     if (hasBody) this.#bufferBody(new RequestBody(request, maxBodyBytes));
+    else if (isPipelined(this.#job))
+      setImmediate(() => {
+        if (!this.#over) this.#enter(this.#lines.targets.choose());
+      });
     else this.#enter(this.#lines.targets.choose());
     return !this.#over;
   }
 
   /** How long the body takes to arrive is up to the client. */
   #bufferBody(body: RequestBody): void {
-    const { method, bodyLength } = this.#job;
+    const { method, bodyLength, shareKey } = this.#job;
     const isStream = bodyLength === undefined && EXPECTS_BODY.has(method);
     this.#body = body;
+    this.#waited = true;
     this.#stage = 'buffering';
     this.#pace.start(this.#lines.pace);
     const enough = (fault?: BodyFault): void => {
@@ -131,7 +147,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
     if (isStream) this.#patience = setTimeout(() => body.endBuffering(), STREAM_WAIT);
     else this.#waitForBody();
     const { bodyBuffer } = this.#lines;
-    body.buffer(bufferFor(method, bodyBuffer), bodyLength, enough, (bytes) => {
+    body.buffer(bufferFor(method, bodyBuffer, shareKey), bodyLength, enough, (bytes) => {
       this.#pace.moved(bytes);
       if (this.#stage !== 'buffering') this.#slot.moved(bytes);
     });
@@ -151,7 +167,8 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
   }
 
   get waitsForClient(): boolean {
-    return this.#body?.waitsForClient === true;
+    // Until there is a connection, nothing waits for the client.
+    return this.#stage === 'begun' && this.#body?.waitsForClient === true;
   }
 
   onEvicted(): void {
@@ -162,6 +179,10 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
       this.#job.response.destroy();
     }
     this.#controller?.abort(fault);
+  }
+
+  get unread(): number {
+    return this.#job.response.writableLength;
   }
 
   get bytesIn(): number {
@@ -184,12 +205,16 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
     this.#stage = 'waiting';
     this.#lines.turns.begin(this);
     const isUpload = this.#body !== undefined && !this.#body.hasArrived;
-    if (this.#slot.enter(this.#line.slots, this.#job.shareKey, isUpload)) return;
+    const isAccepted = this.#slot.enter(this.#line.slots, this.#job.shareKey, isUpload);
+    this.#waited = true;
+    if (isAccepted) return;
     this.#finish();
     this.#job.failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
   }
 
   onSlot(): void {
+    const ended = this.#waited ? this.#job.tokenFault() : undefined;
+    if (ended !== undefined) return this.cut(ended);
     const { method, path, headers } = this.#job;
     this.#stage = 'given';
     this.#pool = this.#repeated ? this.#line.fresh() : this.#line.pool();
@@ -266,7 +291,7 @@ export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder
       response.on('drain', () => this.#clientReads());
     }
     const unread = response.writableLength;
-    if (this.#readAhead.allows(unread)) return;
+    if (this.#readAhead.allows(unread, this.#job.shareKey)) return;
     controller.pause();
     this.#stalled = true;
     this.#slot.stalled();

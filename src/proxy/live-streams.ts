@@ -25,6 +25,11 @@ export interface LiveStreams {
   add(stream: LiveStream): () => void;
   count(): number;
   /**
+   * Why a request that was admitted before, and has waited for its body or for a connection, may not be forwarded now;
+   * undefined: it may.
+   */
+  faultOf(bearer: Bearer): StreamEnd | undefined;
+  /**
    * A configuration came into force: streams end now if their integration is gone or the certificate that their token is
    * bound to is no longer accepted.
    */
@@ -61,6 +66,14 @@ export function liveStreams({ revocations, now, log }: LiveStreamsOptions): Live
     stream.end(why);
   };
 
+  const judge = (bearer: Bearer, at: Epoch): TokenFault | undefined =>
+    bearerFault(bearer, {
+      now: at,
+      revoked: revocations.isRevoked(bearer),
+      clientKnown: rules.knowsClient(bearer.clientId),
+      certificate: () => certificateOf(bearer),
+    });
+
   /** One pass over all of them: nobody has a timer of its own. */
   const look = (): void => {
     const at = now();
@@ -68,12 +81,7 @@ export function liveStreams({ revocations, now, log }: LiveStreamsOptions): Live
       for (const stream of streams) {
         const { bearer } = stream;
         if (bearer === undefined) continue;
-        const why = bearerFault(bearer, {
-          now: at,
-          revoked: revocations.isRevoked(bearer),
-          clientKnown: rules.knowsClient(bearer.clientId),
-          certificate: () => certificateOf(bearer),
-        });
+        const why = judge(bearer, at);
         if (why !== undefined) end(stream, why);
       }
       unknownSince = undefined;
@@ -109,6 +117,14 @@ export function liveStreams({ revocations, now, log }: LiveStreamsOptions): Live
       return () => void streams.delete(stream);
     },
     count: () => streams.size,
+    faultOf(bearer) {
+      try {
+        return judge(bearer, now());
+      } catch {
+        // As with a new request: 503.
+        return 'unknown';
+      }
+    },
     judgeBy(next) {
       rules = next;
       look();

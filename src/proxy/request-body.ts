@@ -12,6 +12,8 @@ export class BodyFault extends Error {
   }
 }
 
+const PART = 65_536;
+
 /**
  * A request's body on its way to the upstream, counted. It stands between the two because whoever reads it
  * destroys it when the upstream fails, and the client's connection must outlive that: the client is owed an answer.
@@ -25,11 +27,13 @@ export class RequestBody extends Readable {
   #hasEnded = false;
   /** Until enough of it has arrived. */
   #buffer: BodyBuffer | undefined;
+  /** The same after that, until the HTTP client has taken it. */
+  #taken: BodyBuffer | undefined;
   #enough: (fault?: BodyFault) => void = () => {};
   #moved: (bytes: number) => void = () => {};
 
   constructor(request: IncomingMessage, maxBytes: number) {
-    super({ highWaterMark: 65_536 });
+    super({ highWaterMark: PART });
     this.#request = request;
     this.#left = maxBytes;
     // A fault is told to the reader, which may be gone already.
@@ -62,9 +66,12 @@ export class RequestBody extends Readable {
   endBuffering(fault?: BodyFault): void {
     if (this.#buffer === undefined) return;
     this.#request.pause();
-    const part = this.#buffer.take();
+    const bytes = this.#buffer.take();
+    this.#taken = this.#buffer;
     this.#buffer = undefined;
-    if (fault === undefined && part.length > 0) this.push(part);
+    // In parts, as the connection takes them.
+    if (fault === undefined)
+      for (let at = 0; at < bytes.length; at += PART) this.push(bytes.subarray(at, at + PART));
     // The HTTP client frames a body that has ended by its length.
     if (fault === undefined && this.#hasEnded) this.push(null);
     this.#enough(fault);
@@ -76,14 +83,22 @@ export class RequestBody extends Readable {
   }
 
   override _read(): void {
-    if (this.#buffer === undefined) this.#request.resume();
+    if (this.#buffer !== undefined) return;
+    this.#freeTaken();
+    this.#request.resume();
   }
 
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
     this.#detach();
-    this.#buffer?.take();
+    this.#buffer?.free();
     this.#buffer = undefined;
+    this.#freeTaken();
     callback(error);
+  }
+
+  #freeTaken(): void {
+    this.#taken?.free();
+    this.#taken = undefined;
   }
 
   readonly #onData = (part: Buffer): void => {

@@ -30,6 +30,8 @@ export class SentBody {
   #socket: UpstreamSocket | undefined;
   /** Until enough of it has arrived. */
   #buffer: BodyBuffer | undefined;
+  /** The same after that, until the connection has taken it. */
+  #taken: BodyBuffer | undefined;
   #hasEnded = false;
   #isListening = false;
   #isPaused = false;
@@ -64,8 +66,6 @@ export class SentBody {
   endBuffering(): void {
     this.#request.pause();
     this.#isPaused = true;
-    // Upstreams understand a length, and not all of them understand chunks.
-    if (this.#hasEnded) this.#length = this.bytes;
     this.#carrier.bodyBuffered();
   }
 
@@ -85,13 +85,21 @@ export class SentBody {
   begin(socket: UpstreamSocket): boolean {
     this.#socket = socket;
     const part = this.#buffer?.take();
+    this.#taken = this.#buffer;
     this.#buffer = undefined;
     this.bytes -= part?.length ?? 0;
     const isEmpty = part === undefined || part.length === 0;
     const takesMore = isEmpty && this.#length !== 0 ? true : this.#send(part ?? NOTHING);
+    if (takesMore) this.drained();
     // It was read to its end, and has to hear that it has ended.
     if (this.isWhole) this.#request.resume();
     return takesMore;
+  }
+
+  /** Nothing of it waits in the connection. */
+  drained(): void {
+    this.#taken?.free();
+    this.#taken = undefined;
   }
 
   /** The rest of it, as it comes and as the connection takes it. */
@@ -112,8 +120,9 @@ export class SentBody {
   /** Nothing more is sent. */
   stop(): void {
     this.#socket = undefined;
-    this.#buffer?.take();
+    this.#buffer?.free();
     this.#buffer = undefined;
+    this.drained();
     if (this.#isListening)
       this.#request.off('data', this.#onData).off('end', this.#onEnd).off('close', this.#onClose);
     if (this.#request.complete) this.#request.resume();
@@ -147,6 +156,9 @@ export class SentBody {
     if (this.#length !== undefined && this.bytes < this.#length)
       return this.#carrier.bodyFailed(new BodyFault('client_gone'));
     if (this.#buffer !== undefined) {
+      // Upstreams understand a length, and not all of them understand chunks. A body that was received before it was read
+      // ends although reading is paused, and its end is not reported again.
+      this.#length ??= this.bytes;
       if (!this.#isPaused) this.endBuffering();
       return;
     }

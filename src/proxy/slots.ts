@@ -4,6 +4,8 @@ import type { Target } from './targets.ts';
 export interface SlotHolder {
   /** All that arrived of the body was forwarded: if nothing moves, it is the client. */
   readonly waitsForClient: boolean;
+  /** Bytes of the response that the client has not read. */
+  readonly unread: number;
   /** The slot is granted. */
   onSlot(): void;
   /** The slot is needed by others and the client of this request is slow: end the request. */
@@ -32,8 +34,8 @@ interface Share {
 const FREE_FACTOR = 7;
 /** A client that has taken or sent too little for this long is slow. */
 const SLOW_MS = 1_000;
-/** An upload below this rate may lose its slot to another client's, in bytes per second. */
-const SLOW_UPLOAD = 16_384;
+/** Bytes per second. A client that sends or reads less may lose its slot to another client. */
+const SLOW_RATE = 16_384;
 /** Shares without requests that are kept, so that a client's next request needs no new one. */
 const IDLE_SHARES = 1_000;
 
@@ -69,12 +71,20 @@ export class Slots {
     this.#maxStalled = Math.floor(connections / 4);
   }
 
+  /** Clients that are remembered: those with requests, and some of those that had any. */
+  get clients(): number {
+    return this.#shares.size;
+  }
+
   /** Grants a slot now or later. False: neither, because too many requests wait. */
   enter(slot: Slot, key: string, isUpload: boolean): boolean {
     const share = this.#shareOf(key);
     const ahead = isUpload ? share.waitingUploads : share.waiting;
     const isNext = ahead.length === 0 && this.#mayHold(share, isUpload);
-    if (!isNext && !this.#mayWait(share, isUpload)) return false;
+    if (!isNext && !this.#mayWait(share, isUpload)) {
+      this.#forgetIdle(share);
+      return false;
+    }
     this.target.pending += 1;
     slot.assign(share, isUpload, ++this.#sequence);
     if (isNext) this.#grant(slot);
@@ -104,7 +114,7 @@ export class Slots {
       this.#dequeued(share, isUpload);
       this.target.pending -= 1;
     }
-    if (this.#shares.size > IDLE_SHARES && isIdle(share)) this.#shares.delete(share.key);
+    this.#forgetIdle(share);
   }
 
   release(): void {
@@ -138,6 +148,10 @@ export class Slots {
       this.#shares.set(key, share);
     }
     return share;
+  }
+
+  #forgetIdle(share: Share): void {
+    if (this.#shares.size > IDLE_SHARES && isIdle(share)) this.#shares.delete(share.key);
   }
 
   #mayHold(share: Share, isUpload: boolean): boolean {
@@ -267,6 +281,7 @@ export class Slot {
   #since = 0;
   #moved = 0;
   #isStalled = false;
+  #unread = 0;
 
   constructor(holder: SlotHolder) {
     this.#holder = holder;
@@ -297,6 +312,7 @@ export class Slot {
     if (this.share === undefined) return;
     this.#isStalled = true;
     this.#since = performance.now();
+    this.#unread = this.#holder.unread;
     this.#slots?.stalled(this);
   }
 
@@ -325,13 +341,19 @@ export class Slot {
   }
 
   isSlowReader(now: number): boolean {
-    return this.#isStalled && now - this.#since >= SLOW_MS;
+    const elapsed = now - this.#since;
+    if (!this.#isStalled || elapsed < SLOW_MS) return false;
+    const { unread } = this.#holder;
+    if (this.#unread - unread < (SLOW_RATE * elapsed) / 1_000) return true;
+    this.#unread = unread;
+    this.#since = now;
+    return false;
   }
 
   isSlowUpload(now: number): boolean {
     if (!this.#holder.waitsForClient) return false;
     const elapsed = now - this.#since;
-    return elapsed >= SLOW_MS && this.#moved < (SLOW_UPLOAD * elapsed) / 1_000;
+    return elapsed >= SLOW_MS && this.#moved < (SLOW_RATE * elapsed) / 1_000;
   }
 
   evict(): void {

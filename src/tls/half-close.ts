@@ -19,9 +19,10 @@ const STALLED_MS = 3_000;
  * The client has ended its side of the connection (FIN or close_notify) while its response is pending. It may have left, or
  * it may wait for the response: TCP shows the difference only to a sender of data, who gets a reset from a socket that was
  * closed. So the first bytes of what is sent anyway are sent early, one by one (docs/decisions/0025-half-closed-clients.md).
- * A client that waits sees a response that arrives slowly; one that has left is noticed as a closed socket.
+ * A client that waits sees a response that arrives slowly; one that has left is noticed as a closed socket. Returns how to
+ * end this, between two responses.
  */
-export function probeHalfClosed(socket: Socket, awaited: () => AwaitedPart): void {
+export function probeHalfClosed(socket: Socket, awaited: () => AwaitedPart): () => void {
   let probes = 0;
   let sentZeros = 0;
   let timer: NodeJS.Timeout | undefined;
@@ -48,11 +49,14 @@ export function probeHalfClosed(socket: Socket, awaited: () => AwaitedPart): voi
     written = socket.bytesWritten;
     if (!moves && awaited() === 'other') socket.destroy();
   }, STALLED_MS).unref();
-  socket.once('close', () => {
+  const end = (): void => {
     clearTimeout(timer);
     clearInterval(stalled);
-  });
+    socket.off('close', end);
+  };
+  socket.once('close', end);
   probe();
+  return end;
 }
 
 interface StatusLineStart {
@@ -68,8 +72,9 @@ function statusLineStart(socket: Socket): StatusLineStart {
   const rest = (first: unknown): unknown => {
     const count = sent;
     sent = 0;
-    socket.write = write;
-    socket.end = end;
+    // Those of the prototype again: a client may have sent many requests before the end of its input.
+    Reflect.deleteProperty(socket, 'write');
+    Reflect.deleteProperty(socket, 'end');
     if (typeof first === 'string' && first.startsWith(STATUS_LINE)) return first.slice(count);
     if (Buffer.isBuffer(first) && first.toString('latin1', 0, STATUS_LINE.length) === STATUS_LINE)
       return first.subarray(count);

@@ -5,7 +5,7 @@ import type { TLSSocket } from 'node:tls';
 export interface Http2Input {
   /** A request began with a header section of this size (RFC 9113 §6.5.2). */
   request(headSize: number): void;
-  /** A part of a request body was read. */
+  /** A part of a request body has arrived. */
   body(size: number): void;
   /** A request was answered and ended by us before its body was complete: the client may have sent a whole window of it. */
   cutShort(): void;
@@ -29,6 +29,11 @@ const MOST_EARNED = 4_194_304;
 const PER_REQUEST = 1_024;
 /** Frame header and padding (RFC 9113 §6.1). */
 const PER_PART = 300;
+/**
+ * Bytes a second, after `MOST_EARNED` at once, for bodies that we did not wait for. How much of them was sent is not known,
+ * so a client that is refused again and again must not earn a window each time.
+ */
+const CUT_SHORT_PER_SECOND = 65_536;
 const LOOK_MS = 1_000;
 
 interface Watched {
@@ -54,12 +59,13 @@ export function watchHttp2Input(): (options: Http2InputOptions) => Http2Input {
   };
 
   return ({ session, socket, streamWindow, onExcess }) => {
-    /** Bytes that were read or written until the last look, and body bytes that were read and not consumed. */
+    /** Bytes that were read or written until the last look. */
     let read = 0;
     let written = 0;
-    let held = 0;
     /** Earned since the last look. */
     let earned = 0;
+    /** What can still be earned by bodies that are cut short. */
+    let forCutShort = MOST_EARNED;
     /** What was sent in excess; negative: what may still be sent. */
     let excess = 0;
     let lookedAt = performance.now();
@@ -68,14 +74,13 @@ export function watchHttp2Input(): (options: Http2InputOptions) => Http2Input {
       look(now) {
         const { bytesRead, bytesWritten } = socket;
         if (bytesRead === read) return;
-        const { effectiveRecvDataLength = 0 } = session.state;
-        const useful = earned + (bytesWritten - written) + (effectiveRecvDataLength - held);
-        const forTime = ((now - lookedAt) / 1_000) * PER_SECOND;
-        excess = Math.max(excess + (bytesRead - read) - useful - forTime, -MOST_EARNED);
+        const useful = earned + (bytesWritten - written);
+        const seconds = (now - lookedAt) / 1_000;
+        excess = Math.max(excess + (bytesRead - read) - useful - seconds * PER_SECOND, -MOST_EARNED);
+        forCutShort = Math.min(forCutShort + seconds * CUT_SHORT_PER_SECOND, MOST_EARNED);
         lookedAt = now;
         read = bytesRead;
         written = bytesWritten;
-        held = effectiveRecvDataLength;
         earned = 0;
         if (excess <= BURST) return;
         sessions.delete(watched);
@@ -94,7 +99,9 @@ export function watchHttp2Input(): (options: Http2InputOptions) => Http2Input {
         earned += size + PER_PART;
       },
       cutShort() {
-        earned += streamWindow;
+        const bytes = Math.min(streamWindow, forCutShort);
+        forCutShort -= bytes;
+        earned += bytes;
       },
     };
   };

@@ -12,19 +12,24 @@ export class Http2Request extends IncomingMessage {
   /** As RFC 9113 §6.5.2 counts: names, values, and 32 for each. */
   readonly headSize: number;
   #reading = false;
-  readonly #onPart: (size: number) => void;
 
   constructor(
     stream: ServerHttp2Stream,
     socket: Socket,
     headers: IncomingHttpHeaders & Record<string, unknown>,
     rawHeaders: readonly string[],
-    /** Learns of each part of the body that is read. */
+    /** Learns of each part of the body that arrives, also while it is not read. */
     onPart: (size: number) => void,
   ) {
     super(socket);
     this.#stream = stream;
-    this.#onPart = onPart;
+    // What came together with the header section.
+    if (stream.readableLength > 0) onPart(stream.readableLength);
+    const push = stream.push.bind(stream);
+    stream.push = (part: Buffer | null, encoding) => {
+      if (part !== null) onPart(part.length);
+      return push(part, encoding);
+    };
     // Not "2.0": so calls node a request of HTTP/1.1 that only says it were one.
     this.httpVersion = '2';
     this.httpVersionMajor = 2;
@@ -52,7 +57,6 @@ export class Http2Request extends IncomingMessage {
     }
     this.#stream
       .on('data', (part: Buffer) => {
-        this.#onPart(part.length);
         if (!this.push(part)) this.#stream.pause();
       })
       .on('end', () => {

@@ -10,6 +10,7 @@ import { issueServer, makeCa } from '../support/pki.ts';
 import {
   type RawAnswer,
   type RawClient,
+  rawClient,
   rawRequest,
   rawTlsClient,
   readAnswer,
@@ -74,6 +75,28 @@ const ask = (path: string, headers: readonly string[] = [], host = 'localhost'):
     ].join('\r\n'),
   );
 const bearer = `Authorization: Bearer ${TOKEN}`;
+
+test('X01 many probes at once ask the store once', async () => {
+  const store = Promise.withResolvers<void>();
+  let checks = 0;
+  const check = (): Promise<void> => {
+    checks += 1;
+    return store.promise;
+  };
+  const own = await openAdmin({ ...options(), checks: [{ name: 'store', check }] });
+  const client = await rawClient(own.port);
+  try {
+    client.send('GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(50));
+    await until('they have arrived', () => checks > 0);
+    for (let turns = 0; turns < 20; turns += 1) await new Promise(setImmediate);
+    store.resolve();
+    await client.until((text) => text.split('HTTP/1.1 200').length > 50);
+    expect(checks).toBeLessThan(5);
+  } finally {
+    client.destroy();
+    await own.close();
+  }
+});
 
 test('X01 probes are answered while more slow connections are held open than are allowed', async () => {
   const held: Socket[] = [];

@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { type ProxyHarness, proxyHarness, rule } from '../support/proxy-harness.ts';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import type { Bearer } from '../../src/domain/bearer.ts';
+import { bearer, type ProxyHarness, proxyHarness, rule } from '../support/proxy-harness.ts';
 import { type RawClient, rawClient, rawTlsClient } from '../support/raw-client.ts';
 import { type RecordingUpstream, recordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/until.ts';
@@ -20,6 +21,8 @@ for (const path of ['fast', 'full'] as const)
     describe(`the ${path} path, ${tls ? 'TLS' : 'plain'}`, () => {
       let upstream: RecordingUpstream;
       let gate: ProxyHarness;
+      /** What is read of the token `late`. */
+      let lateToken = Promise.withResolvers<Bearer>();
       beforeAll(async () => {
         upstream = await recordingUpstream();
         gate = await proxyHarness({
@@ -27,6 +30,7 @@ for (const path of ['fast', 'full'] as const)
           rules: [rule('/files/**', 'files:read')],
           firstLane: path,
           tls,
+          readAccess: (token) => (token === 'late' ? lateToken.promise : bearer()),
           upstreamSettings: { timeouts: { connect: 5, headers: 60, idle: 60 } },
         });
       });
@@ -90,6 +94,40 @@ for (const path of ['fast', 'full'] as const)
         const text = await client.closed();
         expect(text.match(/GET \/files\/\d/g)).toEqual(['GET /files/1', 'GET /files/2']);
         expect(upstream.requests).toHaveLength(2);
+      });
+
+      test('a request of the full path behind one of the fast path may take long', async () => {
+        vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+        try {
+          const held = unanswered();
+          const client = await connected();
+          client.socket.end(get('/files/1') + CHUNKED_GET);
+          await until('it is upstream', () => held.length >= 1);
+          held[0]?.write('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst');
+          await client.until((text) => text.includes('first'));
+          await until('both are upstream', () => held.length === 2);
+          for (let seconds = 0; seconds < 12; seconds += 3) {
+            await vi.advanceTimersByTimeAsync(3_000);
+            await new Promise(setImmediate);
+          }
+          held[1]?.write('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate');
+          expect(await client.closed()).toMatch(/first(?:.|\r|\n)*\r\n\r\nlate$/);
+        } finally {
+          vi.useRealTimers();
+        }
+      });
+
+      test('a client that ends its side while its token is read, and then closes, ends its request upstream', async () => {
+        lateToken = Promise.withResolvers();
+        const held = unanswered();
+        const client = await connected();
+        client.socket.end(get().replace('Bearer A', 'Bearer late'));
+        await new Promise((resolve) => client.socket.once('finish', resolve));
+        for (let turns = 0; turns < 20; turns += 1) await new Promise(setImmediate);
+        lateToken.resolve(bearer());
+        await until('it is upstream', () => held.length === 1);
+        client.destroy();
+        await until('the upstream connection is closed', () => held[0]?.destroyed);
       });
 
       test('a response in chunks arrives whole', async () => {

@@ -9,6 +9,13 @@ import { FLAG, FRAME, type FrameClient, frame, frameClient, requestFields, uint3
 beforeAll(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] }));
 afterAll(() => void vi.useRealTimers());
 const look = (): void => void vi.advanceTimersByTime(1_000);
+/** Bodies of unknown length are forwarded after a time, which is looked at in intervals as well. */
+const isUpstream = (condition: () => boolean): (() => boolean) => {
+  return () => {
+    vi.advanceTimersByTime(100);
+    return condition();
+  };
+};
 
 const attack = attackHouse((settings) => ({
   ...settings,
@@ -61,7 +68,10 @@ const endings = (): unknown[] =>
 /** A request whose response never comes, so that its stream stays open. */
 async function openStream(one: FrameClient, path: string, method = 'GET'): Promise<number> {
   const stream = one.request(requestFields(path, method), { end: method === 'GET' });
-  await until('the request is upstream', () => attack.upstream.bytes().includes(path));
+  await until(
+    'the request is upstream',
+    isUpstream(() => attack.upstream.bytes().includes(path)),
+  );
   return stream;
 }
 
@@ -109,6 +119,21 @@ test('X07 the end is announced with ENHANCE_YOUR_CALM, and logged', async () => 
   await one.until(() => one.isOver());
   expect(one.goAway()).toBe(ENHANCE_YOUR_CALM);
   expect(endings().slice(before)).toEqual(['too many frames without a purpose']);
+  await attack.stands();
+});
+
+test('X07 requests that are refused before their body do not pay for a flood', async () => {
+  const one = await client();
+  const updates = repeated(frame(FRAME.windowUpdate, 0, 0, uint32(1)), 16_000);
+  for (let count = 0; count < 60 && !one.isOver(); count += 1) {
+    const refused = one.request(requestFields('/files/1', 'POST'), { end: false });
+    await one.until(() => one.outcome(refused) !== undefined || one.isOver());
+    one.send(updates);
+    await answeredPing(one);
+    look();
+  }
+  await one.until(() => one.isOver());
+  expect(one.goAway() ?? ENHANCE_YOUR_CALM).toBe(ENHANCE_YOUR_CALM);
   await attack.stands();
 });
 
@@ -162,7 +187,10 @@ test('X07 a client that uploads in small frames, and one whose uploads are refus
   // More bytes in frame headers than the limit.
   for (let sent = 0; sent < 40_000; sent += 1_000) {
     one.send(repeated(part, 1_000));
-    await until('they are upstream', () => attack.upstream.bytes().split('x').length > sent);
+    await until(
+      'they are upstream',
+      isUpstream(() => attack.upstream.bytes().split('x').length > sent),
+    );
     look();
   }
   one.send(frame(FRAME.data, FLAG.endStream, stream));

@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { Slot, Slots } from '../../src/proxy/slots.ts';
 
 const target = () => ({ place: 0, url: 'http://127.0.0.1:1', pending: 0 });
@@ -10,10 +10,13 @@ interface User {
   state: 'waiting' | 'granted' | 'refused' | 'evicted' | 'left';
 }
 
-function enter(slots: Slots, key: string, isUpload = false): User {
+function enter(slots: Slots, key: string, isUpload = false, unread = () => 0): User {
   const user: User = {
     slot: new Slot({
       waitsForClient: true,
+      get unread() {
+        return unread();
+      },
       onSlot: () => void (user.state = 'granted'),
       onEvicted: () => void (user.state = 'evicted'),
     }),
@@ -32,7 +35,33 @@ function leave(user: User): void {
 const microtasks = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 const statesOf = (users: readonly User[]): string[] => users.map(({ state }) => state);
 
+afterEach(() => void vi.useRealTimers());
+
 describe('connection slots', () => {
+  test('a client that reads slowly keeps its slot, one that reads nothing loses it', () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+    const slots = new Slots(target(), { connections: 4, maxPending: 10 });
+    let unread = 1_000_000;
+    const reader = enter(slots, 'a', false, () => unread);
+    const others = [enter(slots, 'b'), enter(slots, 'b'), enter(slots, 'a')];
+    reader.slot.stalled();
+    others[0]?.slot.stalled();
+    others[1]?.slot.stalled();
+    enter(slots, 'c');
+    for (let at = 0; at < 10; at += 1) {
+      vi.advanceTimersByTime(500);
+      unread -= 65_536;
+    }
+    expect(statesOf([reader, ...others])).toEqual(['granted', 'evicted', 'evicted', 'granted']);
+  });
+
+  test('clients whose requests are refused are forgotten', () => {
+    const slots = new Slots(target(), { connections: 1, maxPending: 0 });
+    enter(slots, 'x');
+    for (let at = 0; at < 5_000; at += 1) enter(slots, `client ${at}`);
+    expect(slots.clients).toBeLessThanOrEqual(1_001);
+  });
+
   test('a freed slot goes to the client that holds the fewest, not to the one that waited longest', async () => {
     const slots = new Slots(target(), { connections: 2, maxPending: 10 });
     const first = [enter(slots, 'a'), enter(slots, 'a')];

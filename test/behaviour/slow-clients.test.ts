@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer, type RequestListener, type Server } from 'node:http';
 import { connect as connectHttp2 } from 'node:http2';
 import { createServer as createSecureServer } from 'node:https';
-import { type AddressInfo, connect, type Socket } from 'node:net';
+import { type AddressInfo, connect, createServer as createTcpServer, type Socket } from 'node:net';
 
 import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -232,6 +232,37 @@ describe.each(KINDS)('%s', (kind) => {
     gate.release();
     expect(await Promise.all(held)).toEqual(held.map(() => 200));
   });
+});
+
+test('an upload keeps its slot while its connection is opened', async () => {
+  // Accepts connections, and never answers the TLS handshake.
+  let accepted = 0;
+  const endedBefore: boolean[] = [];
+  const server = createTcpServer((socket) => {
+    accepted += 1;
+    cleanups.push(() => socket.destroy());
+    endedBefore.push(harness.notes.some(({ reason }) => reason !== undefined));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  cleanups.push(() => server.close());
+  const harness = await proxyHarness({
+    upstream: `https://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    upstreamSettings: { connections: 4, timeouts: { connect: 2, headers: 20, idle: 20 } },
+    rules: [rule('/files/**', 'files:read')],
+    tokens: { A: bearer(), B: bearer({ identity: 'local:b', grantId: 'grant-b' }) },
+  });
+  cleanups.push(() => harness.close());
+  for (const token of ['A', 'A', 'B']) {
+    const socket = connect(harness.port, '127.0.0.1').on('error', () => {});
+    cleanups.push(() => socket.destroy());
+    socket.write(
+      `POST /files/1 HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer ${token}\r\nTransfer-Encoding: chunked\r\n\r\n`,
+    );
+    if (token === 'A') await until('it has begun', () => harness.notes.length > 0);
+  }
+  await until('the third has a connection', () => accepted === 3);
+  expect(endedBefore).toEqual([false, false, true]);
 });
 
 test('a stream of unknown length is forwarded as it arrives', async () => {

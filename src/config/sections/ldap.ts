@@ -74,15 +74,10 @@ export const ldapSection = (path: Path) =>
     timeout: durationFrom(1, 60, 'must be from 1s to 60s')
       .prefault('5s')
       .meta({ description: 'Within this time the server must answer.' }),
-    connections: z
-      .int()
-      .min(1)
-      .max(64)
-      .default(4)
-      .meta({
-        description:
-          'Most connections at once, per process; sign-ins by password use at most half of them, or the only one.',
-      }),
+    connections: z.int().min(1).max(64).default(4).meta({
+      description:
+        'Most connections at once, per process; sign-ins by password use at most half of them, or the only one.',
+    }),
     remember: durationFrom(0, 3_600, 'must be from 0s to 1h').prefault('30s').meta({
       description: 'How long what was read about a person is used again: as late as that a change counts.',
     }),

@@ -77,6 +77,7 @@ export class FastConnection implements Session, DoneCall, Due {
   #discarded = 0;
   #trustedBy: FastGeneration | undefined;
   #trusted = false;
+  #endProbe: (() => void) | undefined;
   #networkOf: string | undefined;
   #network = '';
 
@@ -180,7 +181,10 @@ export class FastConnection implements Session, DoneCall, Due {
   #read(part: Buffer): void {
     if (this.#state === 'busy' && this.#exchange.wantsBody) {
       const rest = this.#exchange.takeBody(part);
-      if (rest !== undefined) this.#hold(rest);
+      if (rest === undefined) return;
+      // The request may have been refused in between.
+      if (this.#state === 'busy') this.#hold(rest);
+      else this.#read(rest);
       return;
     }
     if (this.#state === 'lingering') {
@@ -230,10 +234,16 @@ export class FastConnection implements Session, DoneCall, Due {
     }
     if (this.#held === undefined) this.#close = true;
     if (this.#state !== 'busy') return;
-    if (!this.#exchange.wantsBody) return probeHalfClosed(socket, this.#awaited);
+    if (!this.#exchange.wantsBody) return this.#probe();
     if (this.#begun) return void socket.destroy();
     this.#exchange.abandon();
     this.refuse({ reason: 'malformed', detail: 'the body broke off' });
+  }
+
+  /** For each request: one that waited behind others is probed as often as they were. */
+  #probe(): void {
+    this.#endProbe?.();
+    this.#endProbe = probeHalfClosed(this.socket, this.#awaited);
   }
 
   readonly #awaited = (): AwaitedPart => {
@@ -399,6 +409,7 @@ export class FastConnection implements Session, DoneCall, Due {
     this.id = requestId(this.peer, rawHeaders, trustedProxies);
     this.clientAddress = clientAddress(this.peer, rawHeaders, trustedProxies);
     this.generation.enter();
+    if (this.#inputOver) this.#probe();
   }
 
   #turnAway(admission: Admission & { readonly kind: 'refused' }, bodyEnd: number): void {
@@ -480,6 +491,7 @@ export class FastConnection implements Session, DoneCall, Due {
   #handOver(reason: HandOver): void {
     const { socket } = this;
     this.#state = 'gone';
+    this.#endProbe?.();
     this.office.deadlines.remove(this);
     socket.off('data', this.#onData).off('drain', this.#onDrain);
     socket.off('end', this.#onEnd).off('close', this.#onClose);

@@ -48,6 +48,8 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
   readonly #slot = new Slot(this);
   #socket: UpstreamSocket | undefined;
   #repeated = false;
+  /** It was not forwarded as soon as it was admitted. */
+  #waited = false;
   #hasTurn = false;
   #queued = false;
   #path = '';
@@ -80,6 +82,10 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     return !this.#connection.isPaused;
   }
 
+  get unread(): number {
+    return this.#connection.socket.writableLength;
+  }
+
   /** The body of the response is being sent in chunks. */
   get isChunked(): boolean {
     return this.#stage === 'answering' && this.#chunked;
@@ -91,6 +97,7 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     this.#admitted = admitted;
     this.#upstream = upstream;
     this.#repeated = false;
+    this.#waited = false;
     this.#body = body;
     this.#left = left;
     this.bytesIn = body?.length ?? 0;
@@ -121,7 +128,12 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     this.#pace ??= new BodyPace();
     this.#pace.start(this.#upstream.pace);
     this.#stage = 'buffering';
-    this.#buffer = new BodyBuffer(this.#connection.request.method, this.#upstream.bodyBuffer);
+    this.#waited = true;
+    this.#buffer = new BodyBuffer(
+      this.#connection.request.method,
+      this.#upstream.bodyBuffer,
+      this.#shareKey(),
+    );
     const first = this.#body ?? NOTHING;
     this.#body = undefined;
     this.#addToBuffer(first);
@@ -133,12 +145,13 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     if (state === 'full') return this.#refuse({ reason: 'overloaded', retryAfter: 1 });
     if (this.#left === 0 || state === 'enough') {
       this.#body = this.#buffer?.take();
-      this.#buffer = undefined;
       this.#enter(this.#upstream.targets.choose());
     } else this.#waitForBody(part.length);
   }
 
   onSlot(): void {
+    const ended = this.#waited ? this.#tokenFault() : undefined;
+    if (ended !== undefined) return this.end(ended);
     this.#hasTurn = true;
     if (this.#queued) return;
     this.#queued = true;
@@ -173,6 +186,7 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     const head = `${method} ${this.#path}${opening}${this.#fields}\r\n`;
     const takesMore = socket.ask(this, toHead, head, this.#body, this.#left === 0);
     this.#body = undefined;
+    if (takesMore) this.#freeBuffer();
     if (!socket.connected) {
       this.#stage = 'connecting';
       this.#wait(this.#upstream.timeouts.connect);
@@ -201,6 +215,7 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
   }
 
   onDrain(): void {
+    this.#freeBuffer();
     if (this.#stage === 'sending') this.#send(true);
     else if (this.#left > 0) this.#connection.resume();
   }
@@ -283,7 +298,7 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     }
     if (loan === undefined ? socket.write(out) : socket.write(out.subarray(0, length), loan.written))
       return true;
-    if (this.#readAhead.allows(socket.writableLength)) return true;
+    if (this.#readAhead.allows(socket.writableLength, this.#shareKey())) return true;
     this.#stalled = true;
     this.#slot.stalled();
     return false;
@@ -387,14 +402,29 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     }
   }
 
+  /** The client for whom it uses a connection: an identity, or a network. */
+  #shareKey(): string {
+    return this.#admitted.caller?.bearer.identity ?? this.#connection.network();
+  }
+
+  #tokenFault(): StreamEnd | undefined {
+    const bearer = bearerOf(this.#admitted);
+    return bearer && this.#connection.generation.streams.faultOf(bearer);
+  }
+
+  #freeBuffer(): void {
+    this.#buffer?.free();
+    this.#buffer = undefined;
+  }
+
   #enter(target: Target): void {
-    const { caller } = this.#admitted;
     this.#slots = this.#upstream.slotsOf(target);
     this.#stage = 'waiting';
     this.#wait(this.#upstream.timeouts.headers);
     if (this.#left > 0) this.#connection.pause();
-    if (!this.#slot.enter(this.#slots, caller?.bearer.identity ?? this.#connection.network(), this.#left > 0))
-      this.#refuse({ reason: 'overloaded', retryAfter: 1 });
+    const isAccepted = this.#slot.enter(this.#slots, this.#shareKey(), this.#left > 0);
+    this.#waited = true;
+    if (!isAccepted) this.#refuse({ reason: 'overloaded', retryAfter: 1 });
   }
 
   /** RFC 9110 §9.2.2, RFC 9112 §9.3.1: a connection may be closed for being idle just when we use it again. */
@@ -459,8 +489,7 @@ export class FastExchange implements Asker, Asking, SlotHolder, LiveStream, Tall
     this.#hasTurn = false;
     this.#stalled = false;
     this.#body = undefined;
-    this.#buffer?.take();
-    this.#buffer = undefined;
+    this.#freeBuffer();
     this.#unlist?.();
     this.#unlist = undefined;
     this.#slot.leave(later);

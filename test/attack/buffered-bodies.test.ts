@@ -1,0 +1,252 @@
+import { once } from 'node:events';
+import { createServer, type RequestListener, type Server } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import { BodyBuffer, ReadAhead } from '../../src/proxy/client-pace.ts';
+import type { UpstreamSettings } from '../../src/proxy/upstream-settings.ts';
+import { issueServer, makeCa } from '../support/pki.ts';
+import { type ProxyHarness, proxyHarness, rule } from '../support/proxy-harness.ts';
+import { type RawClient, rawClient } from '../support/raw-client.ts';
+import { tempFolder } from '../support/temp-folder.ts';
+import { until } from '../support/until.ts';
+
+/** Request bodies that are buffered before a connection is used: docs/decisions/0031-slow-clients.md */
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  while (cleanups.length > 0) await cleanups.pop()?.();
+});
+
+type Kind = 'fast path' | 'full path' | 'TLS upstream';
+const KINDS: readonly Kind[] = ['fast path', 'full path', 'TLS upstream'];
+
+interface Gate {
+  readonly harness: ProxyHarness;
+  /** Method, path and body of the requests that the upstream received completely. */
+  readonly seen: string[];
+  /** Requests to `/public/held` that it received. */
+  readonly held: () => number;
+  revoke(): void;
+  client(): Promise<RawClient>;
+}
+
+async function openGate(kind: Kind, settings: Partial<UpstreamSettings> = {}): Promise<Gate> {
+  const seen: string[] = [];
+  let held = 0;
+  let isRevoked = false;
+  const listener: RequestListener = (request, response) => {
+    request.on('error', () => {});
+    if (request.url === '/public/held') {
+      held += 1;
+      return;
+    }
+    let body = '';
+    request.on('data', (part: Buffer) => {
+      body += part.toString('latin1');
+    });
+    request.on('end', () => {
+      seen.push(`${request.method} ${request.url} ${body.length < 100 ? body : body.length}`);
+      response.end('ok');
+    });
+  };
+  let server: Server = createServer(listener);
+  let more = settings;
+  if (kind === 'TLS upstream') {
+    const ca = await makeCa();
+    const own = await issueServer(ca);
+    const folder = tempFolder();
+    cleanups.push(() => folder.remove());
+    more = { ...settings, ca: folder.write('ca.pem', ca.pem), serverName: 'localhost' };
+    server = createSecureServer({ cert: own.pem, key: own.keyPem }, listener);
+  }
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  cleanups.push(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const { port } = server.address() as AddressInfo;
+  const harness = await proxyHarness({
+    upstream: `${kind === 'TLS upstream' ? 'https' : 'http'}://127.0.0.1:${port}`,
+    upstreamSettings: { connections: 4, timeouts: { connect: 5, headers: 60, idle: 60 }, ...more },
+    rules: [rule('/public/**', 'public'), rule('/files/**', 'files:read')],
+    revocations: { isRevoked: () => isRevoked },
+    maxBodyBytes: 16 * 1_048_576,
+    firstLane: kind === 'full path' ? 'full' : 'fast',
+  });
+  cleanups.push(() => harness.close());
+  return {
+    harness,
+    seen,
+    held: () => held,
+    revoke() {
+      isRevoked = true;
+    },
+    async client() {
+      const client = await rawClient(harness.port);
+      cleanups.push(() => client.destroy());
+      return client;
+    },
+  };
+}
+
+const head = (method: string, path: string, ...fields: string[]): string =>
+  `${[`${method} ${path} HTTP/1.1`, 'Host: gate.test', ...fields].join('\r\n')}\r\n\r\n`;
+const statuses = (text: string): string[] => text.match(/HTTP\/1\.1 \d+/g) ?? [];
+
+/** Bytes that one more client could have in memory now. */
+function freeMemory(): number {
+  const buffer = new BodyBuffer('DELETE', 0, 'one more');
+  const part = Buffer.alloc(262_144);
+  let added = 0;
+  while (buffer.add(part) === 'more') added += part.length;
+  buffer.free();
+  return added;
+}
+
+describe.each(KINDS)('%s', (kind) => {
+  test.each(['POST', 'DELETE'])(
+    'a %s body in chunks that arrives at once is forwarded whole, however little is buffered',
+    async (method) => {
+      const gate = await openGate(kind, { bodyBuffer: 10 });
+      const client = await gate.client();
+      const chunks = '14\r\n01234567890123456789\r\n';
+      client.send(`${head(method, '/public/1', 'Transfer-Encoding: chunked')}${chunks}0\r\n\r\n`);
+      expect(statuses(await client.until((text) => text.endsWith('ok')))).toEqual(['HTTP/1.1 200']);
+      client.send(`${head(method, '/public/2', 'Transfer-Encoding: chunked')}${chunks}${chunks}0\r\n\r\n`);
+      await client.until((text) => statuses(text).length === 2);
+      expect(gate.seen).toEqual([
+        `${method} /public/1 01234567890123456789`,
+        `${method} /public/2 0123456789012345678901234567890123456789`,
+      ]);
+    },
+  );
+
+  test('a request behind a body whose request is refused is answered', async () => {
+    const gate = await openGate(kind, { connections: 1, maxPending: 0 });
+    const other = await gate.client();
+    other.send(head('GET', '/public/held'));
+    await until('it has the connection', () => gate.held() === 1);
+    const client = await gate.client();
+    client.send(`${head('POST', '/public/1', 'Content-Length: 10')}01234`);
+    await until('it has begun', () => gate.harness.notes.length === 2);
+    client.send(`56789${head('GET', '/public/2')}`);
+    const text = await client.until((all) => statuses(all).length === 2);
+    expect(statuses(text)).toEqual(['HTTP/1.1 503', 'HTTP/1.1 503']);
+  });
+
+  test.each(['POST', 'DELETE'])(
+    'a %s whose token is revoked before its body has arrived is not forwarded',
+    async (method) => {
+      const gate = await openGate(kind);
+      const client = await gate.client();
+      client.send(`${head(method, '/files/1', 'Authorization: Bearer A', 'Content-Length: 10')}01234`);
+      await until('it has begun', () => gate.harness.notes.length === 1);
+      gate.revoke();
+      client.send('56789');
+      expect(statuses(await client.until((text) => text.includes('request_id')))).toEqual(['HTTP/1.1 401']);
+      expect(gate.seen).toEqual([]);
+      expect(gate.harness.notes[0]).toMatchObject({ decision: 'refused', reason: 'token_revoked' });
+    },
+  );
+
+  test('a request whose token is revoked while it waits for a connection is not forwarded', async () => {
+    const gate = await openGate(kind, { connections: 1 });
+    const other = await gate.client();
+    other.send(head('GET', '/public/held'));
+    await until('it has the connection', () => gate.held() === 1);
+    const client = await gate.client();
+    client.send(head('GET', '/files/1', 'Authorization: Bearer A'));
+    await until('it waits', () => gate.harness.notes.length === 2);
+    gate.revoke();
+    other.destroy();
+    expect(statuses(await client.until((text) => text.includes('request_id')))).toEqual(['HTTP/1.1 401']);
+    expect(gate.seen).toEqual([]);
+  });
+
+  test('bodies in memory are counted until the upstream takes them, and no longer', async () => {
+    const before = freeMemory();
+    const gate = await openGate(kind, { connections: 1, maxPending: 16 });
+    const other = await gate.client();
+    other.send(head('GET', '/public/held'));
+    await until('it has the connection', () => gate.held() === 1);
+
+    const size = 8 * 1_048_576;
+    const waiting = await Promise.all(
+      ['/public/1', '/public/2'].map(async (path) => {
+        const client = await gate.client();
+        client.send(head('DELETE', path, `Content-Length: ${size}`));
+        client.socket.write(Buffer.alloc(size));
+        return client;
+      }),
+    );
+    await until(
+      'both have arrived',
+      () =>
+        gate.harness.notes.filter(({ carried }) => carried !== undefined && carried.bytesIn >= size)
+          .length === 2,
+    );
+    expect(freeMemory()).toBeLessThan(before - size);
+
+    // One client leaves while its request waits, one while its body arrives, and one is served.
+    waiting[0]?.destroy();
+    const slow = await gate.client();
+    slow.send(`${head('POST', '/public/slow', 'Content-Length: 1000')}0`);
+    await until('it has begun', () => gate.harness.notes.length >= 4);
+    slow.destroy();
+    other.destroy();
+    await waiting[1]?.until((text) => text.endsWith('ok'));
+    expect(gate.seen).toEqual([`DELETE /public/2 ${size}`]);
+    await until('nothing is counted', () => freeMemory() === before);
+  });
+});
+
+test('one client cannot use up what slow readers of all clients may have read ahead', () => {
+  const held: ReadAhead[] = [];
+  const allows = (client: string): boolean => {
+    const ahead = new ReadAhead();
+    if (!ahead.allows(0, client)) return false;
+    held.push(ahead);
+    return true;
+  };
+  try {
+    while (allows('a'));
+    expect(allows('b')).toBe(true);
+  } finally {
+    for (const ahead of held) ahead.end();
+  }
+});
+
+describe('memory for bodies', () => {
+  const part = Buffer.alloc(262_144);
+  const buffers: BodyBuffer[] = [];
+  afterEach(() => {
+    for (const buffer of buffers.splice(0)) buffer.free();
+  });
+  const made = (method: string, client: string): BodyBuffer => {
+    const buffer = new BodyBuffer(method, 65_536, client);
+    buffers.push(buffer);
+    return buffer;
+  };
+
+  test('one client cannot use all of it', () => {
+    const hoard = made('DELETE', 'a');
+    while (hoard.add(part) !== 'full');
+    expect(made('DELETE', 'a').add(Buffer.alloc(1))).toBe('full');
+    expect(made('POST', 'a').add(Buffer.alloc(1))).toBe('enough');
+    expect(made('DELETE', 'b').add(part)).toBe('more');
+    expect(made('POST', 'b').add(Buffer.alloc(1))).toBe('more');
+  });
+
+  test('a large body is not copied again for each of its parts', () => {
+    const copies = vi.spyOn(Buffer, 'allocUnsafeSlow');
+    try {
+      const buffer = made('DELETE', 'a');
+      for (let sent = 0; sent < 1_024; sent += 1) buffer.add(Buffer.alloc(16_384));
+      expect(copies.mock.calls.length).toBeLessThan(40);
+    } finally {
+      copies.mockRestore();
+    }
+  });
+});
