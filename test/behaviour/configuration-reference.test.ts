@@ -39,3 +39,20 @@ test('every row of the reference has four cells', () => {
     .filter((line) => line.startsWith('| `'));
   expect(rows.filter((row) => row.replaceAll('\\|', '').split('|').length !== 6)).toEqual([]);
 });
+
+test('settings that are read at start are marked, and no others', () => {
+  const rows = renderReference().split('\n');
+  const isMarked = (setting: string): boolean | undefined =>
+    rows.find((row) => row.startsWith(`| \`${setting}\` |`))?.includes('*Needs a restart.*');
+  for (const setting of [
+    'admin.hostNames',
+    'admin.tls.key',
+    'listen.port',
+    'store.url',
+    'audit.sink',
+    'log.level',
+  ])
+    expect([setting, isMarked(setting)]).toEqual([setting, true]);
+  for (const setting of ['publicUrl', 'hosts.allowed', 'listen.tls.key', 'limits.body', 'log.access.enabled'])
+    expect([setting, isMarked(setting)]).toEqual([setting, false]);
+});
