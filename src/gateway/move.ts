@@ -4,6 +4,7 @@ import { createLogger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { KEEP_FOREVER, KEYS_NOTE, MOVE_NOTE } from '../ports/store.ts';
 import { type OpenedBackup, openBackup } from '../stores/embedded-backup.ts';
+import type { MacState } from '../stores/embedded-backup-mac.ts';
 import type { RedisStore } from '../stores/redis.ts';
 import { type Imported, importRecords, importRevocations } from '../stores/redis-import.ts';
 import { openKeyring } from '../tokens/keyring.ts';
@@ -17,7 +18,7 @@ export interface MoveOptions {
   readonly settings: Settings;
   /** A backup of the embedded store. */
   readonly from: string;
-  /** The MAC of the backup is not looked at. */
+  /** Whatever the MAC of the backup is. */
   readonly unauthenticated?: boolean;
   readonly onProgress?: (records: number) => void;
 }
@@ -25,6 +26,8 @@ export interface MoveOptions {
 export interface Moved extends Imported {
   /** Records that failed authentication, in the backup or in Redis. */
   readonly refused: number;
+  /** Of the backup. */
+  readonly mac: MacState;
 }
 
 /** Nobody waits for a single answer, and many are under way. */
@@ -52,7 +55,7 @@ export async function move(options: MoveOptions): Promise<Moved> {
     },
   });
   authenticator.use(openKeyring(readKeys(settings)));
-  const backup = await openBackup(from, now, unauthenticated ? undefined : authenticator);
+  const backup = await openBackup(from, now, authenticator, unauthenticated);
   try {
     // A server that is away ends the command: there is somebody to hear it.
     const store = await openSharedAsItIs({
@@ -66,7 +69,7 @@ export async function move(options: MoveOptions): Promise<Moved> {
       },
     });
     try {
-      return { ...(await moveInto(store, backup, settings, onProgress)), refused };
+      return { ...(await moveInto(store, backup, settings, onProgress)), refused, mac: backup.mac };
     } finally {
       await store.close();
     }
