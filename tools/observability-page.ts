@@ -27,8 +27,9 @@ On the admin listener (\`admin.host\`, \`admin.port\`), without a token or a cer
 | \`/readyz\` | \`/ready\`, \`/health/ready\` | 200 when it should get traffic, 503 with the reasons when it should not; \`?verbose\` tells every check |
 | \`/metrics\` | | the figures of all workers together, in the Prometheus text format |
 
-The \`Host\` of a request for \`/metrics\` must be an IP address, \`localhost\` or a name in \`admin.hostNames\`; otherwise the
-response is 421 ([why](administration.md#over-http)). At most 256 connections are open at a time: beyond that, the oldest one that
+The \`Host\` of a request for \`/metrics\` must be an IP address, \`localhost\`, \`admin.host\`, a name in \`admin.hostNames\` or,
+with \`admin.tls\`, a name of its certificate; otherwise the response is 421 ([why](administration.md#over-http)), and
+\`admin_host_refused\` is logged. A change of \`admin.hostNames\` needs a restart. At most 256 connections are open at a time: beyond that, the oldest one that
 waits for a request is closed, so that probes are answered while other clients hold connections open.
 
 An upstream that is down does not make gatehouse unready: it would take the token service away as well.
@@ -106,13 +107,16 @@ Of everything else:
 | \`ready\`, \`draining\` | info | It serves; it has been told to end, and lets what runs end. |
 | \`reloaded\` | info | A changed configuration or file is in force. |
 | \`reload_refused\` | error | One is not: \`problems\`. The last good one stays in force. |
-| \`restart_needed\` | warn | A changed setting is read at the start only: \`setting\`. |
+| \`restart_needed\` | warn | A changed setting is read at start, and the old value stays in force until gatehouse is restarted: \`setting\`. At each reload; \`reloaded\` lists them too, as \`restart_needed\`. |
 | \`keys_not_changed\` | error | The supervisor could not read a changed key file, which its workers have taken: \`error\`. Its old keys stay in use. |
 | \`certificate_warning\`, \`key_warning\` | warn | A certificate, revocation list or key that wants a look soon: \`warning\`. |
 | \`dependency_failed\` | error | The token service could not do what was asked, through no fault of the client, which was told to come again: \`operation\`, \`error\`, and \`code\`, such as \`store_unavailable\`, \`store_full\` or \`store_record_unreadable\`. |
 | \`upstream_failed\`, \`upstream_broke_off\` | warn | An upstream gave no answer, or half of one: \`upstream\`, \`error\`. |
 | \`target_left_out\`, \`target_back\` | warn | A target of an upstream gets no requests for a while, and gets them again: \`target\`, \`why\`. |
 | \`host_not_listed\` | warn | A request named a host that is neither that of \`publicUrl\` nor of a route nor in \`hosts.allowed\`: \`host\`, \`peer\`, and in \`decision\` whether it was accepted or refused. Once for each host, at most 256 hosts, a few at a time. |
+| \`admin_host_refused\` | warn | A request to the admin listener named a host that is not accepted there (421): \`host\`, \`peer\`. Add the name to \`admin.hostNames\` and restart gatehouse, or use an IP address. Once for each host, at most 256 hosts, a few at a time. |
+| \`admin_token_refused\` | error | Other users can read the file of the admin token, so the token is refused (401): \`file\`, \`problem\`. Run \`chmod 600\`, and replace the token if it may have been read. At most once a minute. |
+| \`admin_token_restricted\` | warn | Found at start: the group of the file of the admin token could read it, as after \`fsGroup\` of Kubernetes; it has mode 600 now: \`problem\`. |
 | \`worker_ended\` | error | A worker process ended by itself; another one is started. |
 | \`unexpected_error\` | error | A mistake of ours; please report it. |
 

@@ -12,6 +12,8 @@ export interface AdminTarget {
   readonly token?: string;
   /** Where the token was read, for errors. */
   readonly tokenFile?: string;
+  /** It is `admin.tokenFile` of a configuration on this machine, which the listener reads too. */
+  readonly isOwnTokenFile?: boolean;
   readonly cert?: Buffer | undefined;
   readonly key?: Buffer | undefined;
   readonly ca?: Buffer;

@@ -32,7 +32,11 @@ export const command: Command = {
     const now = (): number => Date.now() / 1_000;
     const authenticator = recordMac({ now, unauthenticated: where.unauthenticatedRecords });
     try {
-      authenticator.use(openKeyring(readKeys(loaded.settings)));
+      authenticator.use(
+        openKeyring(
+          readKeys(loaded.settings, 'put the key file of this store there; a backup is made with its keys'),
+        ),
+      );
     } catch (error) {
       if (!(error instanceof StartError)) throw error;
       for (const problem of error.problems) context.stderr(`gatehouse: ${problem}\n`);

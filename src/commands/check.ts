@@ -284,7 +284,7 @@ export const command: Command = {
     const found = await Promise.all(CHECKS.map((check) => check(loaded.settings, now)));
     const problems = found.flatMap((findings) => findings.problems);
     const warnings = found.flatMap((findings) => findings.warnings);
-    const notes = [...unasked(loaded.settings), ...found.flatMap((findings) => findings.notes ?? [])];
+    const notes = [...(await unasked(loaded.settings)), ...found.flatMap((findings) => findings.notes ?? [])];
     const ok = problems.length === 0;
 
     if (context.json)
@@ -307,7 +307,7 @@ export const command: Command = {
 };
 
 /** Nobody is asked over the network: "sound" does not speak for them. */
-const unasked = ({ store }: Settings): readonly string[] => [
+const unasked = async ({ store }: Settings): Promise<readonly string[]> => [
   ...(store.type === 'redis'
     ? [
         'Redis was not asked: whether it can be reached and used is told by the start, and by gatehouse health',
@@ -315,10 +315,20 @@ const unasked = ({ store }: Settings): readonly string[] => [
     : []),
   ...(store.unauthenticatedRecords === 'accept'
     ? [
-        'store.unauthenticatedRecords: is accept, so records of earlier releases, which have no MAC, are accepted; set it to refuse once every replica runs this release and store_records_authenticated was logged (docs/storage.md)',
+        (await isNewStore(store))
+          ? `store.unauthenticatedRecords: is accept, which only a store of an earlier release needs; there is no store in ${store.path} yet, so set it to refuse now`
+          : 'store.unauthenticatedRecords: is accept, so records of earlier releases, which have no MAC, are accepted; set it to refuse once every replica runs this release and store_records_authenticated was logged (docs/storage.md)',
       ]
     : []),
 ];
+
+async function isNewStore({ type, path }: Settings['store']): Promise<boolean> {
+  if (type !== 'embedded') return false;
+  const { existsSync } = await import('node:fs');
+  const { filesIn } = await import('../stores/embedded-folder.ts');
+  const { data, marker } = filesIn(path);
+  return !existsSync(data) && !existsSync(marker);
+}
 
 const listed = (lines: readonly string[]): string => lines.map((line) => `  ${line}\n`).join('');
 

@@ -14,8 +14,9 @@ export const demoConfiguration = ({
 }: {
   readonly users: readonly DemoUser[];
   readonly apiPort: number;
-}): string => `# A gatehouse configuration to start from. While gatehouse runs, changes to this file are taken up when it is saved.
-# \`gatehouse check --config gatehouse.yaml\` tells every problem; docs/configuration.md describes every setting.
+}): string => `# A gatehouse configuration to start from. While gatehouse runs, changes to this file are applied when it is saved; for
+# settings that need a restart (listeners, store, …) the log has restart_needed.
+# \`gatehouse check --config gatehouse.yaml\` reports all problems; docs/configuration.md describes every setting.
 
 publicUrl: https://localhost:8443        # the address clients use
 listen:

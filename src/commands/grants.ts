@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
+import { adminTokenFault, adminTokenProblem } from '../gateway/admin-token.ts';
 import { mustBePrivate, webAddress } from './address.ts';
 import { type AdminTarget, type Answer, adminUrl, askAdmin } from './admin-call.ts';
 import { mustBePair } from './certificate-files.ts';
@@ -191,13 +192,16 @@ async function said(
   const { status, json } = await askAdmin(target, method, path, body);
   if (status === 200) return json;
   if (status === 401 && target.tokenFile !== undefined)
-    throw new CommandError(
-      `The token in ${target.tokenFile} is not the one in admin.tokenFile of that gatehouse.`,
-      EXIT.signIn,
-    );
+    throw new CommandError(refusedToken(target, target.tokenFile), EXIT.signIn);
   const words = plain(json['error_description'] ?? `the admin listener answered ${status}`);
   const code = status === 401 ? EXIT.signIn : status >= 500 ? EXIT.unavailable : EXIT.usage;
   throw new CommandError(words, code);
+}
+
+function refusedToken({ isOwnTokenFile }: AdminTarget, file: string): string {
+  const fault = isOwnTokenFile === true ? adminTokenFault(file) : undefined;
+  if (fault !== undefined) return `The admin token is refused: ${adminTokenProblem(fault)}`;
+  return `The token in ${file} is not the one in admin.tokenFile of that gatehouse, or gatehouse refuses that file because other users can read it (its log then has admin_token_refused).`;
 }
 
 async function targetOf(context: Context): Promise<AdminTarget | number> {
@@ -221,6 +225,7 @@ async function targetOf(context: Context): Promise<AdminTarget | number> {
   mustBePair({ cert, key });
   const given = context.option('url');
   let [url, tokenFile] = [given, context.option('token-file')];
+  let isOwnTokenFile = false;
   if (url === undefined) {
     const loaded = await settingsFor(context);
     if (typeof loaded === 'number') return loaded;
@@ -230,7 +235,8 @@ async function targetOf(context: Context): Promise<AdminTarget | number> {
         'gatehouse grants: admin.port is 0 (any free port); name the address with --url: the log line `ready` has it as adminPort',
       );
     url = adminUrl(admin);
-    tokenFile ??= loaded.settings.admin.tokenFile;
+    isOwnTokenFile = tokenFile === undefined || resolve(context.cwd, tokenFile) === admin.tokenFile;
+    tokenFile ??= admin.tokenFile;
   }
   const address = webAddress('gatehouse grants: --url', url, { scheme: 'http' });
   // A redirect is not followed either: the token is for this address.
@@ -246,6 +252,7 @@ async function targetOf(context: Context): Promise<AdminTarget | number> {
             tokenFile === '-' ? await allOf(context) : read('token-file', tokenFile ?? ''),
           ),
           tokenFile: tokenFile === '-' ? 'standard input' : (tokenFile ?? ''),
+          isOwnTokenFile,
         }
       : { cert, key }),
     ...(cacert !== undefined && { ca: cacert }),

@@ -4,6 +4,7 @@ import type { Settings } from '../config/schema.ts';
 import { openKeys, readKeys } from '../gateway/keys.ts';
 import { StartError } from '../gateway/start-error.ts';
 import { openEmbedded, restoreEmbedded } from '../stores/embedded.ts';
+import type { MacState } from '../stores/embedded-backup-mac.ts';
 import { openKeyring } from '../tokens/keyring.ts';
 import { type RecordMac, recordMac } from '../tokens/record-mac.ts';
 import { CONFIG_OPTIONS, type Command, type Context, EXIT, writeJson } from './command.ts';
@@ -17,7 +18,7 @@ export const command: Command = {
     ...CONFIG_OPTIONS,
     unauthenticated: {
       type: 'boolean',
-      help: 'do not verify the MAC of the backup: for backups of earlier versions, which have none, or whose key is lost',
+      help: 'restore without verifying the MAC: only for backups made before backups had one',
     },
   },
   words: { least: 1, most: 1 },
@@ -33,21 +34,46 @@ export const command: Command = {
     const { settings } = loaded;
     if (settings.store.type === 'redis') return moveIntoRedis(context, settings);
     const from = resolve(context.cwd, context.words[0] ?? '');
-    const authenticator = isUnauthenticated(context) ? undefined : authenticatorOf(context, settings);
-    if (authenticator === 'unusable') return EXIT.configuration;
-    const { records, refused } = await restoreEmbedded({ from, path: settings.store.path, authenticator });
-    const warnings = [...refusedRecords(refused), ...(await keyProblems(settings))];
-    if (context.json) writeJson(context, { restored: settings.store.path, records, refused, warnings });
+    const unauthenticated = isUnauthenticated(context);
+    const authenticator = authenticatorOf(settings);
+    if (authenticator instanceof StartError && !unauthenticated) {
+      for (const problem of authenticator.problems) context.stderr(`gatehouse: ${problem}\n`);
+      return EXIT.configuration;
+    }
+    const { records, refused, mac } = await restoreEmbedded({
+      from,
+      path: settings.store.path,
+      authenticator: authenticator instanceof StartError ? undefined : authenticator,
+      unauthenticated,
+    });
+    const keys = await keyProblems(settings);
+    const warnings = [...(unauthenticated ? [unverified(mac)] : []), ...refusedRecords(refused), ...keys];
+    if (context.json) writeJson(context, { restored: settings.store.path, records, refused, mac, warnings });
     else {
       context.stdout(`${settings.store.path}: restored, ${records} records\n`);
       for (const warning of warnings) context.stderr(`warning: ${warning}\n`);
-      if (warnings.length === 0) context.stdout('The key file fits. Start gatehouse now.\n');
+      if (keys.length === 0)
+        context.stdout(`The key file fits.${warnings.length === 0 ? ' Start gatehouse now.' : ''}\n`);
     }
     return EXIT.ok;
   },
 };
 
 const isUnauthenticated = (context: Context): boolean => context.flag('unauthenticated');
+
+/** With `--unauthenticated`: what that means for this backup. */
+const unverified = (mac: MacState): string => UNVERIFIED[mac];
+const UNVERIFIED: Readonly<Record<MacState, string>> = {
+  right: 'its MAC is right, so --unauthenticated is not needed for this backup',
+  wrong:
+    'nothing was verified, and the MAC of this backup is WRONG: it was altered since it was made. Use another backup, unless you know who altered it',
+  absent:
+    'nothing was verified: this backup has no MAC. It was made before backups had one, or its end was cut off or altered',
+  unknown_key:
+    'nothing was verified: this backup has a MAC, made with a key that keys.file does not have. Put the key file of that time there and restore without --unauthenticated',
+  not_checked:
+    'nothing was verified: this backup has a MAC, but keys.file cannot be read. Put the key file of that time there and restore without --unauthenticated',
+};
 
 const refusedRecords = (count: number): readonly string[] =>
   count === 0
@@ -58,17 +84,17 @@ const refusedRecords = (count: number): readonly string[] =>
 
 const now = (): number => Date.now() / 1_000;
 
-/** With the keys that the backup was made with; problems with them are reported. */
-function authenticatorOf(context: Context, settings: Settings): RecordMac | 'unusable' {
+/** With the keys that the backup was made with, or what is wrong with them. */
+function authenticatorOf(settings: Settings): RecordMac | StartError {
   const authenticator = recordMac({ now, unauthenticated: settings.store.unauthenticatedRecords });
   try {
-    authenticator.use(openKeyring(readKeys(settings)));
+    authenticator.use(
+      openKeyring(readKeys(settings, 'put the key file of that time there; the backup is verified with it')),
+    );
     return authenticator;
   } catch (error) {
-    if (!(error instanceof StartError)) throw error;
-    for (const problem of error.problems) context.stderr(`gatehouse: ${problem}\n`);
-    context.stderr('gatehouse: a backup is verified with the key file of its time; put that there first\n');
-    return 'unusable';
+    if (error instanceof StartError) return error;
+    throw error;
   }
 }
 
@@ -83,14 +109,15 @@ async function moveIntoRedis(context: Context, settings: Settings): Promise<numb
       unauthenticated: isUnauthenticated(context),
       onProgress: (records) => context.stderr(`${records.toLocaleString('en')} records so far\n`),
     });
-    const { grants, devices, userCodes, revocations, present, refused } = moved;
-    if (context.json) writeJson(context, { from, ...moved });
+    const { grants, devices, userCodes, revocations, present, refused, mac } = moved;
+    const warnings = [...(isUnauthenticated(context) ? [unverified(mac)] : []), ...refusedRecords(refused)];
+    if (context.json) writeJson(context, { from, ...moved, warnings });
     else {
       context.stdout(
         `Redis: ${grants} grants, ${devices} device requests, ${userCodes} typed codes and ${revocations} revocations of ${from}\n`,
       );
       if (present > 0) context.stdout(`${present} of them were there already, as new or newer\n`);
-      for (const warning of refusedRecords(refused)) context.stderr(`warning: ${warning}\n`);
+      for (const warning of warnings) context.stderr(`warning: ${warning}\n`);
       context.stdout(
         'The key file fits. If the old gatehouse still runs, stop it, then back up and restore once more: what has changed meanwhile goes over too. Then start gatehouse with this configuration.\n',
       );

@@ -22,7 +22,7 @@ export const command: Command = {
   usage: ['gatehouse serve [--config FILE]'],
   options: CONFIG_OPTIONS,
   notes: [
-    'SIGHUP reads the configuration and every file it names again; changed files are noticed without it.',
+    'SIGHUP reads the configuration and every file it names again; changed files are noticed without it. Settings that need a restart are logged as restart_needed.',
     'SIGTERM drains and ends; a second one ends at once.',
     'SIGUSR2 replaces the workers one by one (listen.workers above 1); no request is lost over it.',
   ],

@@ -1,5 +1,6 @@
 import { type JsonSchema, jsonSchema } from './known-settings.ts';
 import { OTHER_VARIABLES, variableOf } from './overrides.ts';
+import { isReadAtStart } from './read-at-start.ts';
 
 /** docs/configuration.md, written from the schema: what is said here is what is checked. */
 export function renderReference(): string {
@@ -39,6 +40,9 @@ its place. An unknown name is a problem, never ignored.
   \`$$\` is a dollar sign.
 - **Secrets** may stand in a file of their own: the name with \`File\` behind it, such as \`passwordHashFile\`.
 - **Paths** are relative to the folder of the file.
+- **Changes** are applied when the file is saved, and on SIGHUP. Settings marked *Needs a restart* are read at start: the old
+  value stays in force, and each reload logs \`restart_needed\` until gatehouse is restarted. With several workers,
+  gatehouse itself restarts the workers one by one where that is enough.
 - **Units:** a *duration* is \`500ms\`, \`30s\`, \`5m\`, \`1h\` or \`90d\`; a *size* is \`16KiB\`, \`10MiB\` or a number of bytes; a *rate* is
   \`20/s\`, \`600/m\`, \`5/h\` or \`off\`; *peers* are addresses or networks such as \`10.0.0.0/8\` or \`::1\`.`;
 
@@ -77,7 +81,7 @@ const rowOf = (setting: string, schema: JsonSchema, required: boolean): Row => (
   setting: `\`${setting}\``,
   type: typeOf(schema),
   fallback: required ? '*required*' : defaultOf(schema.default),
-  meaning: schema.description ?? '',
+  meaning: [schema.description ?? '', ...(isReadAtStart(setting) ? ['*Needs a restart.*'] : [])].join(' '),
 });
 
 function typeOf(schema: JsonSchema): string {

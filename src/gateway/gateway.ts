@@ -1,4 +1,5 @@
 import { longestGrant } from '../config/lifetimes.ts';
+import { isOfSupervisor, needsRestart } from '../config/read-at-start.ts';
 import type { Settings } from '../config/schema.ts';
 import type { Call, DoneCall } from '../http/call.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
@@ -266,11 +267,8 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
         takenAt();
         // Against what this process was started with: a setting that was put back waits for nothing.
         const waiting = needsRestart(settings, next);
-        for (const setting of waiting)
-          log.warn('restart_needed', {
-            setting,
-            note: 'this setting is read at start; the old value stays in force',
-          });
+        // A replaced worker has started with the new values: the supervisor logs what is its own.
+        logRestartNeeded(log, role === 'worker' ? waiting.filter((name) => !isOfSupervisor(name)) : waiting);
         if (before.settings.publicUrl !== next.publicUrl)
           log.warn('public_url_changed', {
             note: 'publicUrl is the issuer of tokens: those made under the old one are refused from now on; clients get new ones by a refresh',
@@ -366,35 +364,11 @@ function failCall(call: Call, log: Logger, error: unknown): void {
       );
 }
 
-/** What is read once, at start. */
-function needsRestart(before: Settings, next: Settings): string[] {
-  const fixed = ({ listen, admin, store, log, limits, audit, tracing }: Settings) => ({
-    'listen.host': listen.host,
-    'listen.port': listen.port,
-    'listen.workers': listen.workers,
-    'listen.behindTls': listen.behindTls,
-    'listen.http2': listen.http2,
-    'listen.tls.askCertificate': listen.tls?.askCertificate,
-    'listen.proxyProtocol': listen.proxyProtocol.listed,
-    'limits.headers': limits.headers,
-    'limits.url': limits.url,
-    'limits.streams': limits.streams,
-    'limits.headerTimeout': limits.headerTimeout,
-    'limits.connections': limits.connections,
-    'admin.host': admin.host,
-    'admin.port': admin.port,
-    'admin.hostNames': admin.hostNames,
-    'admin.tokenFile': admin.tokenFile,
-    'admin.tls': admin.tls,
-    ...Object.fromEntries(Object.entries(store).map(([name, value]) => [`store.${name}`, value])),
-    'log.format': log.format,
-    'log.level': log.level,
-    audit,
-    tracing,
-  });
-  const old = Object.entries(fixed(before));
-  const now = new Map(Object.entries(fixed(next)));
-  return old
-    .filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(now.get(name)))
-    .map(([name]) => name);
+/** At each reload, for as long as it is so. */
+export function logRestartNeeded(log: Pick<Logger, 'warn'>, settings: readonly string[]): void {
+  for (const setting of settings)
+    log.warn('restart_needed', {
+      setting,
+      note: 'this setting is read at start; the old value stays in force until gatehouse is restarted',
+    });
 }

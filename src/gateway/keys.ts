@@ -30,7 +30,12 @@ export async function ensureKeyFile(settings: Settings, store: Store): Promise<v
 }
 
 /** The key file as it is now. Read once by whoever uses it for several things: it may change at any time. */
-export function readKeys({ keys: { file } }: Settings): KeyringFile {
+export function readKeys(
+  { keys: { file } }: Settings,
+  /** What to do where it is missing: new keys do not fit a store or a backup that exists. */
+  whenMissing = 'put the key file of this store back',
+): KeyringFile {
+  if (!existsSync(file)) throw new StartError([`keys.file: ${file} is missing; ${whenMissing}`]);
   try {
     return readKeyringFile(file);
   } catch (error) {

@@ -5,6 +5,7 @@ import { Fault } from '../ports/fault.ts';
 import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
 import { KEEP_FOREVER, KEYS_NOTE, MOVE_NOTE } from '../ports/store.ts';
 import { type OpenedBackup, openBackup } from '../stores/embedded-backup.ts';
+import type { MacState } from '../stores/embedded-backup-mac.ts';
 import type { RedisStore } from '../stores/redis.ts';
 import { type Imported, importRecords, importRevocations } from '../stores/redis-import.ts';
 import { openKeyring } from '../tokens/keyring.ts';
@@ -26,6 +27,8 @@ export interface MoveOptions {
 export interface Moved extends Imported {
   /** Records that failed authentication, in the backup or in Redis. */
   readonly refused: number;
+  /** Of the backup. */
+  readonly mac: MacState;
 }
 
 /** Nobody waits for a single answer, and many are under way. */
@@ -81,7 +84,7 @@ export async function move(options: MoveOptions): Promise<Moved> {
       },
     });
     try {
-      return { ...(await moveInto(store, backup, settings, onProgress)), refused };
+      return { ...(await moveInto(store, backup, settings, onProgress)), refused, mac: backup.mac };
     } finally {
       await store.close();
     }

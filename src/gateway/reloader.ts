@@ -63,7 +63,7 @@ export function createReloader({
     watch.update(watchedFiles(loaded.settings, loaded.files));
     try {
       const needRestart = await (await gateway).reload(loaded.settings);
-      log.info('reloaded', { cause });
+      log.info('reloaded', { cause, ...(needRestart.length > 0 && { restart_needed: needRestart }) });
       onGood?.(loaded, needRestart);
     } catch (error) {
       onRefused?.();

@@ -1,5 +1,6 @@
 import cluster from 'node:cluster';
 import { longestGrant } from '../config/lifetimes.ts';
+import { isOfSupervisor, needsRestart } from '../config/read-at-start.ts';
 import type { Settings } from '../config/schema.ts';
 import { watchFiles } from '../config/watch.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
@@ -10,7 +11,7 @@ import { openKeyring } from '../tokens/keyring.ts';
 import { ensureAdminToken } from './admin-token.ts';
 import { lookupsOf } from './administration-lookups.ts';
 import { adminFiles, keepsUp, openAdminFor, renewAdminTls } from './doors.ts';
-import type { DrainTerms } from './gateway.ts';
+import { type DrainTerms, logRestartNeeded } from './gateway.ts';
 import { ensureKeyFile, readKeys } from './keys.ts';
 import { type FollowingAudit, openFollowingAudit } from './observe.ts';
 import { type OpenedStore, openStore } from './open-store.ts';
@@ -120,6 +121,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
       onReloaded() {
         audit.follow(latest());
         followKeys();
+        logRestartNeeded(log, needsRestart(settings, latest()).filter(isOfSupervisor));
       },
     });
     admin ??= await probes();

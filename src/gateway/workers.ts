@@ -1,4 +1,5 @@
 import type { Worker } from 'node:cluster';
+import { isOfSupervisor } from '../config/read-at-start.ts';
 import type { Settings } from '../config/schema.ts';
 import { countsOf, joinSnapshots } from '../observability/exposition.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
@@ -59,8 +60,6 @@ const START_SECONDS = 60;
 /** Whoever asks for figures has a time limit of its own, often of ten seconds. */
 const FIGURES_MS = 1_000;
 const MARGIN_SECONDS = 5;
-/** What is bound or held by the supervisor, or counted by it: new workers alone change nothing about it. */
-const NOT_BY_WORKERS = /^(?:listen\.(?:host|port|workers|behindTls)|admin\.|store\.|log\.)/;
 
 type Started = { readonly ok: true } | { readonly ok: false; readonly problems: readonly string[] };
 
@@ -217,7 +216,7 @@ export function manCrew({ fork, count, text, shutdown, log, onReloaded }: CrewOp
 
   /** A changed setting that only new workers take up: each worker tells it, and it is done once for all. */
   const takeUp = (worker: Worker, needRestart: readonly string[]): void => {
-    const theirs = needRestart.filter((setting) => !NOT_BY_WORKERS.test(setting));
+    const theirs = needRestart.filter((setting) => !isOfSupervisor(setting));
     if (theirs.length === 0 || round.includes(worker) || leaving.has(worker) || ending) return;
     void replaceAll(`changed: ${theirs.join(', ')}`);
   };

@@ -4,6 +4,7 @@ import { createServer as createSecureServer, Server as SecureServer } from 'node
 import type { AddressInfo } from 'node:net';
 import { type Answer, sendJson } from '../http/answer.ts';
 import { EXPOSITION_TYPE } from '../observability/exposition.ts';
+import { firstReports } from '../observability/first-reports.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { adminCaller } from './admin-caller.ts';
@@ -31,8 +32,7 @@ export interface AdminOptions {
   readonly administer?: ((asked: AdminRequest) => Promise<Answer>) | undefined;
   /** The figures of all processes, in the Prometheus text format. */
   readonly metrics?: (found: readonly Finding[]) => Promise<string>;
-  /** Hears of errors of ours. */
-  readonly log?: Pick<Logger, 'error'>;
+  readonly log?: Pick<Logger, 'error' | 'warn'>;
 }
 
 /** What came of a check. */
@@ -61,6 +61,8 @@ const LIVE = new Set(['/livez', '/healthz', '/ping', '/health/alive']);
 const READY = new Set(['/readyz', '/ready', '/health/ready']);
 const METRICS = '/metrics';
 const MOST_CONNECTIONS = 256;
+/** RFC 1035 §2.3.4: a name of 253 characters; with a colon and a port. */
+const MOST_HOST = 259;
 const STALLED_MS = 120_000;
 const ADMIN = '/admin/v1';
 
@@ -104,10 +106,25 @@ export async function openAdmin(options: AdminOptions): Promise<AdminListener> {
     reportedAt = performance.now();
     log?.error('admin_token_refused', { file: tokenFile, problem: 'other users can read it; run chmod 600' });
   };
+  const firstReport = firstReports();
+  const reportHost = ({ headers: { host: name = '' }, socket }: IncomingMessage): void => {
+    const named = name.toLowerCase().slice(0, MOST_HOST);
+    const first = log && firstReport(named);
+    if (first === undefined) return;
+    log?.warn('admin_host_refused', {
+      host: named,
+      peer: socket.remoteAddress,
+      setting: 'admin.hostNames',
+      ...first,
+    });
+  };
   server.on('request', (request, response) => {
     const { path, query } = splitTarget(request.url ?? '');
     const isGuarded = path === METRICS || path === ADMIN || path.startsWith(`${ADMIN}/`);
-    if (isGuarded && !isKnownHost(request)) return sendJson(response, MISDIRECTED);
+    if (isGuarded && !isKnownHost(request)) {
+      reportHost(request);
+      return sendJson(response, MISDIRECTED);
+    }
     if (isGuarded && isFromPage(request)) return sendJson(response, FROM_PAGE);
     if (path === ADMIN || path.startsWith(`${ADMIN}/`))
       return void administration(options, request, path, query, reportExposed).then((answer) =>
@@ -202,7 +219,7 @@ const MISDIRECTED: Answer = {
   body: {
     error: 'misdirected_request',
     error_description:
-      'The admin listener does not serve this host name; use an IP address, or add the name to admin.hostNames.',
+      'The admin listener does not serve this host name; use an IP address, or add the name to admin.hostNames and restart gatehouse.',
   },
 };
 

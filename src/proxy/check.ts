@@ -164,7 +164,7 @@ export function createCheck(deps: CheckDeps): Check {
 }
 
 /** nginx makes 500 of everything but 2xx, 401 and 403, and a 500 looks like a fault where it is a refusal. */
-function statusOf(refusal: ProxyRefusal): number {
+export function statusOf(refusal: ProxyRefusal): number {
   const { status } = wordingOf(refusal);
   return status === 401 || status === 503 ? status : 403;
 }

@@ -1,5 +1,6 @@
 import { isIPv6, SocketAddress } from 'node:net';
 import { hostName } from '../domain/rule-matcher.ts';
+import { firstReports } from '../observability/first-reports.ts';
 import type { Logger } from '../observability/logger.ts';
 
 /** `hosts` of the configuration. */
@@ -92,34 +93,20 @@ function isLocal(name: string, local: string | undefined): boolean {
 const normalIPv6 = (address: string): string =>
   isIPv6(address) ? new SocketAddress({ address, family: 'ipv6' }).address : address;
 
-const MOST_REPORTED = 256;
-const BURST = 10;
-const REFILL_MS = 10_000;
-
-/** Each host once, few at a time, and no more than a fixed number: any client can invent names. */
 function reporter(
   { others }: HostSettings,
   log: Pick<Logger, 'warn'> | undefined,
 ): (host: string, peer: string) => void {
-  const reported = new Set<string>();
-  let left = BURST;
-  let since = performance.now();
+  const firstReport = firstReports();
   return (host, peer) => {
-    if (log === undefined || reported.size >= MOST_REPORTED || reported.has(host)) return;
-    const refilled = Math.floor((performance.now() - since) / REFILL_MS);
-    if (refilled > 0) {
-      left = Math.min(BURST, left + refilled);
-      since += refilled * REFILL_MS;
-    }
-    if (left === 0) return;
-    left -= 1;
-    reported.add(host);
-    log.warn('host_not_listed', {
+    const first = log && firstReport(host);
+    if (first === undefined) return;
+    log?.warn('host_not_listed', {
       host,
       peer,
       decision: others === 'warn' ? 'accepted' : 'refused',
       setting: 'hosts.allowed',
-      ...(reported.size === MOST_REPORTED && { note: 'further hosts are not reported' }),
+      ...first,
     });
   };
 }

@@ -26,6 +26,9 @@ export async function appendBackupMac(file: string, authenticator: RecordAuthent
   }
 }
 
+/** `unknown_key`: of a key that keys.file does not have; `not_checked`: there are no keys to check it with. */
+export type MacState = 'right' | 'wrong' | 'absent' | 'unknown_key' | 'not_checked';
+
 /** Throws unless the MAC is right; then removes the trailer. `file` is a private copy: the backup stays as it is. */
 export async function takeBackupMac(
   file: string,
@@ -35,35 +38,52 @@ export async function takeBackupMac(
   const handle = await open(file, 'r+');
   try {
     const found = await trailerOf(handle);
-    if (found === undefined)
-      throw refused(
-        name,
-        'it is truncated or altered at its end, or an earlier release made it, without a MAC. If you know where it comes from, run gatehouse restore --unauthenticated',
-      );
-    const { keyId, bytes, digest } = found;
-    const mac = authenticator.backupMac(keyId);
-    if (mac === undefined)
-      throw refused(
-        name,
-        `it was made with the key ${keyId}, which keys.file does not have. Put the key file of that time there`,
-      );
-    if (bytes !== found.before || !isSame(await digestOf(handle, mac, found.before), digest))
-      throw refused(name, 'it was altered since it was made: its MAC is wrong. Use another backup');
-    await handle.truncate(bytes);
+    const state = await stateOf(handle, found, authenticator);
+    if (state !== 'right' || found === undefined) throw refused(name, WHY[state](found?.keyId ?? ''));
+    await handle.truncate(found.before);
   } finally {
     await handle.close();
   }
 }
 
-/** For backups that are to be restored without looking at their MAC. */
-export async function dropBackupMac(file: string): Promise<void> {
+const WHY: Readonly<Record<MacState, (keyId: string) => string>> = {
+  right: () => '',
+  not_checked: () => 'there are no keys to verify it with',
+  absent: () =>
+    'it has no MAC at its end, so it is truncated, altered or not a backup. Use another backup. Only if gatehouse made it before backups had a MAC, and you know where it comes from: run gatehouse restore --unauthenticated',
+  unknown_key: (keyId) =>
+    `it was made with the key ${keyId}, which keys.file does not have. Put the key file of that time there`,
+  wrong: () => 'it was altered since it was made: its MAC is wrong. Use another backup',
+};
+
+/** For backups that are restored whatever their MAC is: removes the trailer, and returns what is known about it. */
+export async function dropBackupMac(
+  file: string,
+  authenticator: RecordAuthenticator | undefined,
+): Promise<MacState> {
   const handle = await open(file, 'r+');
   try {
     const found = await trailerOf(handle);
+    const state = await stateOf(handle, found, authenticator);
     if (found !== undefined) await handle.truncate(found.before);
+    return state;
   } finally {
     await handle.close();
   }
+}
+
+async function stateOf(
+  handle: FileHandle,
+  found: Trailer | undefined,
+  authenticator: RecordAuthenticator | undefined,
+): Promise<MacState> {
+  if (found === undefined) return 'absent';
+  if (authenticator === undefined) return 'not_checked';
+  const mac = authenticator.backupMac(found.keyId);
+  if (mac === undefined) return 'unknown_key';
+  return found.bytes === found.before && isSame(await digestOf(handle, mac, found.before), found.digest)
+    ? 'right'
+    : 'wrong';
 }
 
 interface Trailer {

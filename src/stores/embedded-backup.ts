@@ -16,7 +16,7 @@ import { dirname, join, resolve } from 'node:path';
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
-import { appendBackupMac, dropBackupMac, takeBackupMac } from './embedded-backup-mac.ts';
+import { appendBackupMac, dropBackupMac, type MacState, takeBackupMac } from './embedded-backup-mac.ts';
 import { checkDataFile, corrupt } from './embedded-check.ts';
 import { type Env, openEnv, RECORD_KINDS, type TableName } from './embedded-env.ts';
 import { filesIn, prepareFolder, syncFolder, takeLock, unavailable, writeMarker } from './embedded-folder.ts';
@@ -112,19 +112,25 @@ export async function backup(env: Env, toFile: string, authenticator: RecordAuth
 export interface RestoreOptions {
   readonly from: string;
   readonly path: string;
-  /** Without one the MAC of the backup is not looked at. */
+  /** Without one nothing can be verified, and the backup is restored whatever its MAC is. */
   readonly authenticator: RecordAuthenticator | undefined;
+  /** Restores the backup whatever its MAC is. */
+  readonly unauthenticated?: boolean;
+}
+
+export interface Restored {
+  readonly records: number;
+  /** How many of them fail authentication by themselves. */
+  readonly refused: number;
+  readonly mac: MacState;
 }
 
 /**
  * Puts a backup in place of a store that does not exist yet. Its MAC is verified, and the copy is checked to the last page and
- * record before it counts; on any trouble the folder stays without a store. Returns how many records it holds, and how
- * many of them fail authentication by themselves.
+ * record before it counts; on any trouble the folder stays without a store.
  */
-export async function restoreEmbedded(
-  options: RestoreOptions,
-): Promise<{ readonly records: number; readonly refused: number }> {
-  const { authenticator } = options;
+export async function restoreEmbedded(options: RestoreOptions): Promise<Restored> {
+  const { authenticator, unauthenticated = false } = options;
   const from = resolve(options.from);
   const files = filesIn(options.path);
   if (!existsSync(from)) throw unavailable(`there is no backup ${from}`);
@@ -140,7 +146,7 @@ export async function restoreEmbedded(
       const trial = filesIn(room);
       copyFileSync(from, trial.data, constants.COPYFILE_EXCL);
       chmodSync(trial.data, 0o600);
-      await verified(trial.data, from, authenticator);
+      const mac = await verified(trial.data, from, authenticator, unauthenticated);
       const records = await countReadable(trial, undefined);
       const authentic =
         authenticator === undefined ? records : await countReadable(trial, counting(authenticator));
@@ -148,7 +154,7 @@ export async function restoreEmbedded(
       renameSync(trial.data, files.data);
       syncFolder(files.folder);
       writeMarker(files);
-      return { records, refused: records - authentic };
+      return { records, refused: records - authentic, mac };
     } finally {
       rmSync(room, { recursive: true, force: true });
     }
@@ -168,11 +174,15 @@ export interface OpenBackupOptions {
 }
 
 export interface OpenedBackup {
+  readonly mac: MacState;
   records(...kinds: readonly TableName[]): AsyncIterable<ExportedRecord>;
   close(): Promise<void>;
 }
 
-/** A backup to read from. The file itself stays untouched: it is read from a copy that is verified and checked to its last page. */
+/**
+ * A backup to read from. The file itself stays untouched: it is read from a copy that is verified and checked to its last
+ * page. `unauthenticated`: whatever its MAC is; its records are verified all the same.
+ */
 export async function openBackup(
   file: string,
   { now, authenticator, unauthenticated }: OpenBackupOptions,
@@ -185,9 +195,10 @@ export async function openBackup(
     const trial = filesIn(room);
     copyFileSync(from, trial.data, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
     chmodSync(trial.data, 0o600);
-    await verified(trial.data, from, unauthenticated ? undefined : authenticator);
+    const mac = await verified(trial.data, from, authenticator, unauthenticated);
     const env = openEnv(trial, 2 ** 40);
     return {
+      mac,
       records: (...kinds) => exportRecords(env, now, authenticator, kinds),
       async close() {
         await env.close();
@@ -200,15 +211,18 @@ export async function openBackup(
   }
 }
 
-/** The data file alone, its MAC verified and removed, and every page of it looked at. */
+/** The data file alone, its MAC verified and removed, and every page of it checked. */
 async function verified(
   copy: string,
   name: string,
   authenticator: RecordAuthenticator | undefined,
-): Promise<void> {
-  if (authenticator === undefined) await dropBackupMac(copy);
+  unauthenticated: boolean,
+): Promise<MacState> {
+  let mac: MacState = 'right';
+  if (authenticator === undefined || unauthenticated) mac = await dropBackupMac(copy, authenticator);
   else await takeBackupMac(copy, authenticator, name);
   checkDataFile(copy, true);
+  return mac;
 }
 
 /** Only counts: a record whose key is not there is one more that is refused. */

@@ -25,6 +25,7 @@ let admin: AdminListener;
 let isReady = true;
 let asked: string[] = [];
 const logged: string[] = [];
+const warned: object[] = [];
 
 const options = () => ({
   host: '127.0.0.1',
@@ -44,7 +45,10 @@ const options = () => ({
     asked.push(`${path}?${query.toString()}`);
     return { status: 200, body: {} };
   },
-  log: { error: (event: string) => void logged.push(event) },
+  log: {
+    error: (event: string) => void logged.push(event),
+    warn: (event: string, fields: object = {}) => void warned.push({ event, ...fields }),
+  },
 });
 
 beforeAll(async () => {
@@ -184,6 +188,33 @@ test.each([
   expect((await ask('/metrics', [], host)).status).toBe(status);
   expect((await ask('/admin/v1/grants', [bearer], host)).status).toBe(status);
   expect(asked).toHaveLength(status === 200 ? 1 : 0);
+});
+
+test('a refused host name is logged once, few at a time, and the response says what to do', async () => {
+  const own = await openAdmin(options());
+  warned.length = 0;
+  const under = (host: string) =>
+    rawRequest(own.port, `GET /metrics HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+  try {
+    const { status, body } = await under('Prometheus.example:9443');
+    expect([status, body]).toEqual([
+      421,
+      expect.stringContaining('add the name to admin.hostNames and restart gatehouse'),
+    ]);
+    await under('prometheus.example:9443');
+    expect(warned).toEqual([
+      {
+        event: 'admin_host_refused',
+        host: 'prometheus.example:9443',
+        peer: '127.0.0.1',
+        setting: 'admin.hostNames',
+      },
+    ]);
+    for (let count = 0; count < 30; count += 1) await under(`name-${count}.example`);
+    expect(warned.length).toBeLessThan(20);
+  } finally {
+    await own.close();
+  }
 });
 
 test('two Host fields are refused; HTTP/1.0 without one is served', async () => {

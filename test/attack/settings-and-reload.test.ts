@@ -52,6 +52,23 @@ describe('a reload', () => {
       async () => expect(awaitingRestart()).toEqual(['admin.tokenFile', 'admin.tls']),
     ));
 
+  test('logs at each reload what needs a restart, for as long as it is so', async () => {
+    const both = ['admin.hostNames', 'device.maxPending'];
+    await under(
+      house,
+      (settings) => ({
+        ...settings,
+        admin: { ...settings.admin, hostNames: ['metrics.example.test'] },
+        device: { ...settings.device, maxPending: 7 },
+      }),
+      async () => {
+        await house.reload((settings) => settings);
+        expect(awaitingRestart()).toEqual([...both, ...both]);
+      },
+    );
+    expect(awaitingRestart()).toHaveLength(4);
+  });
+
   test('that restores the value in use asks for no restart', async () => {
     await house.reload(limits({ connections: 5 }));
     expect(awaitingRestart()).toEqual(['limits.connections']);

@@ -1,4 +1,4 @@
-import { rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, rmSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { runCommand } from '../support/command-in-process.ts';
 import type { Finished } from '../support/command-line.ts';
@@ -137,8 +137,17 @@ describe('gatehouse grants, with two workers', () => {
     ];
     expect(await runCommand(['grants', 'list', ...wrong])).toMatchObject({
       code: 77,
-      stderr: `gatehouse: The token in ${folder.file('wrong-token')} is not the one in admin.tokenFile of that gatehouse.\n`,
+      stderr: `gatehouse: The token in ${folder.file('wrong-token')} is not the one in admin.tokenFile of that gatehouse, or gatehouse refuses that file because other users can read it (its log then has admin_token_refused).\n`,
     });
+    folder.configure((settings) => settings);
+    chmodSync(folder.file('data/admin-token'), 0o644);
+    const own = ['--config', folder.file('gatehouse.yaml'), '--set', `admin.port=${server.adminPort}`];
+    expect(await runCommand(['grants', 'list', ...own])).toMatchObject({
+      code: 77,
+      stderr: `gatehouse: The admin token is refused: admin.tokenFile: other users can read ${folder.file('data/admin-token')} (mode 644); run chmod 600, and replace the token if it may have been read\n`,
+    });
+    chmodSync(folder.file('data/admin-token'), 0o600);
+    expect((await runCommand(['grants', 'list', ...own])).code).toBe(0);
     const away = ['--url', 'http://127.0.0.1:1', '--token-file', folder.file('data/admin-token')];
     expect((await runCommand(['grants', 'list', ...away])).code).toBe(69);
   });

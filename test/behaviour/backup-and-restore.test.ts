@@ -1,4 +1,4 @@
-import { cpSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
@@ -108,10 +108,12 @@ test('a restore without the key file is refused, unless the operator does withou
   const file = backupFile();
   const refused = await restore(file);
   expect(refused.code).toBe(78);
-  expect(refused.stderr).toContain(`${join(machine, 'data/keys.json')}: no such key file`);
-  expect(refused.stderr).toContain('a backup is verified with the key file of its time');
+  expect(refused.stderr).toBe(
+    `gatehouse: keys.file: ${join(machine, 'data/keys.json')} is missing; put the key file of that time there; the backup is verified with it\n`,
+  );
   const { code, stderr } = await restore(file, '--unauthenticated');
   expect(code).toBe(0);
+  expect(stderr).toContain('warning: nothing was verified: this backup has a MAC, but keys.file cannot be');
   expect(stderr).toContain(`warning: keys.file: ${join(machine, 'data/keys.json')} is missing`);
   expect(stderr).toContain('a backup holds no keys');
 });
@@ -126,6 +128,50 @@ test('a restore beside other keys than those of the backup is refused, or warns 
   expect([code, stderr]).toEqual([0, '']);
   const { warnings } = JSON.parse(stdout) as { warnings: string[] };
   expect(warnings.join()).toContain('these are not the keys this store was written under');
+  expect(warnings[0]).toContain('made with a key that keys.file does not have');
+});
+
+test('a backup without the key file of its store is refused, and no new key file is suggested', async () => {
+  const { code, stderr } = await runCommand([
+    'backup',
+    '--config',
+    join(machine, 'gatehouse.yaml'),
+    join(machine, 'b'),
+  ]);
+  expect(code).toBe(78);
+  expect(stderr).toContain('keys.json is missing; put the key file of this store there');
+  expect(stderr).not.toContain('keys new');
+});
+
+test('a truncated backup: another one is advised first', async () => {
+  putKeysBack();
+  const file = join(machine, 'b');
+  writeFileSync(file, readFileSync(backupFile()).subarray(0, -1));
+  const { code, stderr } = await restore(file);
+  expect(code).toBe(69);
+  expect(stderr).toMatch(/truncated.*Use another backup\..*before backups had a MAC.*--unauthenticated/);
+});
+
+/** The trailer is `gatehouse backup 1 KEY BYTES MAC`. */
+function withAnotherMac(whole: Buffer): Buffer {
+  const words = whole.lastIndexOf('gatehouse backup 1 ') + 'gatehouse backup 1 '.length;
+  const mac = whole.indexOf(' ', whole.indexOf(' ', words) + 1) + 1;
+  whole.write(whole.toString('latin1', mac, mac + 1) === 'A' ? 'B' : 'A', mac);
+  return whole;
+}
+
+test.each([
+  ['altered', withAnotherMac, 'is WRONG'],
+  ['without a MAC', (whole: Buffer) => whole.subarray(0, -128), 'this backup has no MAC'],
+  ['unchanged', (whole: Buffer) => whole, 'its MAC is right'],
+])('a backup that is %s, restored with --unauthenticated, warns', async (_, change, warning) => {
+  putKeysBack();
+  const file = join(machine, 'b');
+  writeFileSync(file, change(readFileSync(backupFile())));
+  const { code, stdout, stderr } = await restore(file, '--unauthenticated');
+  expect([code, stderr]).toEqual([0, expect.stringContaining(warning)]);
+  expect(stderr.includes('nothing was verified')).toBe(!warning.includes('right'));
+  expect(stdout).not.toContain('Start gatehouse now');
 });
 
 test('a restore is refused while gatehouse runs, and where there is a store already', async () => {

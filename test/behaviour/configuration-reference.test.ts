@@ -1,8 +1,10 @@
-import { readFileSync } from 'node:fs';
+import { globSync, readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { type JsonSchema, jsonSchema } from '../../src/config/known-settings.ts';
 import { renderReference } from '../../src/config/reference.ts';
 import { GENERATED, pathOf } from '../../tools/docs.ts';
+import { renderErrors } from '../../tools/errors-page.ts';
 
 describe('generated files are what the program would write now (npm run docs)', () => {
   test.each(GENERATED)('$file', (generated) => {
@@ -38,4 +40,45 @@ test('every row of the reference has four cells', () => {
     .split('\n')
     .filter((line) => line.startsWith('| `'));
   expect(rows.filter((row) => row.replaceAll('\\|', '').split('|').length !== 6)).toEqual([]);
+});
+
+test('settings that are read at start are marked, and no others', () => {
+  const rows = renderReference().split('\n');
+  const isMarked = (setting: string): boolean | undefined =>
+    rows.find((row) => row.startsWith(`| \`${setting}\` |`))?.includes('*Needs a restart.*');
+  for (const setting of [
+    'admin.hostNames',
+    'admin.tls.key',
+    'listen.port',
+    'store.url',
+    'audit.sink',
+    'log.level',
+  ])
+    expect([setting, isMarked(setting)]).toEqual([setting, true]);
+  for (const setting of ['publicUrl', 'hosts.allowed', 'listen.tls.key', 'limits.body', 'log.access.enabled'])
+    expect([setting, isMarked(setting)]).toEqual([setting, false]);
+});
+
+test('every reason that the log can have is on the page of errors', () => {
+  const page = renderErrors();
+  const source = fileURLToPath(new URL('../../src/', import.meta.url));
+  const noted = globSync('{authsvc,confirm,gateway,oauth,proxy,tls}/**/*.ts', { cwd: source }).flatMap(
+    (file) => {
+      const text = readFileSync(`${source}${file}`, 'utf8');
+      const given = [
+        ...text.matchAll(/\bnote\(\{[^;{}]*\breason: ([^;{}]*)\}\)/g),
+        ...text.matchAll(/\b(?:notes\.reason = |abandon\(|failed\()('[a-z_]+')/g),
+      ];
+      return given.flatMap(([, texts = '']) =>
+        [...texts.matchAll(/'([a-z]+(?:_[a-z]+)*)'/g)].map(([, reason = '']) => reason),
+      );
+    },
+  );
+  expect(noted).toEqual(
+    expect.arrayContaining(['not_a_navigation', 'target_too_long', 'openid_refused', 'failure']),
+  );
+  const unwritten = new Set(noted.filter((reason) => !page.includes(`\`${reason}\``)));
+  expect([...unwritten]).toEqual([]);
+  for (const reason of ['token_malformed', 'token_certificate_refused', 'ended: going_away'])
+    expect(page).toContain(`\`${reason}\``);
 });

@@ -174,6 +174,7 @@ test('it is run again as often as one likes, changes nothing then, and sets noth
     revocations: 0,
     present: 0,
     refused: 0,
+    mac: 'right',
   });
   await house.gateway.close();
   const gateway = await moved();

@@ -416,5 +416,7 @@ describe('a gateway on a store of an earlier version', () => {
       runCommand(['check', '--config', join(house.folder, 'gatehouse.yaml'), ...more]);
     expect((await check()).stdout).toContain('note: store.unauthenticatedRecords: is accept');
     expect((await check('--set', 'store.unauthenticatedRecords=refuse')).stdout).not.toContain('note:');
+    const fresh = await check('--set', 'store.path=another-folder');
+    expect(fresh.stdout).toMatch(/there is no store in .*another-folder yet, so set it to refuse now/);
   });
 });

@@ -265,6 +265,18 @@ describe('settings of tokens', () => {
         status: 400,
         json: { Error: 'invalid_grant', Error_description: expect.stringContaining('revoked') },
       });
+      const standard = await house.ask({
+        method: 'POST',
+        path: '/authsvc/oauth2/token',
+        headers: { 'content-type': 'application/x-www-form-urlencoded' },
+        body: new URLSearchParams({
+          grant_type: 'refresh_token',
+          client_id: 'report-runner',
+          refresh_token: grant.refresh_token,
+        }).toString(),
+        as: alice,
+      });
+      expect(standard).toMatchObject({ status: 401, json: { error: 'invalid_client' } });
     } finally {
       await house.reload(withList([]));
     }

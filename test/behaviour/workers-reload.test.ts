@@ -245,6 +245,26 @@ test('O08 keys rotated on the command line are published first and sign later, a
   expect((await here.refresh(String(refreshed.json['refresh_token']))).json['Error']).toBe('invalid_grant');
 });
 
+test('what the supervisor reads at start stays reported after the workers were replaced', async () => {
+  await andBothSay('reloaded', () =>
+    folder.configure((settings) => ({
+      ...settings,
+      admin: { ...settings.admin, hostNames: ['metrics.example.test'] },
+    })),
+  );
+  const replaced = server.log.length;
+  server.signal('SIGUSR2');
+  await until('the workers are replaced', () =>
+    server.log.slice(replaced).some(({ event }) => event === 'workers_restarted'),
+  );
+  const from = server.log.length;
+  await andBothSay('reloaded', () => server.signal('SIGHUP'));
+  const waiting = () => server.log.slice(from).filter(({ event }) => event === 'restart_needed');
+  await until('the supervisor reports it', () => waiting().length > 0);
+  expect(waiting()[0]).toMatchObject({ setting: 'admin.hostNames' });
+  expect(waiting()[0]).not.toHaveProperty('worker');
+});
+
 test('after these reloads clients are still served, and no error was logged', async () => {
   const last = connect(folder, server.port, folder.alice);
   expect((await last.grant()).token_type).toBe('Bearer');

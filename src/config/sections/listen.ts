@@ -69,7 +69,7 @@ export const adminSection = (path: Path) =>
       .default([])
       .meta({
         description:
-          'Host names under which metrics and the administration of grants may be requested, such as the name of a Prometheus target. IP addresses, `localhost` and `admin.host` are always accepted; probes answer under any name.',
+          'Host names under which metrics and the administration of grants may be requested, such as the name of a Prometheus target. IP addresses, `localhost`, `admin.host` and, with `admin.tls`, the names of its certificate are always accepted; probes answer under any name.',
       }),
     tokenFile: path.prefault('data/admin-token').meta({
       description:
