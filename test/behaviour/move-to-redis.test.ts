@@ -212,7 +212,7 @@ test('of a backup whose MAC is not verified, records that fail authentication do
   await raw.close();
   // As a backup of an earlier version: the data file alone.
   cpSync(filesIn(storeFolder(house.folder)).data, file());
-  await expect(restore()).rejects.toThrow(/without a MAC/);
+  await expect(restore()).rejects.toThrow(/has no MAC/);
   const strict: SettingsInput['store'] = {
     type: 'redis',
     url: server.url,
