@@ -125,6 +125,8 @@ export function readValue(
 ): { readonly value: Tree; readonly problem?: string } {
   const { kinds } = known;
   if (kinds.size === 1 && kinds.has('string')) return { value: text };
+  // A wildcard, and no alias: there are no anchors in a single value.
+  if (kinds.has('array') && !kinds.has('string') && text.startsWith('*')) return { value: wordsOf(text) };
   const yaml = readYaml(text);
   if (!yaml.ok)
     return kinds.has('string')
@@ -134,9 +136,11 @@ export function readValue(
   if (Array.isArray(value) && !kinds.has('array')) return { value: text };
   if (isObject(value) && !kinds.has('object')) return { value: text };
   if (typeof value === 'string' && !kinds.has('string') && kinds.has('array'))
-    return { value: value.split(',').map((item) => item.trim()) };
+    return { value: wordsOf(value) };
   return { value };
 }
+
+const wordsOf = (text: string): string[] => text.split(',').map((item) => item.trim());
 
 export function unknownName(name: string, known: KnownSetting): string {
   const names = [...known.properties.keys()];

@@ -46,7 +46,7 @@ export function readYaml(text: string): ReadYaml {
 function whyThrown(error: unknown): string {
   if (error instanceof RangeError) return 'it is nested too deeply';
   if (error instanceof ReferenceError)
-    return `an alias has no anchor, or there are more than ${MAX_ALIASES} aliases in it`;
+    return `an alias has no anchor (put names that begin with * in quotes), or there are more than ${MAX_ALIASES} aliases in it`;
   return 'it cannot be read';
 }
 

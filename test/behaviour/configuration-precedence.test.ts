@@ -42,6 +42,12 @@ describe('the environment', () => {
     expect(settings.directories['staff']?.users[0]?.userPrincipalName).toBe('a@b.test');
   });
 
+  test('takes a wildcard as text, as a flag does', () => {
+    const env = { GATEHOUSE_HOSTS__ALLOWED: '*.example.test, api.test' };
+    expect(sound(LEAST, { env }).hosts.allowed).toEqual(['*.example.test', 'api.test']);
+    expect(sound(LEAST, { overrides: ['hosts.allowed=*'] }).hosts.allowed).toEqual(['*']);
+  });
+
   test('may hold what other commands read, as a shell in which somebody signed in does', () => {
     const env = { GATEHOUSE_HOME: '/home/a/.signed-in', GATEHOUSE_PROFILE: 'robot', GATEHOUSE_TRACE: '1' };
     expect(sound(LEAST, { env }).listen.port).toBe(8443);
