@@ -21,6 +21,7 @@ import { type Bed, run } from './support/wrk.ts';
 const { values: given } = parseArgs({
   options: {
     base: { type: 'string' },
+    only: { type: 'string', default: '' },
     rounds: { type: 'string', default: '15' },
     seconds: { type: 'string', default: '1' },
   },
@@ -76,21 +77,25 @@ for (const one of contenders) {
 }
 const get = { warmSeconds: 0.3 } as const;
 const post = { ...get, method: 'POST', path: '/reports/1k', bodyBytes: 1_024 } as const;
-const cases = contenders.flatMap((one) => [caseOf(one, get), caseOf(one, post, `${one.name}, POST`)]);
+const cases = contenders
+  .flatMap((one) => [caseOf(one, get), caseOf(one, post, `${one.name}, POST`)])
+  .filter(({ name }) => given.only === '' || name.startsWith(given.only));
 const patience = { repeats: 20, quietSeconds: 60 };
 const samples = await takeRounds(cases, { bed, rounds: ROUNDS, seconds: SECONDS, say, patience });
 const cpuOf = (name: string): number[] => (samples.get(name) ?? []).map(({ cpuMicros }) => cpuMicros);
 const costs = cases.map(({ name }) => figure(name, cpuOf(name), 'µs'));
-const ratios = Object.keys(PATHS).flatMap((path) =>
-  ['', ', POST'].map((kind) => {
-    const before = cpuOf(`${path}, before${kind}`);
-    return figure(
-      `${path}${kind}: after / before`,
-      cpuOf(`${path}, after${kind}`).map((micros, round) => micros / (before[round] ?? Number.NaN)),
-      '×',
-    );
-  }),
-);
+const ratios = Object.keys(PATHS)
+  .filter((path) => path.startsWith(given.only))
+  .flatMap((path) =>
+    ['', ', POST'].map((kind) => {
+      const before = cpuOf(`${path}, before${kind}`);
+      return figure(
+        `${path}${kind}: after / before`,
+        cpuOf(`${path}, after${kind}`).map((micros, round) => micros / (before[round] ?? Number.NaN)),
+        '×',
+      );
+    }),
+  );
 console.log(table([...costs, ...ratios]));
 mkdirSync(join(root, 'bench/results'), { recursive: true });
 writeFileSync(
