@@ -54,7 +54,7 @@ export function testBrokenCopies(rounds: number): void {
           expect(read).toBeUndefined();
         } catch (error) {
           expect((error as Error).message).toMatch(
-            /^(?:is not|is signed|holds no|does not say|is a delta|covers|carries)/,
+            /^(?:is not|is signed|is cut short|is damaged|holds|does not say|is a delta|covers|carries)/,
           );
         }
     });
