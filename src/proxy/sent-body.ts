@@ -53,7 +53,7 @@ export class SentBody {
     return this.#hasEnded || this.bytes === this.#length;
   }
 
-  /** Reads the beginning of it, until the carrier is told that it is enough. */
+  /** Reads the beginning of it and calls `bodyBuffered` when that is enough. */
   buffer(into: BodyBuffer | undefined): void {
     if (into === undefined) return this.#carrier.bodyBuffered();
     this.#buffer = into;

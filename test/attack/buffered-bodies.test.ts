@@ -1,14 +1,10 @@
-import { once } from 'node:events';
-import { createServer, type RequestListener, type Server } from 'node:http';
-import { createServer as createSecureServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
+import type { RequestListener } from 'node:http';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { BodyBuffer, ReadAhead } from '../../src/proxy/client-pace.ts';
 import type { UpstreamSettings } from '../../src/proxy/upstream-settings.ts';
-import { issueServer, makeCa } from '../support/pki.ts';
+import { httpUpstream } from '../support/http-upstream.ts';
 import { type ProxyHarness, proxyHarness, rule } from '../support/proxy-harness.ts';
 import { type RawClient, rawClient } from '../support/raw-client.ts';
-import { tempFolder } from '../support/temp-folder.ts';
 import { until } from '../support/until.ts';
 
 /** Request bodies that are buffered before a connection is used: docs/decisions/0031-slow-clients.md */
@@ -50,26 +46,16 @@ async function openGate(kind: Kind, settings: Partial<UpstreamSettings> = {}): P
       response.end('ok');
     });
   };
-  let server: Server = createServer(listener);
-  let more = settings;
-  if (kind === 'TLS upstream') {
-    const ca = await makeCa();
-    const own = await issueServer(ca);
-    const folder = tempFolder();
-    cleanups.push(() => folder.remove());
-    more = { ...settings, ca: folder.write('ca.pem', ca.pem), serverName: 'localhost' };
-    server = createSecureServer({ cert: own.pem, key: own.keyPem }, listener);
-  }
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  cleanups.push(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  const { port } = server.address() as AddressInfo;
+  const upstream = await httpUpstream(listener, kind === 'TLS upstream');
+  cleanups.push(() => upstream.close());
   const harness = await proxyHarness({
-    upstream: `${kind === 'TLS upstream' ? 'https' : 'http'}://127.0.0.1:${port}`,
-    upstreamSettings: { connections: 4, timeouts: { connect: 5, headers: 60, idle: 60 }, ...more },
+    upstream: upstream.url,
+    upstreamSettings: {
+      connections: 4,
+      timeouts: { connect: 5, headers: 60, idle: 60 },
+      ...settings,
+      ...upstream.settings,
+    },
     rules: [rule('/public/**', 'public'), rule('/files/**', 'files:read')],
     revocations: { isRevoked: () => isRevoked },
     maxBodyBytes: 16 * 1_048_576,

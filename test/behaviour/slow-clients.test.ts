@@ -1,16 +1,14 @@
 import { once } from 'node:events';
-import { createServer, type RequestListener, type Server } from 'node:http';
+import type { RequestListener } from 'node:http';
 import { connect as connectHttp2 } from 'node:http2';
-import { createServer as createSecureServer } from 'node:https';
 import { type AddressInfo, connect, createServer as createTcpServer, type Socket } from 'node:net';
 
 import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
 import type { UpstreamSettings } from '../../src/proxy/upstream-settings.ts';
+import { httpUpstream } from '../support/http-upstream.ts';
 import { exchange } from '../support/https-client.ts';
-import { issueServer, makeCa } from '../support/pki.ts';
 import { bearer, type ProxyHarness, proxyHarness, rule } from '../support/proxy-harness.ts';
-import { tempFolder } from '../support/temp-folder.ts';
 import { until } from '../support/until.ts';
 
 const cleanups: (() => unknown)[] = [];
@@ -46,27 +44,12 @@ async function openGate(kind: Kind, settings: Partial<UpstreamSettings> = {}): P
     } else if (request.url === '/files/held') void held.promise.then(() => response.end('held'));
     else request.on('end', () => response.end('ok'));
   };
-  let server: Server = createServer(listener);
-  let more: Partial<UpstreamSettings> = settings;
-  if (kind === 'TLS upstream') {
-    const ca = await makeCa();
-    const own = await issueServer(ca);
-    const folder = tempFolder();
-    cleanups.push(() => folder.remove());
-    more = { ...settings, ca: folder.write('ca.pem', ca.pem), serverName: 'localhost' };
-    server = createSecureServer({ cert: own.pem, key: own.keyPem }, listener);
-  }
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  cleanups.push(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  const { port } = server.address() as AddressInfo;
+  const upstream = await httpUpstream(listener, kind === 'TLS upstream');
+  cleanups.push(() => upstream.close());
   const isSecure = kind === 'HTTP/2';
   const harness = await proxyHarness({
-    upstream: `${kind === 'TLS upstream' ? 'https' : 'http'}://127.0.0.1:${port}`,
-    upstreamSettings: { connections: 4, ...more },
+    upstream: upstream.url,
+    upstreamSettings: { connections: 4, ...settings, ...upstream.settings },
     rules: [rule('/public/**', 'public'), rule('/files/**', 'files:read')],
     tokens: { A: bearer(), B: bearer({ identity: 'local:b', grantId: 'grant-b' }) },
     firstLane: kind === 'full path' ? 'full' : 'fast',
