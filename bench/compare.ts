@@ -3,20 +3,20 @@
  * `npm run bench:compare -- --base <commit>`.
  */
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { asContender, caseOf, errandOf } from './support/contenders.ts';
-import { type BenchFolder, makeBenchFolder } from './support/folder.ts';
-import type { Stage } from './support/fronts.ts';
-import { openHouse } from './support/house.ts';
+import { createCase, createLoadRun, toCandidate } from './support/candidates.ts';
+import { type BenchFolder, createBenchFolder } from './support/folder.ts';
+import { startBenchGateway } from './support/gateway.ts';
 import { loadAverage } from './support/linux.ts';
 import { startUpstream } from './support/nginx.ts';
 import { figure, table } from './support/report.ts';
-import { takeRounds } from './support/rounds.ts';
+import { runRounds } from './support/rounds.ts';
+import type { BenchEnvironment } from './support/servers.ts';
 import { findTools } from './support/tools.ts';
-import { type Bed, run } from './support/wrk.ts';
+import { type LoadEnvironment, runLoad } from './support/wrk.ts';
 
 const { values: given } = parseArgs({
   options: {
@@ -34,54 +34,62 @@ const ROUNDS = Number(given.rounds);
 const SECONDS = Number(given.seconds);
 const WARM_UP_SECONDS = 4;
 const root = join(import.meta.dirname, '..');
-const say = (text: string): void => void process.stderr.write(`${text}\n`);
-const { nginx, wrk } = findTools(say);
+const log = (text: string): void => void process.stderr.write(`${text}\n`);
+const { nginx, wrk } = findTools(log);
 if (nginx === undefined || wrk === undefined)
   throw new Error('needs nginx for the upstream and wrk for the load');
 
 const folders: BenchFolder[] = [];
-const common = await makeBenchFolder();
-folders.push(common);
-const old = common.file('base');
+const commonFolder = await createBenchFolder();
+folders.push(commonFolder);
+const old = commonFolder.file('base');
 execFileSync('git', ['worktree', 'add', '--detach', '--quiet', old, base], { cwd: root });
 process.once('exit', () => {
   execFileSync('git', ['worktree', 'remove', '--force', old], { cwd: root });
   for (const folder of folders) folder.remove();
 });
 symlinkSync(join(root, 'node_modules'), join(old, 'node_modules'));
-const stage: Stage = { folder: common.path, serverCore: 0, loadCore: 1, nginx };
-const upstream = await startUpstream(stage);
-const bed: Bed = { folder: common.path, wrk, loadCore: 1, upstreamPid: upstream.pids[0] ?? 0 };
+const benchEnvironment: BenchEnvironment = { folder: commonFolder.path, serverCore: 0, loadCore: 1, nginx };
+const upstream = await startUpstream(benchEnvironment);
+const environment: LoadEnvironment = {
+  folder: commonFolder.path,
+  wrk,
+  loadCore: 1,
+  upstreamPid: upstream.pids[0] ?? 0,
+};
 
 const PATHS = { 'fast path': true, 'full path': false } as const;
-const contenders = [];
-for (const [path, fastLane] of Object.entries(PATHS))
+const candidates = [];
+for (const [path, fastPath] of Object.entries(PATHS))
   for (const [name, source] of [
     ['before', old],
     ['after', root],
   ] as const) {
-    const opened = await openHouse({
+    const gateway = await startBenchGateway({
       upstream: upstream.port,
       core: 0,
       // Types are stripped when a program is loaded: its sources run as the built program does.
       entry: join(source, 'src/main.ts'),
-      fastLane,
+      fastPath,
+      fastPathName: readFileSync(join(source, 'src/config/sections/listen.ts'), 'utf8').includes('fastPath')
+        ? 'fastPath'
+        : 'fastLane',
     });
-    folders.push(opened.folder);
-    contenders.push(asContender(`${path}, ${name}`, opened));
+    folders.push(gateway.folder);
+    candidates.push(toCandidate(`${path}, ${name}`, gateway));
   }
-for (const one of contenders) {
-  say(`warming up ${one.name}`);
-  await run(bed, errandOf(one), WARM_UP_SECONDS);
-  one.tidy?.();
+for (const candidate of candidates) {
+  log(`warming up ${candidate.name}`);
+  await runLoad(environment, createLoadRun(candidate), WARM_UP_SECONDS);
+  candidate.truncateLog?.();
 }
 const get = { warmSeconds: 0.3 } as const;
 const post = { ...get, method: 'POST', path: '/reports/1k', bodyBytes: 1_024 } as const;
-const cases = contenders
-  .flatMap((one) => [caseOf(one, get), caseOf(one, post, `${one.name}, POST`)])
+const cases = candidates
+  .flatMap((one) => [createCase(one, get), createCase(one, post, `${one.name}, POST`)])
   .filter(({ name }) => given.only === '' || name.startsWith(given.only));
-const patience = { repeats: 20, quietSeconds: 60 };
-const samples = await takeRounds(cases, { bed, rounds: ROUNDS, seconds: SECONDS, say, patience });
+const retryBudget = { retries: 20, quietSeconds: 60 };
+const samples = await runRounds(cases, { environment, rounds: ROUNDS, seconds: SECONDS, log, retryBudget });
 const cpuOf = (name: string): number[] => (samples.get(name) ?? []).map(({ cpuMicros }) => cpuMicros);
 const costs = cases.map(({ name }) => figure(name, cpuOf(name), 'µs'));
 const ratios = Object.keys(PATHS)
@@ -102,5 +110,5 @@ writeFileSync(
   join(root, 'bench/results/compare.json'),
   JSON.stringify({ base, rounds: ROUNDS, load: loadAverage(), costs, ratios }, undefined, 2),
 );
-await Promise.all([...contenders.map(({ front }) => front.stop()), upstream.stop()]);
+await Promise.all([...candidates.map(({ front }) => front.stop()), upstream.stop()]);
 process.exit(0);

@@ -9,9 +9,9 @@ import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { arch, availableParallelism, cpus, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { type BenchFolder, fill, makeBenchFolder } from './support/folder.ts';
+import { type BenchFolder, createBenchFolder, fillStore } from './support/folder.ts';
 import type { Load, LoadResult } from './support/load.ts';
-import { measure, type Program, peerProgram, serveProgram } from './support/programs.ts';
+import { measure, type Program, startBaselineServer, startGatehouse } from './support/programs.ts';
 import { type Figure, figure, isMet, table } from './support/report.ts';
 
 const { values: given } = parseArgs({
@@ -28,7 +28,7 @@ const SECONDS = Number(given.seconds ?? (given.quick ? 2 : 3));
 /** The grants that are used: as many in the small store as in the large one. */
 const ACTIVE = 10_000;
 const CONNECTIONS = 32;
-const LANES = 256;
+const CONCURRENCY = 256;
 const STARTS = 5;
 /** Until then the compiler is at work beside the server, on the same core. */
 const WARM_UP_REQUESTS = given.quick ? 10_000 : 60_000;
@@ -40,31 +40,31 @@ type Operation = (typeof OPERATIONS)[number];
 
 const root = join(import.meta.dirname, '..');
 const entry = join(root, 'dist/main.js');
-const say = (text: string): boolean => process.stderr.write(`${text}\n`);
+const log = (text: string): boolean => process.stderr.write(`${text}\n`);
 const figures: Figure[] = [];
 
 if (availableParallelism() < 2) throw new Error('needs two cores: one for the server, one for the load');
-say('building');
+log('building');
 execFileSync('npm', ['run', '--silent', 'build'], { cwd: root, stdio: ['ignore', 'ignore', 'inherit'] });
 
 const folders: BenchFolder[] = [];
-const make = async (): Promise<BenchFolder> => {
-  const folder = await makeBenchFolder();
+const createFolder = async (): Promise<BenchFolder> => {
+  const folder = await createBenchFolder();
   folders.push(folder);
   return folder;
 };
 process.once('exit', () => folders.forEach((folder) => folder.remove()));
 
-const nothing = await make();
-const small = await make();
-const large = await make();
+const emptyFolder = await createFolder();
+const small = await createFolder();
+const large = await createFolder();
 const stores = { small, large } as const;
-say(`filling a store with ${ACTIVE} grants and one with ${GRANTS}`);
+log(`filling a store with ${ACTIVE} grants and one with ${GRANTS}`);
 for (const [folder, count] of [
   [small, ACTIVE],
   [large, GRANTS],
 ] as const)
-  writeFileSync(folder.file('tokens.json'), JSON.stringify(await fill(folder.path, count, ACTIVE)));
+  writeFileSync(folder.file('tokens.json'), JSON.stringify(await fillStore(folder.path, count, ACTIVE)));
 
 await measureStarts();
 await measureCore();
@@ -79,7 +79,14 @@ const result = {
     memoryGiB: Math.round(totalmem() / 2 ** 30),
     node: process.version,
   },
-  settings: { grants: GRANTS, active: ACTIVE, rounds: ROUNDS, seconds: SECONDS, CONNECTIONS, LANES },
+  settings: {
+    grants: GRANTS,
+    active: ACTIVE,
+    rounds: ROUNDS,
+    seconds: SECONDS,
+    CONNECTIONS,
+    LANES: CONCURRENCY,
+  },
   figures: figures.map((one) => ({ ...one, met: isMet(one) })),
 };
 mkdirSync(join(root, 'bench/results'), { recursive: true });
@@ -87,20 +94,20 @@ const file = join(root, 'bench/results', `grants-${result.date.replaceAll(':', '
 writeFileSync(file, `${JSON.stringify(result, null, 2)}\n`);
 copyFileSync(file, join(root, 'bench/results/grants.json'));
 process.stdout.write(`${table(figures)}\n`);
-say(`written to ${file}`);
+log(`written to ${file}`);
 
 /** From the start of the built program to its `ready` line. */
 async function measureStarts(): Promise<void> {
-  say('starting the built program');
+  log('starting the built program');
   const ready = async (folder: BenchFolder): Promise<number> => {
-    const program = await serveProgram({ folder: folder.path, entry });
+    const program = await startGatehouse({ folder: folder.path, entry });
     await program.stop();
     return program.readySeconds;
   };
   const empty: number[] = [];
   const full: number[] = [];
   for (let start = 0; start < STARTS; start += 1) {
-    empty.push(await ready(nothing));
+    empty.push(await ready(emptyFolder));
     full.push(await ready(large));
   }
   figures.push(
@@ -119,14 +126,14 @@ async function measureCore(): Promise<void> {
   const run = (folder: BenchFolder, operation: Operation): Promise<CoreResult> =>
     measure(
       LOAD_CORE,
-      'core.ts',
-      [folder.path, operation, ...[LANES, 1, SECONDS].map(String), folder.file('tokens.json')],
+      'grant-core.ts',
+      [folder.path, operation, ...[CONCURRENCY, 1, SECONDS].map(String), folder.file('tokens.json')],
       folder.path,
     );
   for (const operation of OPERATIONS) {
     const rounds: { readonly small: CoreResult; readonly large: CoreResult }[] = [];
     for (let round = 0; round < ROUNDS; round += 1) {
-      say(`core, ${operation}, round ${round + 1} of ${ROUNDS}`);
+      log(`core, ${operation}, round ${round + 1} of ${ROUNDS}`);
       rounds.push({ small: await run(small, operation), large: await run(large, operation) });
     }
     const aim = { is: 'at least', value: 5_000 } as const;
@@ -160,13 +167,13 @@ async function measureCore(): Promise<void> {
 /** Over HTTPS, as CPU time of the server for each request, beside a bare server that only signs. */
 async function measureHttps(): Promise<void> {
   const programs = {
-    peer: await peerProgram(nothing.path, SERVER_CORE),
-    small: await serveProgram({ folder: small.path, entry, core: SERVER_CORE }),
-    large: await serveProgram({ folder: large.path, entry, core: SERVER_CORE }),
+    peer: await startBaselineServer(emptyFolder.path, SERVER_CORE),
+    small: await startGatehouse({ folder: small.path, entry, core: SERVER_CORE }),
+    large: await startGatehouse({ folder: large.path, entry, core: SERVER_CORE }),
   } as const;
   type Name = keyof typeof programs;
   const atStart = { small: anonymousMegabytes(programs.small), large: anonymousMegabytes(programs.large) };
-  writeFileSync(nothing.file('tokens.json'), readFileSync(small.file('tokens.json')));
+  writeFileSync(emptyFolder.file('tokens.json'), readFileSync(small.file('tokens.json')));
   const run = (
     name: Name,
     operation: Operation,
@@ -174,7 +181,7 @@ async function measureHttps(): Promise<void> {
     warmUpSeconds = 0.5,
   ): Promise<LoadResult> => {
     const { port, pid } = programs[name];
-    const state = (name === 'peer' ? nothing : stores[name]).file('tokens.json');
+    const state = (name === 'peer' ? emptyFolder : stores[name]).file('tokens.json');
     const load: Load = {
       port,
       pid,
@@ -183,16 +190,16 @@ async function measureHttps(): Promise<void> {
       warmUpSeconds,
       seconds,
       state,
-      ca: (name === 'peer' ? nothing : stores[name]).file('ca.pem'),
-      certificate: (name === 'peer' ? nothing : stores[name]).file('alice.pem'),
-      key: (name === 'peer' ? nothing : stores[name]).file('alice-key.pem'),
+      ca: (name === 'peer' ? emptyFolder : stores[name]).file('ca.pem'),
+      certificate: (name === 'peer' ? emptyFolder : stores[name]).file('alice.pem'),
+      key: (name === 'peer' ? emptyFolder : stores[name]).file('alice-key.pem'),
     };
-    return measure(LOAD_CORE, 'load.ts', [JSON.stringify(load)], nothing.path);
+    return measure(LOAD_CORE, 'load.ts', [JSON.stringify(load)], emptyFolder.path);
   };
 
   for (const operation of OPERATIONS)
     for (const name of Object.keys(programs) as Name[]) {
-      say(`HTTPS, ${operation}, warming up ${name}`);
+      log(`HTTPS, ${operation}, warming up ${name}`);
       const until = performance.now() + WARM_UP_SECONDS * 1_000;
       for (let done = 0; done < WARM_UP_REQUESTS && performance.now() < until; )
         done += (await run(name, operation, 5)).count;
@@ -200,7 +207,7 @@ async function measureHttps(): Promise<void> {
   for (const operation of OPERATIONS) {
     const rounds: Record<Name, LoadResult>[] = [];
     for (let round = 0; round < ROUNDS; round += 1) {
-      say(`HTTPS, ${operation}, round ${round + 1} of ${ROUNDS}`);
+      log(`HTTPS, ${operation}, round ${round + 1} of ${ROUNDS}`);
       rounds.push({
         peer: await run('peer', operation, SECONDS),
         small: await run('small', operation, SECONDS),

@@ -9,12 +9,17 @@ import { arch, availableParallelism, cpus } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import type { SettingsInput } from '../src/config/schema.ts';
-import { type BenchFolder, makeBenchFolder } from './support/folder.ts';
-import type { Front } from './support/fronts.ts';
-import { type Errand, handshakingHaproxy, type Sample, shakeHands } from './support/handshaking.ts';
-import { loadAverage, treeOf } from './support/linux.ts';
-import { serveProgram } from './support/programs.ts';
+import { type BenchFolder, createBenchFolder } from './support/folder.ts';
+import {
+  type HandshakeRun,
+  measureHandshakes,
+  type Sample,
+  startHandshakeHaproxy,
+} from './support/handshakes.ts';
+import { listProcessTree, loadAverage } from './support/linux.ts';
+import { startGatehouse } from './support/programs.ts';
 import { type Figure, figure, table } from './support/report.ts';
+import type { BenchServer } from './support/servers.ts';
 import { findTools } from './support/tools.ts';
 
 const { values: given } = parseArgs({
@@ -30,10 +35,10 @@ const WARM_UP = 300;
 const SERVER_CORE = 0;
 const LOAD_CORE = 1;
 /** More of one core than this, used by others, spoils a sample. */
-const DISTURBED = 0.1;
+const MAX_OTHER_CPU = 0.1;
 
 const root = join(import.meta.dirname, '..');
-const say = (text: string): void => void process.stderr.write(`${text}\n`);
+const log = (text: string): void => void process.stderr.write(`${text}\n`);
 // Before this process keeps to one of them.
 const cores = availableParallelism();
 if (cores < 2) throw new Error('needs two cores: one for the server, one for the clients');
@@ -43,12 +48,14 @@ execFileSync('taskset', ['-cp', String(LOAD_CORE), String(process.pid)], { stdio
 const loadBefore = loadAverage();
 
 const folders: BenchFolder[] = [];
-const fronts: Front[] = [];
+const startedServers: BenchServer[] = [];
 process.once('exit', () => {
   for (const folder of folders) folder.remove();
 });
-async function gatehouse(listen: SettingsInput['listen'] = {}): Promise<{ front: Front; folder: string }> {
-  const folder = await makeBenchFolder((settings) => ({
+async function gatehouse(
+  listen: SettingsInput['listen'] = {},
+): Promise<{ server: BenchServer; folder: string }> {
+  const folder = await createBenchFolder((settings) => ({
     ...settings,
     listen: {
       port: 0,
@@ -57,35 +64,35 @@ async function gatehouse(listen: SettingsInput['listen'] = {}): Promise<{ front:
     },
   }));
   folders.push(folder);
-  const program = await serveProgram({ folder: folder.path, entry, core: SERVER_CORE });
-  const front: Front = {
+  const program = await startGatehouse({ folder: folder.path, entry, core: SERVER_CORE });
+  const server: BenchServer = {
     port: program.port,
-    pids: treeOf(program.pid),
+    pids: listProcessTree(program.pid),
     stop: () => program.stop(),
   };
-  fronts.push(front);
-  return { front, folder: folder.path };
+  startedServers.push(server);
+  return { server, folder: folder.path };
 }
 
-const two = (sessionTickets: 'process' | 'shared') =>
+const startTwoWorkers = (sessionTickets: 'process' | 'shared') =>
   gatehouse({ workers: 2, tls: { certificate: 'server.pem', key: 'server-key.pem', sessionTickets } });
 
-say('starting');
-const one = await gatehouse();
-const servers: Record<string, { front: Front; folder: string }> = { gatehouse: one };
-const { haproxy } = findTools(say);
+log('starting');
+const oneProcess = await gatehouse();
+const targets: Record<string, { server: BenchServer; folder: string }> = { gatehouse: oneProcess };
+const { haproxy } = findTools(log);
 if (haproxy !== undefined) {
-  const front = await handshakingHaproxy(haproxy, one.folder, SERVER_CORE);
-  fronts.push(front);
-  servers['HAProxy'] = { front, folder: one.folder };
+  const server = await startHandshakeHaproxy(haproxy, oneProcess.folder, SERVER_CORE);
+  startedServers.push(server);
+  targets['HAProxy'] = { server, folder: oneProcess.folder };
 }
-const cases: { readonly name: string; readonly errand: Errand }[] = Object.entries(servers).flatMap(
-  ([server, where]) =>
+const cases: { readonly name: string; readonly run: HandshakeRun }[] = Object.entries(targets).flatMap(
+  ([targetName, target]) =>
     (['TLSv1.3', 'TLSv1.2'] as const).flatMap((version) =>
-      [false, true].flatMap((certified) =>
+      [false, true].flatMap((hasCertificate) =>
         (['full', 'resumed'] as const).map((kind) => ({
-          name: `${server}, ${version}, ${certified ? 'client certificate' : 'no client certificate'}, ${kind}`,
-          errand: { ...where, version, certified, kind, group: 'X25519' as const },
+          name: `${targetName}, ${version}, ${hasCertificate ? 'client certificate' : 'no client certificate'}, ${kind}`,
+          run: { ...target, version, hasCertificate, kind, group: 'X25519' as const },
         })),
       ),
     ),
@@ -94,68 +101,70 @@ const cases: { readonly name: string; readonly errand: Errand }[] = Object.entri
 for (const kind of ['full', 'resumed'] as const)
   cases.push({
     name: `gatehouse, TLSv1.3, client certificate, X25519MLKEM768, ${kind}`,
-    errand: { ...one, version: 'TLSv1.3', group: 'X25519MLKEM768', certified: true, kind },
+    run: { ...oneProcess, version: 'TLSv1.3', group: 'X25519MLKEM768', hasCertificate: true, kind },
   });
 for (const tickets of ['process', 'shared'] as const)
   cases.push({
     name: `gatehouse, 2 workers, TLSv1.3, client certificate, clients that come back, sessionTickets: ${tickets}`,
-    errand: {
-      ...(await two(tickets)),
+    run: {
+      ...(await startTwoWorkers(tickets)),
       version: 'TLSv1.3',
       group: 'X25519',
-      certified: true,
+      hasCertificate: true,
       kind: 'returning',
     },
   });
 
-for (const { name, errand } of cases) {
-  say(`warming up: ${name}`);
-  await shakeHands(errand, WARM_UP);
+for (const { name, run } of cases) {
+  log(`warming up: ${name}`);
+  await measureHandshakes(run, WARM_UP);
 }
 const samples = new Map<string, Sample[]>(cases.map(({ name }) => [name, []]));
 for (let round = 0; round < ROUNDS; round += 1)
-  for (const { name, errand } of cases) {
-    const sample = await shakeHands(errand, CONNECTIONS);
+  for (const { name, run } of cases) {
+    const sample = await measureHandshakes(run, CONNECTIONS);
     samples.get(name)?.push(sample);
-    say(
+    log(
       `  round ${round + 1}/${ROUNDS} ${name}: ${sample.cpuMicros.toFixed(0)} µs, ${(sample.resumed * 100).toFixed(0)} % resumed, others ${sample.others.toFixed(2)} of a core`,
     );
   }
-await Promise.all(fronts.map((front) => front.stop()));
+await Promise.all(startedServers.map((server) => server.stop()));
 
-const of = (name: string): readonly Sample[] => samples.get(name) ?? [];
+const samplesOf = (name: string): readonly Sample[] => samples.get(name) ?? [];
 const ratio = (name: string, over: string): Figure =>
   figure(
     `${name} / ${over.split(', ').at(-1)}`,
-    of(name).map(({ cpuMicros }, round) => cpuMicros / (of(over)[round]?.cpuMicros ?? Number.NaN)),
+    samplesOf(name).map(
+      ({ cpuMicros }, round) => cpuMicros / (samplesOf(over)[round]?.cpuMicros ?? Number.NaN),
+    ),
     '×',
   );
 const costs = cases.map(({ name }) =>
   figure(
     name,
-    of(name).map(({ cpuMicros }) => cpuMicros),
+    samplesOf(name).map(({ cpuMicros }) => cpuMicros),
     'µs',
   ),
 );
 const ratios = cases
-  .filter(({ errand: { kind } }) => kind === 'resumed')
+  .filter(({ run: { kind } }) => kind === 'resumed')
   .map(({ name }) => ratio(name, name.replace(/resumed$/, 'full')));
-const back = cases.filter(({ errand: { kind } }) => kind === 'returning').map(({ name }) => name);
-const [own = '', shared = ''] = back;
+const returning = cases.filter(({ run: { kind } }) => kind === 'returning').map(({ name }) => name);
+const [processTickets = '', sharedTickets = ''] = returning;
 const figures = [
   ...costs,
   ...ratios,
-  ...back.map((name) =>
+  ...returning.map((name) =>
     figure(
       `${name}, resumed`,
-      of(name).map(({ resumed }) => resumed * 100),
+      samplesOf(name).map(({ resumed }) => resumed * 100),
       '%',
     ),
   ),
-  ratio(shared, own),
+  ratio(sharedTickets, processTickets),
 ];
 const all = [...samples.values()].flat();
-const disturbed = all.filter(({ others }) => others > DISTURBED).length;
+const disturbed = all.filter(({ others }) => others > MAX_OTHER_CPU).length;
 process.stdout.write(`${table(figures)}\n\n${disturbed} of ${all.length} samples disturbed\n`);
 
 const result = {

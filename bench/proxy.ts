@@ -10,25 +10,31 @@ import { copyFileSync, globSync, mkdirSync, writeFileSync } from 'node:fs';
 import { arch, availableParallelism, cpus, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { asContender, type Contender, caseOf, errandOf, startContenders } from './support/contenders.ts';
-import { type BenchFolder, makeBenchFolder } from './support/folder.ts';
-import { makeForeignTokens } from './support/foreign-tokens.ts';
-import type { Stage } from './support/fronts.ts';
-import { type House, type HouseOptions, openHouse } from './support/house.ts';
+import {
+  type Candidate,
+  createCase,
+  createLoadRun,
+  startCandidates,
+  toCandidate,
+} from './support/candidates.ts';
+import { type BenchFolder, createBenchFolder } from './support/folder.ts';
+import { type BenchGateway, type BenchGatewayOptions, startBenchGateway } from './support/gateway.ts';
 import { loadAverage } from './support/linux.ts';
-import { startUpstream, upstreamFile } from './support/nginx.ts';
-import { costsOf, writeCosts } from './support/profile.ts';
+import { startUpstream, upstreamFilePath } from './support/nginx.ts';
+import { formatCosts, readCosts } from './support/profile.ts';
 import { type Figure, figure, isMet, table } from './support/report.ts';
-import { type Case, isQuiet, type Patience, takeRounds } from './support/rounds.ts';
+import { type Case, isQuiet, type RetryBudget, runRounds } from './support/rounds.ts';
 import { type BenchResult, type Row, rowTable } from './support/rows.ts';
+import type { BenchEnvironment } from './support/servers.ts';
+import { createThirdPartyTokens } from './support/third-party-tokens.ts';
 import { findTools } from './support/tools.ts';
-import { type Bed, run, type Sample, speaksH2 } from './support/wrk.ts';
+import { type LoadEnvironment, runLoad, type Sample, supportsHttp2 } from './support/wrk.ts';
 
 const { values: given } = parseArgs({
   options: {
     quick: { type: 'boolean', default: false },
     profile: { type: 'boolean', default: false },
-    'full-lane': { type: 'boolean', default: false },
+    'full-path': { type: 'boolean', default: false },
     'no-build': { type: 'boolean', default: false },
     only: { type: 'string' },
     rounds: { type: 'string' },
@@ -49,7 +55,7 @@ const WARM_UP_SECONDS = quick ? 4 : 8;
 /** With think time: enough for the server to have something to do, and not so many that requests queue. */
 const PACED_PER_SECOND = 1_500;
 /** Those that also carry large bodies, POST requests and HTTP/2. */
-const FEW = ['gatehouse', 'gatehouse, full lane', 'nginx', 'HAProxy', 'http-proxy-3'];
+const FEW = ['gatehouse', 'gatehouse, full path', 'nginx', 'HAProxy', 'http-proxy-3'];
 const FEW_GROUPS = ['bodies', 'posts', 'h2'];
 /** Those whose latency is compared where nobody has to wait for anybody else. */
 const SINGLE = ['gatehouse', 'HAProxy, JWT HS256', 'nginx + auth_request to return 204', 'http-proxy-3'];
@@ -69,7 +75,7 @@ const isWanted = (group: string, name = ''): boolean =>
 const onlyGrowth = (): boolean =>
   wanted?.every((word) => word === 'growth' || word === 'connections') === true;
 const skipped: string[] = [];
-const say = (text: string): void => {
+const log = (text: string): void => {
   if (text.startsWith('skipped:')) skipped.push(text.slice('skipped: '.length));
   process.stderr.write(`${text}\n`);
 };
@@ -79,57 +85,57 @@ const ratios: Figure[] = [];
 
 if (CORES < 2) throw new Error('needs two cores: one for the server, one for load and upstream');
 const loadBefore = loadAverage();
-const { nginx, wrk, ...more } = findTools(say);
+const { nginx, wrk, ...more } = findTools(log);
 if (nginx === undefined || wrk === undefined)
   throw new Error('needs nginx for the upstream and wrk for the load');
 mkdirSync(results, { recursive: true });
 if (!given['no-build']) {
-  say('building');
+  log('building');
   execFileSync('npm', ['run', '--silent', 'build'], { cwd: root, stdio: ['ignore', 'ignore', 'inherit'] });
 }
 
 const folders: BenchFolder[] = [];
 process.once('exit', () => folders.forEach((folder) => folder.remove()));
-const common = await makeBenchFolder();
+const common = await createBenchFolder();
 folders.push(common);
-const stage: Stage = {
+const environment: BenchEnvironment = {
   folder: common.path,
   serverCore: SERVER_CORE,
   loadCore: LOAD_CORE,
   nginx,
   ...(more.haproxy !== undefined && { haproxy: more.haproxy }),
 };
-const upstream = await startUpstream(stage);
-const foreign = makeForeignTokens(common.path, {
+const upstream = await startUpstream(environment);
+const thirdPartyTokens = createThirdPartyTokens(common.path, {
   issuer: `http://127.0.0.1:${upstream.port}`,
   count: 100,
-  jwksFile: upstreamFile(stage, 'jwks.json'),
+  jwksFile: upstreamFilePath(environment, 'jwks.json'),
 });
-const bed: Bed = {
+const loadEnvironment: LoadEnvironment = {
   folder: common.path,
   wrk,
   ...(more.h2load !== undefined && { h2load: more.h2load }),
   loadCore: LOAD_CORE,
   upstreamPid: upstream.pids[0] ?? 0,
 };
-const patience: Patience = { repeats: quick ? 10 : 25, quietSeconds: quick ? 30 : 120 };
+const retryBudget: RetryBudget = { retries: quick ? 10 : 25, quietSeconds: quick ? 30 : 120 };
 
-const house = async (options: Partial<HouseOptions> = {}): Promise<House> => {
-  const opened = await openHouse({ upstream: upstream.port, core: SERVER_CORE, entry, ...options });
-  folders.push(opened.folder);
-  return opened;
+const startGateway = async (options: Partial<BenchGatewayOptions> = {}): Promise<BenchGateway> => {
+  const gateway = await startBenchGateway({ upstream: upstream.port, core: SERVER_CORE, entry, ...options });
+  folders.push(gateway.folder);
+  return gateway;
 };
 
 /** The compiler is done before the first round. A server that cannot answer shows it here. */
-async function warmUp(contenders: readonly Contender[]): Promise<void> {
-  for (const one of contenders) {
-    say(`warming up ${one.name}`);
+async function warmUp(candidates: readonly Candidate[]): Promise<void> {
+  for (const one of candidates) {
+    log(`warming up ${one.name}`);
     try {
-      await run(bed, errandOf(one), WARM_UP_SECONDS);
+      await runLoad(loadEnvironment, createLoadRun(one), WARM_UP_SECONDS);
     } catch (error) {
-      say(`  ${one.name}: ${(error as Error).message}`);
+      log(`  ${one.name}: ${(error as Error).message}`);
     }
-    one.tidy?.();
+    one.truncateLog?.();
   }
 }
 
@@ -139,14 +145,14 @@ async function measure(
   rounds: number,
   seconds = SECONDS,
 ): Promise<Map<string, Sample[]>> {
-  say(`${group}: ${cases.length} in ${rounds} rounds of ${seconds} s`);
-  const samples = await takeRounds(cases, { bed, rounds, seconds, say, patience });
+  log(`${group}: ${cases.length} in ${rounds} rounds of ${seconds} s`);
+  const samples = await runRounds(cases, { environment: loadEnvironment, rounds, seconds, log, retryBudget });
   for (const [name, own] of samples) rows.push({ group, name, samples: own });
   return samples;
 }
 
-type Of = (sample: Sample) => number;
-const cpu: Of = ({ cpuMicros }) => cpuMicros;
+type Measure = (sample: Sample) => number;
+const cpu: Measure = ({ cpuMicros }) => cpuMicros;
 const atMost = (value: number): NonNullable<Figure['aim']> => ({ is: 'at most', value });
 
 /** Of the rounds in which others left both alone, where there are enough of them; else of all, and it is said. */
@@ -154,7 +160,7 @@ function compare(
   samples: ReadonlyMap<string, readonly Sample[]>,
   [name, base]: readonly [string, string],
   aim?: Figure['aim'],
-  [label, of]: readonly [string, Of] = ['CPU', cpu],
+  [label, of]: readonly [string, Measure] = ['CPU', cpu],
 ): void {
   const [own, other] = [samples.get(name), samples.get(base)];
   if (own === undefined || other === undefined) return;
@@ -174,63 +180,65 @@ function compare(
   );
 }
 
-const stopAll = async (contenders: readonly Contender[]): Promise<void> => {
-  for (const { front } of contenders) await front.stop();
+const stopAll = async (candidates: readonly Candidate[]): Promise<void> => {
+  for (const { front } of candidates) await front.stop();
 };
 
 if (given.profile) await profile();
 else {
-  if (!onlyGrowth()) await measureFronts();
+  if (!onlyGrowth()) await measureServers();
   await measureGrowth();
   await measureConnections();
   writeResults();
 }
 await upstream.stop();
 
-async function measureFronts(): Promise<void> {
-  const inFronts = (name: string): boolean => isWanted('fronts', name);
+async function measureServers(): Promise<void> {
+  const inServers = (name: string): boolean => isWanted('fronts', name);
   const inFew = FEW_GROUPS.some((group) => isWanted(group));
   const coldFiles = 2 * ROUNDS;
-  const main = await house({ cold: { files: coldFiles, each: COLD } });
-  const all = await startContenders(main, {
-    stage,
+  const main = await startGateway({ cold: { files: coldFiles, each: COLD } });
+  const all = await startCandidates(main, {
+    environment,
     upstream: upstream.port,
-    foreign,
-    house,
+    tlsUpstream: upstream.tlsPort,
+    thirdPartyTokens,
+    startGateway,
     pairCores: PAIR_CORES,
     isWanted: (name) =>
-      inFronts(name) || (inFew && FEW.includes(name)) || (isWanted('single') && SINGLE.includes(name)),
-    say,
+      inServers(name) || (inFew && FEW.includes(name)) || (isWanted('single') && SINGLE.includes(name)),
+    log,
   });
   await warmUp(all);
 
   const few = all.filter(({ name }) => FEW.includes(name));
-  const named = all.filter(({ name }) => inFronts(name));
+  const named = all.filter(({ name }) => inServers(name));
   if (named.length > 0) {
     let file = 0;
     const cold: Case[] = named
       .filter(({ name }) => name === 'gatehouse')
-      .map((ours) => ({
-        ...caseOf(ours, {}, 'gatehouse, cold tokens'),
-        errand: () => errandOf(ours, { cold: main.folder.file(`cold-${file++ % coldFiles}`) }),
+      .map((gatehouse) => ({
+        ...createCase(gatehouse, {}, 'gatehouse, uncached tokens'),
+        createRun: () => createLoadRun(gatehouse, { cold: main.folder.file(`cold-${file++ % coldFiles}`) }),
       }));
-    const samples = await measure('fronts', [...named.map((one) => caseOf(one)), ...cold], ROUNDS);
+    const samples = await measure('fronts', [...named.map((one) => createCase(one)), ...cold], ROUNDS);
     compare(samples, ['gatehouse', 'http-proxy-3'], atMost(1 / 3.6));
     compare(samples, ['gatehouse', 'nginx + auth_request to return 204'], atMost(1 / 1.3));
     compare(samples, ['gatehouse', 'HAProxy, JWT RS256'], atMost(1 / 1.4));
     compare(samples, ['gatehouse', 'HAProxy, JWT ES256'], atMost(1 / 2.3));
     compare(samples, ['gatehouse', 'HAProxy, JWT HS256'], atMost(1 / 0.42));
-    compare(samples, ['gatehouse, full lane', 'http-proxy-3'], atMost(0.6));
-    compare(samples, ['gatehouse, full lane', 'HAProxy, JWT ES256'], atMost(1));
-    compare(samples, ['gatehouse, full lane', 'gatehouse']);
+    compare(samples, ['gatehouse, full path', 'http-proxy-3'], atMost(0.6));
+    compare(samples, ['gatehouse, full path', 'HAProxy, JWT ES256'], atMost(1));
+    compare(samples, ['gatehouse, full path', 'gatehouse']);
+    compare(samples, ['gatehouse, TLS upstream', 'nginx, TLS upstream'], atMost(1.6));
     compare(samples, ['gatehouse', 'HAProxy']);
     compare(samples, ['gatehouse', 'nginx']);
     compare(samples, ['gatehouse', 'nginx + auth_request to return 204, a connection each']);
     compare(samples, ['gatehouse', 'nginx + auth_request to gatehouse']);
     compare(samples, ['gatehouse', 'oauth2-proxy, JWT RS256']);
     compare(samples, ['gatehouse', 'Oathkeeper, JWT RS256']);
-    compare(samples, ['gatehouse, cold tokens', 'gatehouse']);
-    compare(samples, ['gatehouse, cold tokens', 'HAProxy, JWT ES256']);
+    compare(samples, ['gatehouse, uncached tokens', 'gatehouse']);
+    compare(samples, ['gatehouse, uncached tokens', 'HAProxy, JWT ES256']);
     compare(samples, ['gatehouse, 2 workers', 'gatehouse']);
     if (PAIR_CORES !== SERVER_CORE)
       compare(samples, ['gatehouse, 2 workers', 'gatehouse'], { is: 'at least', value: 1.8 }, [
@@ -238,51 +246,51 @@ async function measureFronts(): Promise<void> {
         ({ perSecond }) => perSecond,
       ]);
     else
-      say(
+      log(
         'skipped: requests per second of two workers: a core each and one for the load are needed, they shared one',
       );
   }
   if (isWanted('single')) {
-    const called = (name: string): string => `${name}, one connection`;
+    const singleName = (name: string): string => `${name}, one connection`;
     const cases = all
       .filter(({ name }) => SINGLE.includes(name))
-      .map((one) => caseOf(one, { connections: 1 }, called(one.name)));
+      .map((one) => createCase(one, { connections: 1 }, singleName(one.name)));
     const samples = await measure('single', cases, ROUNDS);
     for (const other of SINGLE.slice(1))
       compare(
         samples,
-        [called('gatehouse'), called(other)],
+        [singleName('gatehouse'), singleName(other)],
         other === 'HAProxy, JWT HS256' ? atMost(1.3) : undefined,
         ['p50', ({ p50 }) => p50],
       );
   }
-  for (const [group, label, asked] of [
+  for (const [group, label, overrides] of [
     ['bodies', 'GET 100 KiB', { path: '/files/100k' }],
     ['posts', 'POST 1 KiB', { method: 'POST', path: '/reports/1k', bodyBytes: 1_024 }],
     ['h2', 'HTTP/2', { protocol: 'h2' }],
   ] as const) {
     if (!isWanted(group)) continue;
-    const able: Contender[] = [];
+    const supported: Candidate[] = [];
     for (const one of few) {
-      // HTTP/2 takes the full lane in any case.
-      if (group === 'h2' && one.name === 'gatehouse, full lane') continue;
-      if (group !== 'h2') able.push(one);
-      else if (more.h2load !== undefined && (await speaksH2(one.front.port))) able.push(one);
-      else say(`skipped: HTTP/2 of ${one.name}: its listener does not offer it`);
+      // HTTP/2 takes the full path in any case.
+      if (group === 'h2' && one.name === 'gatehouse, full path') continue;
+      if (group !== 'h2') supported.push(one);
+      else if (more.h2load !== undefined && (await supportsHttp2(one.front.port))) supported.push(one);
+      else log(`skipped: HTTP/2 of ${one.name}: its listener does not offer it`);
     }
-    if (able.length === 0) continue;
-    const called = (name: string): string => `${name}, ${label}`;
-    const cases = able.map((one) => caseOf(one, asked, called(one.name)));
+    if (supported.length === 0) continue;
+    const groupName = (name: string): string => `${name}, ${label}`;
+    const cases = supported.map((one) => createCase(one, overrides, groupName(one.name)));
     const beside = 'gatehouse, GET 1 KiB';
     // What a body adds is told by the same server in the same rounds.
-    const gets = able.filter(({ name }) => group === 'posts' && name === 'gatehouse');
-    cases.push(...gets.map((one) => caseOf(one, {}, beside)));
+    const gets = supported.filter(({ name }) => group === 'posts' && name === 'gatehouse');
+    cases.push(...gets.map((one) => createCase(one, {}, beside)));
     const samples = await measure(group, cases, Math.min(3, ROUNDS));
-    compare(samples, [called('gatehouse'), beside], atMost(1.15));
-    compare(samples, [called('gatehouse'), called('http-proxy-3')]);
-    compare(samples, [called('gatehouse, full lane'), called('http-proxy-3')]);
-    compare(samples, [called('gatehouse'), called('nginx')]);
-    compare(samples, [called('gatehouse'), called('HAProxy')]);
+    compare(samples, [groupName('gatehouse'), beside], atMost(1.15));
+    compare(samples, [groupName('gatehouse'), groupName('http-proxy-3')]);
+    compare(samples, [groupName('gatehouse, full path'), groupName('http-proxy-3')]);
+    compare(samples, [groupName('gatehouse'), groupName('nginx')]);
+    compare(samples, [groupName('gatehouse'), groupName('HAProxy')]);
   }
   await stopAll(all);
   await main.stop();
@@ -299,15 +307,15 @@ async function measureGrowth(): Promise<void> {
     ['gatehouse, 1,000 routes', { routes: 1_000 }],
     [`gatehouse, ${many} revocations`, { revocations: MANY }],
   ] as const;
-  const all: Contender[] = [];
+  const all: Candidate[] = [];
   for (const [name, options] of kinds) {
-    say(`filling ${name}`);
-    all.push(asContender(name, await house(options)));
+    log(`filling ${name}`);
+    all.push(toCandidate(name, await startGateway(options)));
   }
   await warmUp(all);
   const samples = await measure(
     'growth',
-    all.map((one) => caseOf(one)),
+    all.map((one) => createCase(one)),
     NARROW_ROUNDS,
     NARROW_SECONDS,
   );
@@ -318,10 +326,10 @@ async function measureGrowth(): Promise<void> {
 /** The same number of requests in a second, from few connections and from many. */
 async function measureConnections(): Promise<void> {
   if (!isWanted('connections')) return;
-  const one = asContender('gatehouse', await house());
+  const one = toCandidate('gatehouse', await startGateway());
   await warmUp([one]);
   const from = (connections: number): Case =>
-    caseOf(
+    createCase(
       one,
       {
         connections,
@@ -343,16 +351,16 @@ async function measureConnections(): Promise<void> {
 
 /** Where the time of a request goes: the profile itself lies beside the results. */
 async function profile(): Promise<void> {
-  const opened = await house({
-    fastLane: !given['full-lane'],
+  const gateway = await startGateway({
+    fastPath: !given['full-path'],
     nodeOptions: ['--cpu-prof', '--cpu-prof-dir', common.path],
   });
-  const one = asContender('gatehouse', opened);
-  await run(bed, errandOf(one), WARM_UP_SECONDS);
-  await opened.stop();
+  const one = toCandidate('gatehouse', gateway);
+  await runLoad(loadEnvironment, createLoadRun(one), WARM_UP_SECONDS);
+  await gateway.stop();
   for (const file of globSync(join(common.path, '*.cpuprofile'))) {
-    const { functions, parts } = costsOf(file, root);
-    process.stdout.write(`by part\n${writeCosts(parts)}\n\nby function\n${writeCosts(functions)}\n`);
+    const { functions, parts } = readCosts(file, root);
+    process.stdout.write(`by part\n${formatCosts(parts)}\n\nby function\n${formatCosts(functions)}\n`);
     copyFileSync(file, join(results, 'proxy.cpuprofile'));
   }
 }
@@ -396,5 +404,5 @@ function writeResults(): void {
   copyFileSync(file, join(results, 'proxy.json'));
   process.stdout.write(`${rowTable(rows)}\n\n${table(ratios)}\n`);
   for (const line of skipped) process.stdout.write(`not measured: ${line}\n`);
-  say(`load average ${loadBefore} before, ${loadAverage()} after; written to ${file}`);
+  log(`load average ${loadBefore} before, ${loadAverage()} after; written to ${file}`);
 }

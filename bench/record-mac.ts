@@ -2,16 +2,17 @@
  * What the MAC of records adds to a refresh, which verifies one and computes one: `node bench/record-mac.ts`. In a loop, on
  * one grant, without a store.
  */
-import { openKeyring } from '../src/tokens/keyring.ts';
-import { newKeyring } from '../src/tokens/keyring-file.ts';
-import { recordMac } from '../src/tokens/record-mac.ts';
+
+import { createKeyringFile } from '../src/tokens/keyring-file.ts';
+import { createRecordAuthenticator } from '../src/tokens/record-mac.ts';
+import { openSealingKeys } from '../src/tokens/sealing-keys.ts';
 import { loadAverage } from './support/linux.ts';
 
 const ROUNDS = 100;
 const REFRESHES = 1_000;
 
-const mac = recordMac({ now: () => Date.now() / 1_000, unauthenticated: 'refuse' });
-mac.use(openKeyring(newKeyring('EdDSA')));
+const mac = createRecordAuthenticator({ now: () => Date.now() / 1_000, unauthenticated: 'refuse' });
+mac.setKeyring(openSealingKeys(createKeyringFile('EdDSA')));
 const json = JSON.stringify({
   v: 1,
   r: {

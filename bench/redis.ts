@@ -18,20 +18,20 @@ import {
 import { arch, availableParallelism, cpus, tmpdir, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { move } from '../src/gateway/move.ts';
-import { openEmbedded } from '../src/stores/embedded.ts';
-import { asContender, caseOf, errandOf } from './support/contenders.ts';
-import { authenticatorOf, settingsOf } from './support/desk.ts';
-import { type BenchFolder, fill, makeBenchFolder } from './support/folder.ts';
-import { openHouse } from './support/house.ts';
+import { migrateToRedis } from '../src/server/migrate-to-redis.ts';
+import { openEmbeddedStore } from '../src/stores/embedded/store.ts';
+import { createCase, createLoadRun, toCandidate } from './support/candidates.ts';
+import { type BenchFolder, createBenchFolder, fillStore } from './support/folder.ts';
+import { startBenchGateway } from './support/gateway.ts';
+import { createAuthenticator, loadSettingsIn } from './support/grant-deps.ts';
 import { cpuSeconds, loadAverage } from './support/linux.ts';
 import { startUpstream } from './support/nginx.ts';
-import { measure, serveProgram } from './support/programs.ts';
+import { measure, startGatehouse } from './support/programs.ts';
 import { fillRedis, openStore, revokeMany, startRedis } from './support/redis-bench.ts';
 import { type Figure, figure, isMet, median, table } from './support/report.ts';
-import { takeRounds } from './support/rounds.ts';
+import { runRounds } from './support/rounds.ts';
 import { findTools } from './support/tools.ts';
-import { type Bed, run } from './support/wrk.ts';
+import { type LoadEnvironment, runLoad } from './support/wrk.ts';
 
 const { values: given } = parseArgs({
   options: {
@@ -50,14 +50,14 @@ const GRANTS = quick ? 20_000 : 100_000;
 const MANY = Number(given.many ?? (quick ? 100_000 : 1_000_000));
 const REVOCATIONS = quick ? 30_000 : 300_000;
 const ACTIVE = 10_000;
-const LANES = 256;
+const CONCURRENCY = 256;
 const STARTS = 3;
 const REDIS_CORE = 0;
-const OUR_CORE = 1;
+const GATEHOUSE_CORE = 1;
 
 const root = join(import.meta.dirname, '..');
 const entry = join(root, 'dist/main.js');
-const say = (text: string): void => void process.stderr.write(`${text}\n`);
+const logProgress = (text: string): void => void process.stderr.write(`${text}\n`);
 const isWanted = (group: string): boolean => given.only?.split(',').includes(group) ?? true;
 const figures: Figure[] = [];
 const constants: Record<string, number> = {};
@@ -65,7 +65,7 @@ const loadBefore = loadAverage();
 
 if (availableParallelism() < 2) throw new Error('needs two cores: one for Redis, one for what is measured');
 if (!given['no-build']) {
-  say('building');
+  logProgress('building');
   execFileSync('npm', ['run', '--silent', 'build'], { cwd: root, stdio: ['ignore', 'ignore', 'inherit'] });
 }
 const scratch = mkdtempSync(join(tmpdir(), 'gatehouse-bench-redis-'));
@@ -75,8 +75,8 @@ process.once('exit', () => {
   rmSync(scratch, { recursive: true, force: true });
 });
 const redis = await startRedis(REDIS_CORE, join(scratch, 'redis.log'));
-const folderOn = async (): Promise<BenchFolder> => {
-  const folder = await makeBenchFolder((settings) => ({
+const createRedisFolder = async (): Promise<BenchFolder> => {
+  const folder = await createBenchFolder((settings) => ({
     ...settings,
     store: { type: 'redis', url: redis.url },
   }));
@@ -84,7 +84,7 @@ const folderOn = async (): Promise<BenchFolder> => {
   return folder;
 };
 
-const TOLD = {
+const LABELS = {
   raw: 'compare-and-swap by bare ioredis',
   pair: 'read and compare-and-swap by bare ioredis',
   refresh: 'refresh, signature included',
@@ -93,17 +93,17 @@ const TOLD = {
   signing: 'signature alone',
 } as const;
 
-const traffic = async () => ({
-  input: await redis.fact('total_net_input_bytes'),
-  output: await redis.fact('total_net_output_bytes'),
-  cpu: await redis.fact('used_cpu_user', 'used_cpu_sys'),
+const readTraffic = async () => ({
+  input: await redis.infoValue('total_net_input_bytes'),
+  output: await redis.infoValue('total_net_output_bytes'),
+  cpu: await redis.infoValue('used_cpu_user', 'used_cpu_sys'),
 });
 
 if (isWanted('core')) await measureCore();
 if (isWanted('hot')) await measureHotPath();
 if (isWanted('start')) await measureStart();
 if (isWanted('sizes')) await measureSizes();
-if (isWanted('move')) await measureMove(await folderOn());
+if (isWanted('migrate')) await measureMigration(await createRedisFolder());
 await redis.stop();
 
 const machine = {
@@ -117,7 +117,7 @@ const machine = {
 const result = {
   date: new Date().toISOString(),
   machine,
-  settings: { quick, rounds: ROUNDS, seconds: SECONDS, lanes: LANES },
+  settings: { quick, rounds: ROUNDS, seconds: SECONDS, concurrency: CONCURRENCY },
   figures: figures.map((one) => ({ ...one, met: isMet(one) })),
   constants,
 };
@@ -140,7 +140,7 @@ if (!quick) {
   );
 }
 process.stdout.write(`${table(figures)}\n`);
-say(`written to ${file}`);
+logProgress(`written to ${file}`);
 
 interface CoreResult {
   readonly perSecond: number;
@@ -150,27 +150,27 @@ interface CoreResult {
 
 /** The grant core of one process, beside bare ioredis doing one compare-and-swap for each operation. */
 async function measureCore(): Promise<void> {
-  const folder = await folderOn();
+  const folder = await createRedisFolder();
   const state = folder.file('tokens.json');
-  say(`filling Redis with ${ACTIVE} grants`);
+  logProgress(`filling Redis with ${ACTIVE} grants`);
   writeFileSync(state, JSON.stringify(await fillRedis(folder.path, ACTIVE, ACTIVE)));
   const modes = ['raw', 'pair', 'refresh', 'unsigned', 'bare', 'signing'] as const;
   type Mode = (typeof modes)[number];
   const one = (mode: Mode): Promise<CoreResult> =>
     measure(
-      OUR_CORE,
+      GATEHOUSE_CORE,
       'redis-core.ts',
-      [folder.path, mode, ...[LANES, SECONDS].map(String), state],
+      [folder.path, mode, ...[CONCURRENCY, SECONDS].map(String), state],
       folder.path,
     );
   const rounds: Record<Mode, CoreResult>[] = [];
   const net: { readonly input: number; readonly output: number; readonly cpu: number }[] = [];
   for (let round = 0; round < ROUNDS; round += 1) {
-    say(`core, round ${round + 1} of ${ROUNDS}`);
+    logProgress(`core, round ${round + 1} of ${ROUNDS}`);
     const [raw, pair] = [await one('raw'), await one('pair')];
-    const from = await traffic();
+    const from = await readTraffic();
     const refresh = await one('refresh');
-    const to = await traffic();
+    const to = await readTraffic();
     net.push({
       input: (to.input - from.input) / refresh.count,
       output: (to.output - from.output) / refresh.count,
@@ -203,7 +203,7 @@ async function measureCore(): Promise<void> {
     ),
     ...modes.map((mode) =>
       figure(
-        `${TOLD[mode]}, CPU of the process`,
+        `${LABELS[mode]}, CPU of the process`,
         rounds.map((round) => round[mode].cpuMicros),
         'µs',
       ),
@@ -224,47 +224,47 @@ async function measureCore(): Promise<void> {
 
 /** A bearer check asks nobody, whichever store it is: the same CPU for each request. */
 async function measureHotPath(): Promise<void> {
-  const { nginx, wrk } = findTools(say);
-  if (nginx === undefined || wrk === undefined) return say('skipped: hot path: needs nginx and wrk');
-  const common = await makeBenchFolder();
+  const { nginx, wrk } = findTools(logProgress);
+  if (nginx === undefined || wrk === undefined) return logProgress('skipped: hot path: needs nginx and wrk');
+  const common = await createBenchFolder();
   folders.push(common);
   const upstream = await startUpstream({
     folder: common.path,
-    serverCore: OUR_CORE,
+    serverCore: GATEHOUSE_CORE,
     loadCore: REDIS_CORE,
     nginx,
   });
-  const bed: Bed = {
+  const environment: LoadEnvironment = {
     folder: common.path,
     wrk,
     loadCore: REDIS_CORE,
     upstreamPid: upstream.pids[0] ?? 0,
   };
   const open = async (store?: { readonly type: 'redis'; readonly url: string }) => {
-    const house = await openHouse({
+    const gateway = await startBenchGateway({
       upstream: upstream.port,
-      core: OUR_CORE,
+      core: GATEHOUSE_CORE,
       entry,
       ...(store && { store }),
     });
-    folders.push(house.folder);
-    return house;
+    folders.push(gateway.folder);
+    return gateway;
   };
   const [embedded, shared] = [await open(), await open({ type: 'redis', url: redis.url })];
-  const contenders = [asContender('embedded', embedded), asContender('redis', shared)];
-  for (const one of contenders) {
-    say(`warming up ${one.name}`);
-    await run(bed, errandOf(one), quick ? 2 : 8);
+  const candidates = [toCandidate('embedded', embedded), toCandidate('redis', shared)];
+  for (const one of candidates) {
+    logProgress(`warming up ${one.name}`);
+    await runLoad(environment, createLoadRun(one), quick ? 2 : 8);
   }
-  const samples = await takeRounds(
-    contenders.map((one) => caseOf(one)),
+  const samples = await runRounds(
+    candidates.map((one) => createCase(one)),
     {
-      bed,
+      environment,
       rounds: ROUNDS,
       seconds: SECONDS,
-      say,
+      log: logProgress,
       // On a busy machine the rounds are over in about four minutes, and say that they were disturbed.
-      patience: { repeats: quick ? 3 : 6, quietSeconds: quick ? 10 : 30 },
+      retryBudget: { retries: quick ? 3 : 6, quietSeconds: quick ? 10 : 30 },
     },
   );
   const cpu = (name: string): number[] => (samples.get(name) ?? []).map(({ cpuMicros }) => cpuMicros);
@@ -280,19 +280,19 @@ async function measureHotPath(): Promise<void> {
     ),
   );
   constants['bearerCpuMicros'] = median(other);
-  for (const house of [embedded, shared]) await house.stop();
+  for (const gateway of [embedded, shared]) await gateway.stop();
   await upstream.stop();
   await redis.admin.flushall();
 }
 
 /** From the start of the built program to its `ready` line, with no revocations and with many. */
 async function measureStart(): Promise<void> {
-  const folder = await folderOn();
+  const folder = await createRedisFolder();
   const starts = async (what: string): Promise<{ readonly seconds: number[]; readonly cpu: number[] }> => {
     const [seconds, cpu]: [number[], number[]] = [[], []];
     for (let start = 0; start < STARTS; start += 1) {
-      say(`start ${start + 1} of ${STARTS} with ${what}`);
-      const program = await serveProgram({ folder: folder.path, entry, core: OUR_CORE });
+      logProgress(`start ${start + 1} of ${STARTS} with ${what}`);
+      const program = await startGatehouse({ folder: folder.path, entry, core: GATEHOUSE_CORE });
       seconds.push(program.readySeconds);
       cpu.push(cpuSeconds([program.pid]));
       await program.stop();
@@ -319,23 +319,23 @@ async function measureStart(): Promise<void> {
 
 /** What things take up, and what large things take time. */
 async function measureSizes(): Promise<void> {
-  const folder = await folderOn();
-  const memory = (): Promise<number> => redis.fact('used_memory');
+  const folder = await createRedisFolder();
+  const memory = (): Promise<number> => redis.infoValue('used_memory');
   const empty = await memory();
-  say(`${GRANTS} grants`);
+  logProgress(`${GRANTS} grants`);
   await fillRedis(folder.path, GRANTS, 0);
   constants['grantBytes'] = ((await memory()) - empty) / GRANTS;
   await redis.admin.flushall();
 
   const store = await openStore(redis.url);
   const before = await memory();
-  say(`${MANY} revocations`);
+  logProgress(`${MANY} revocations`);
   await revokeMany(store, MANY);
   const log = Number(await redis.admin.call('MEMORY', 'USAGE', '{gh}:revs', 'SAMPLES', '0'));
   constants['revocationLogBytes'] = log;
   constants['revocationBytes'] = ((await memory()) - before - log) / MANY;
   constants['viewBytes'] = store.revocations.view.bytes() / MANY;
-  say('emptied, and put back');
+  logProgress('emptied, and put back');
   await redis.admin.flushall();
   const began = performance.now();
   while ((await redis.admin.zcard('{gh}:rev')) < MANY) {
@@ -371,9 +371,9 @@ async function measureFollowers(): Promise<void> {
   const cost = async (followers: number) => {
     const stores = await Promise.all(Array.from({ length: followers }, () => openStore(redis.url)));
     await new Promise((resolve) => setTimeout(resolve, 1_000));
-    const a = await traffic();
+    const a = await readTraffic();
     await new Promise((resolve) => setTimeout(resolve, IDLE_SECONDS * 1_000));
-    const b = await traffic();
+    const b = await readTraffic();
     for (let index = 0; index < ONE_BY_ONE; index += 1)
       await stores[0]?.revocations.announce({
         of: 'grant',
@@ -381,7 +381,7 @@ async function measureFollowers(): Promise<void> {
         belowGeneration: Number.POSITIVE_INFINITY,
         keepUntil: Math.floor(Date.now() / 1_000) + 86_400,
       });
-    const c = await traffic();
+    const c = await readTraffic();
     await Promise.all(stores.map((one) => one.close()));
     await redis.admin.flushall();
     return {
@@ -393,7 +393,7 @@ async function measureFollowers(): Promise<void> {
       idleCpu: ((b.cpu - a.cpu) * 1e6) / IDLE_SECONDS,
     };
   };
-  say('replicas that follow');
+  logProgress('replicas that follow');
   const [few, more] = [await cost(2), await cost(10)];
   const each = (name: keyof typeof few): number => Math.max(0, (more[name] - few[name]) / 8);
   constants['idleBytesToRedis'] = each('idleTo');
@@ -405,38 +405,38 @@ async function measureFollowers(): Promise<void> {
 }
 
 /** The move of many grants from the embedded store. */
-async function measureMove(folder: BenchFolder): Promise<void> {
-  say(`moving ${MANY} grants: filling the embedded store`);
-  const embedded = await makeBenchFolder();
+async function measureMigration(folder: BenchFolder): Promise<void> {
+  logProgress(`moving ${MANY} grants: filling the embedded store`);
+  const embedded = await createBenchFolder();
   folders.push(embedded);
-  await fill(embedded.path, MANY, 0);
-  const from = settingsOf(embedded.path);
-  const opened = await openEmbedded({
+  await fillStore(embedded.path, MANY, 0);
+  const from = loadSettingsIn(embedded.path);
+  const opened = await openEmbeddedStore({
     path: from.store.path,
     mapSize: from.store.mapSize,
     role: 'owner',
     now: () => Date.now() / 1_000,
-    authenticator: authenticatorOf(from),
+    authenticator: createAuthenticator(from),
   });
-  const backup = join(scratch, 'move.backup');
+  const backup = join(scratch, 'migrate.backup');
   await opened.backup(backup);
   await opened.close();
-  const settings = settingsOf(folder.path);
+  const settings = loadSettingsIn(folder.path);
   const run = async (): Promise<number> => {
     const began = performance.now();
-    await move({
+    await migrateToRedis({
       settings: { ...settings, keys: { ...settings.keys, file: embedded.file('data/keys.json') } },
       from: backup,
     });
     return (performance.now() - began) / 1_000;
   };
-  say('moving');
+  logProgress('moving');
   const first = await run();
   const again = await run();
   figures.push(
     { name: `move ${MANY.toLocaleString('en')} grants from the embedded store`, value: first, unit: 's' },
     { name: 'the same again, when all are there', value: again, unit: 's' },
   );
-  constants['moveSecondsPerMillionGrants'] = (first * 1e6) / MANY;
+  constants['migrateSecondsPerMillionGrants'] = (first * 1e6) / MANY;
   await redis.admin.flushall();
 }

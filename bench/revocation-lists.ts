@@ -9,24 +9,24 @@ import { setTimeout } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import type { SettingsInput } from '../src/config/schema.ts';
 import { watchEventLoop } from '../test/support/event-loop.ts';
-import { openHouse } from '../test/support/house.ts';
 import { largeCrl } from '../test/support/large-crl.ts';
-import { issue, pemOf } from '../test/support/pki.ts';
+import { issue, toPem } from '../test/support/pki.ts';
+import { startGateway } from '../test/support/test-gateway.ts';
 import { loadAverage } from './support/linux.ts';
 
 const { values: given } = parseArgs({ options: { entries: { type: 'string', default: '1000000' } } });
 const ENTRIES = Number(given.entries);
 
-const house = await openHouse();
-const gone = await issue(house.ca, { commonName: 'alice' });
-const { access_token: token } = await house.grant();
+const gateway = await startGateway();
+const revoked = await issue(gateway.ca, { commonName: 'alice' });
+const { access_token: token } = await gateway.grant();
 const lists = (settings: SettingsInput): SettingsInput => ({
   ...settings,
   certificates: { ...settings.certificates, crls: ['large.crl'] },
 });
 const write = async (entries: number, form: 'PEM' | 'DER'): Promise<void> => {
-  const der = await largeCrl(house.ca, entries, [gone]);
-  writeFileSync(join(house.folder, 'large.crl'), form === 'DER' ? der : pemOf('X509 CRL', der));
+  const der = await largeCrl(gateway.ca, entries, [revoked]);
+  writeFileSync(join(gateway.folder, 'large.crl'), form === 'DER' ? der : toPem('X509 CRL', der));
 };
 
 /** With requests all the while. */
@@ -36,16 +36,16 @@ async function measure(what: string, run: () => Promise<unknown>): Promise<void>
   let requests = 0;
   const client = (async () => {
     while (state.isRunning) {
-      const began = performance.now();
-      const { status } = await house.api('/files/a', token);
+      const startedAt = performance.now();
+      const { status } = await gateway.api('/files/a', token);
       if (status !== 200) throw new Error(`status ${status}`);
-      longest = Math.max(longest, performance.now() - began);
+      longest = Math.max(longest, performance.now() - startedAt);
       requests += 1;
     }
   })();
-  const began = performance.now();
+  const startedAt = performance.now();
   const { longestCpu, longestDelay } = await watchEventLoop(run);
-  const seconds = (performance.now() - began) / 1_000;
+  const seconds = (performance.now() - startedAt) / 1_000;
   state.isRunning = false;
   await client;
   const times = [longestCpu, longestDelay, longest].map((ms) => `${ms.toFixed(0)} ms`);
@@ -58,9 +58,9 @@ console.log(
 );
 console.log('|---|---|---|---|---|---|');
 await write(1, 'PEM');
-await house.reload(lists);
+await gateway.reload(lists);
 /** Without loading the configuration, which is the same for every reload. */
-const reload = () => house.gateway.reload(house.gateway.settings());
+const reload = () => gateway.server.reload(gateway.server.settings());
 await measure('none (warm-up)', () => setTimeout(2_000));
 await measure('none', () => setTimeout(5_000));
 await measure('a list of one entry', reload);
@@ -70,10 +70,10 @@ await measure('DER, unchanged', reload);
 await write(ENTRIES + 1, 'PEM');
 await measure('PEM, replaced', reload);
 await measure('PEM, unchanged', reload);
-const refused = await house.post(
+const refused = await gateway.post(
   '/Authorize/Certificate',
   { client_id: 'report-runner', scope: 'files:read' },
-  { as: gone },
+  { as: revoked },
 );
 if (refused.status !== 401) throw new Error(`a revoked certificate: status ${refused.status}`);
-await house.close();
+await gateway.close();

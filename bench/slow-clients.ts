@@ -12,10 +12,10 @@ import { type AddressInfo, connect } from 'node:net';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { parseArgs } from 'node:util';
-import { issueServer, makeCa } from '../test/support/pki.ts';
-import { makeBenchFolder } from './support/folder.ts';
+import { createCa, issueServer } from '../test/support/pki.ts';
+import { createBenchFolder } from './support/folder.ts';
 import { loadAverage } from './support/linux.ts';
-import { serveProgram } from './support/programs.ts';
+import { startGatehouse } from './support/programs.ts';
 
 const { values: given } = parseArgs({
   options: { clients: { type: 'string', default: '500' }, requests: { type: 'string', default: '400' } },
@@ -24,7 +24,7 @@ const CLIENTS = Number(given.clients);
 const REQUESTS = Number(given.requests);
 const SETTLE_MS = 8_000;
 const root = join(import.meta.dirname, '..');
-const say = (text: string): void => void process.stderr.write(`${text}\n`);
+const log = (text: string): void => void process.stderr.write(`${text}\n`);
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** `bytes` of a body are sent at once, then one each second; without a body the response is not read. */
@@ -49,42 +49,45 @@ const listener: RequestListener = (incoming, response) => {
   } else incoming.on('end', () => response.end('ok'));
 };
 
-const ca = await makeCa();
-const own = await issueServer(ca);
+const ca = await createCa();
+const certificate = await issueServer(ca);
 const plain = createServer(listener).listen(0, '127.0.0.1');
-const secure = createSecureServer({ cert: own.pem, key: own.keyPem }, listener).listen(0, '127.0.0.1');
+const secure = createSecureServer({ cert: certificate.pem, key: certificate.keyPem }, listener).listen(
+  0,
+  '127.0.0.1',
+);
 await Promise.all([once(plain, 'listening'), once(secure, 'listening')]);
 const portOf = (server: { address(): unknown }): number => (server.address() as AddressInfo).port;
 
-type Front = 'fast path' | 'full path' | 'TLS upstream' | 'HTTP/2';
-const FRONTS: readonly Front[] = ['fast path', 'full path', 'TLS upstream', 'HTTP/2'];
+type PathKind = 'fast path' | 'full path' | 'TLS upstream' | 'HTTP/2';
+const PATH_KINDS: readonly PathKind[] = ['fast path', 'full path', 'TLS upstream', 'HTTP/2'];
 
-interface Serving {
+interface RunningGateway {
   readonly port: number;
   readonly ca: string;
   stop(): Promise<void>;
 }
 
-async function serve(front: Front): Promise<Serving> {
-  const isSecure = front === 'HTTP/2';
-  const folder = await makeBenchFolder((settings) => ({
+async function serve(pathKind: PathKind): Promise<RunningGateway> {
+  const isSecure = pathKind === 'HTTP/2';
+  const folder = await createBenchFolder((settings) => ({
     ...settings,
     listen: {
       port: 0,
-      fastLane: front !== 'full path',
+      fastPath: pathKind !== 'full path',
       ...(isSecure ? { tls: { certificate: 'server.pem', key: 'server-key.pem' } } : { behindTls: true }),
     },
     ...(isSecure ? {} : { publicUrl: 'https://localhost' }),
     upstreams: {
       default:
-        front === 'TLS upstream'
+        pathKind === 'TLS upstream'
           ? { url: `https://127.0.0.1:${portOf(secure)}`, ca: 'upstream-ca.pem', serverName: 'localhost' }
           : { url: `http://127.0.0.1:${portOf(plain)}` },
     },
     routes: [{ path: '/public/**', public: true }],
   }));
   writeFileSync(folder.file('upstream-ca.pem'), ca.pem);
-  const program = await serveProgram({ folder: folder.path, entry: join(root, 'src/main.ts'), core: 0 });
+  const program = await startGatehouse({ folder: folder.path, entry: join(root, 'src/main.ts'), core: 0 });
   const { readFileSync } = await import('node:fs');
   return {
     port: program.port,
@@ -101,10 +104,10 @@ interface SlowClient {
   close(): void;
 }
 
-function slowClient(front: Front, { port, ca: trusted }: Serving, kind: Kind): SlowClient {
+function slowClient(pathKind: PathKind, { port, ca: trusted }: RunningGateway, kind: Kind): SlowClient {
   const { head, length, bytes } = KINDS[kind];
   const [method = '', path = ''] = head.split(' ');
-  if (front === 'HTTP/2') {
+  if (pathKind === 'HTTP/2') {
     const session = connectHttp2(`https://localhost:${port}`, {
       createConnection: () =>
         connectTls({ host: '127.0.0.1', port, servername: 'localhost', ca: trusted, ALPNProtocols: ['h2'] }),
@@ -138,11 +141,11 @@ interface Latency {
 }
 
 /** One after another, on connections that are kept. */
-async function ordinary(front: Front, { port, ca: trusted }: Serving): Promise<Latency> {
+async function measureOrdinary(pathKind: PathKind, { port, ca: trusted }: RunningGateway): Promise<Latency> {
   const times: number[] = [];
   let failed = 0;
   const session =
-    front === 'HTTP/2'
+    pathKind === 'HTTP/2'
       ? connectHttp2(`https://localhost:${port}`, {
           createConnection: () =>
             connectTls({
@@ -183,37 +186,44 @@ async function ordinary(front: Front, { port, ca: trusted }: Serving): Promise<L
 const rows: object[] = [];
 console.log(`| path | slow clients | median before | median beside them | ratio | p95 before | beside | worst | failed |
 |---|---|---|---|---|---|---|---|---|`);
-for (const front of FRONTS) {
-  const serving = await serve(front);
-  await ordinary(front, serving);
+for (const pathKind of PATH_KINDS) {
+  const gateway = await serve(pathKind);
+  await measureOrdinary(pathKind, gateway);
   for (const kind of Object.keys(KINDS) as Kind[]) {
-    const before = await ordinary(front, serving);
+    const before = await measureOrdinary(pathKind, gateway);
     const clients: SlowClient[] = [];
     for (let at = 0; at < CLIENTS; at += 1) {
-      clients.push(slowClient(front, serving, kind));
+      clients.push(slowClient(pathKind, gateway, kind));
       if (at % 50 === 49) await sleep(50);
     }
     const timer = setInterval(() => clients.forEach((client) => client.send()), 1_000);
     await sleep(SETTLE_MS);
-    const beside = await ordinary(front, serving);
+    const beside = await measureOrdinary(pathKind, gateway);
     clearInterval(timer);
     for (const client of clients) client.close();
     await sleep(1_000);
-    const row = { front, kind, clients: CLIENTS, before, beside, ratio: beside.median / before.median };
+    const row = {
+      front: pathKind,
+      kind,
+      clients: CLIENTS,
+      before,
+      beside,
+      ratio: beside.median / before.median,
+    };
     rows.push(row);
     const ms = (value: number): string => `${value.toFixed(2)} ms`;
     console.log(
-      `| ${front} | ${CLIENTS} ${kind} | ${ms(before.median)} | ${ms(beside.median)} | ${row.ratio.toFixed(2)} | ${ms(before.p95)} | ${ms(beside.p95)} | ${ms(beside.worst)} | ${beside.failed} |`,
+      `| ${pathKind} | ${CLIENTS} ${kind} | ${ms(before.median)} | ${ms(beside.median)} | ${row.ratio.toFixed(2)} | ${ms(before.p95)} | ${ms(beside.p95)} | ${ms(beside.worst)} | ${beside.failed} |`,
     );
   }
-  await serving.stop();
+  await gateway.stop();
 }
 mkdirSync(join(root, 'bench/results'), { recursive: true });
 writeFileSync(
   join(root, 'bench/results/slow-clients.json'),
   JSON.stringify({ at: new Date().toISOString(), load: loadAverage(), rows }, undefined, 2),
 );
-say('written to bench/results/slow-clients.json');
+log('written to bench/results/slow-clients.json');
 plain.closeAllConnections();
 secure.closeAllConnections();
 plain.close();

@@ -15,7 +15,8 @@ const [file = join(root, 'bench/results/proxy.json')] = process.argv.slice(2);
 const page = join(root, 'docs/performance.md');
 const result = JSON.parse(readFileSync(file, 'utf8')) as BenchResult;
 
-const told = (value: number, unit: string): string => `${value.toFixed(unit === 'MB' ? 0 : 2)} ${unit}`;
+const formatValue = (value: number, unit: string): string =>
+  `${value.toFixed(unit === 'MB' ? 0 : 2)} ${unit}`;
 const verdict = (met: boolean | undefined): string => (met === undefined ? '' : met ? 'met' : '**missed**');
 
 function ratioTable(ratios: BenchResult['ratios']): string {
@@ -29,8 +30,8 @@ function ratioTable(ratios: BenchResult['ratios']): string {
   }: Figure & { readonly met: boolean | undefined }): string[] => [
     name,
     spread === undefined
-      ? told(value, unit)
-      : `${told(value, unit)} (${spread.map((end) => end.toFixed(2)).join(' – ')})`,
+      ? formatValue(value, unit)
+      : `${formatValue(value, unit)} (${spread.map((end) => end.toFixed(2)).join(' – ')})`,
     aim === undefined ? '' : `${aim.is} ${aim.value.toFixed(2)}`,
     verdict(met),
   ];

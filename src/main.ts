@@ -1,23 +1,23 @@
-// Nothing is imported before the guard: an older runtime would stumble over the first file that it does not understand.
+// No imports before this check: older versions of Node cannot parse the sources.
 const major = Number(process.versions.node.split('.')[0]);
 if (!(major >= 26)) {
-  process.stderr.write(`gatehouse: needs Node 26 or later, this is ${process.version}\n`);
+  process.stderr.write(`gatehouse: requires Node 26 or later, but this is ${process.version}\n`);
   process.exit(70);
 }
 
-// A reader that has seen enough (`gatehouse schema | head`) is no error.
+// A closed pipe (`gatehouse schema | head`) is not an error.
 for (const stream of [process.stdout, process.stderr])
   stream.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code !== 'EPIPE') throw error;
     process.exit(0);
   });
 
-// An import of node:http reads every one of its exports, and these load Node's own undici with them: time at every start
-// and megabytes of memory for what nothing here uses. A runtime that does not let go of them (`delete` would throw) may.
+// Importing node:http evaluates all of its exports; these load the bundled undici, which costs start-up time and memory.
+// `Reflect.deleteProperty` does not throw where they cannot be deleted.
 const http = process.getBuiltinModule('node:http');
 for (const name of ['WebSocket', 'CloseEvent', 'MessageEvent']) Reflect.deleteProperty(http, name);
 
-// Below the size from which memory goes back to the system at once (gateway/worker-memory.ts): pools come and go all the time.
+// Below MALLOC_MMAP_THRESHOLD_ (server/workers/worker-memory.ts): pools are allocated frequently.
 Buffer.poolSize = 32_768;
 
 const { run } = await import('./commands/run.ts');

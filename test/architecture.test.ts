@@ -3,26 +3,27 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 
-/** The floors, from the foundation up. A file imports from its own room or from a lower floor. */
-const FLOORS = [
+/** The layers, from the bottom up. A file imports from its own module or from a lower layer. */
+const LAYERS = [
   ['domain'],
-  ['ports', 'http', 'observability'],
-  ['grants', 'config', 'stores', 'tokens', 'tls', 'identity'],
-  ['authsvc', 'oauth', 'confirm', 'proxy', 'ops', 'client'],
-  ['gateway', 'gateway.ts'],
+  ['ports'],
+  ['lib'],
+  ['http', 'observability'],
+  ['x509'],
+  ['grants', 'config', 'stores', 'tokens', 'identity', 'listener'],
+  ['authsvc', 'oauth', 'pages', 'proxy', 'admin', 'client'],
+  ['server'],
   ['commands'],
   ['main.ts'],
 ];
 
 const SRC = fileURLToPath(new URL('../src', import.meta.url));
 
-const roomOf = (file: string): string => file.split('/')[0] ?? file;
-const floorOf = (file: string): number => FLOORS.findIndex((rooms) => rooms.includes(roomOf(file)));
-/** The gateway is one room, though its door stands beside its folder. */
-const sameRoom = (a: string, b: string): boolean =>
-  roomOf(a).replace(/\.ts$/, '') === roomOf(b).replace(/\.ts$/, '');
+const moduleOf = (file: string): string => file.split('/')[0] ?? file;
+const layerOf = (file: string): number => LAYERS.findIndex((modules) => modules.includes(moduleOf(file)));
+const isSameModule = (a: string, b: string): boolean => moduleOf(a) === moduleOf(b);
 
-/** What a file imports: statically, dynamically, for types, or by exporting it on. */
+/** Static, dynamic, type-only, side-effect imports and re-exports. */
 const importsOf = (text: string): string[] =>
   [...text.matchAll(/\bfrom\s+'([^']+)'|\bimport\s*\(\s*'([^']+)'\s*\)|^import\s+'([^']+)'/gm)].map(
     ([, from, dynamic, bare]) => from ?? dynamic ?? bare ?? '',
@@ -33,27 +34,27 @@ const sources = globSync('**/*.ts', { cwd: SRC }).map((file) => ({
   imports: importsOf(readFileSync(join(SRC, file), 'utf8')),
 }));
 
-const wrongSteps = (files: typeof sources): string[] =>
+const layerViolations = (files: typeof sources): string[] =>
   files.flatMap(({ file, imports }) =>
     imports
       .filter((to) => to.startsWith('.'))
       .map((to) => join(dirname(file), to))
-      .filter((to) => !sameRoom(to, file) && floorOf(to) >= floorOf(file))
+      .filter((to) => !isSameModule(to, file) && layerOf(to) >= layerOf(file))
       .map((to) => `${file} → ${to}`),
   );
 
 test('every source file belongs to a known module', () => {
   expect(sources.length).toBeGreaterThan(40);
-  expect(sources.map(({ file }) => file).filter((file) => floorOf(file) < 0)).toEqual([]);
+  expect(sources.map(({ file }) => file).filter((file) => layerOf(file) < 0)).toEqual([]);
 });
 
 test('modules import only from themselves or lower layers', () => {
-  expect(wrongSteps(sources)).toEqual([]);
+  expect(layerViolations(sources)).toEqual([]);
 });
 
 test('an import from a higher or a sibling layer is detected', () => {
   const up = importsOf("import { a } from '../proxy/a.ts';\nconst b = await import('../stores/b.ts');");
-  expect(wrongSteps([{ file: 'grants/bad.ts', imports: up }])).toEqual([
+  expect(layerViolations([{ file: 'grants/bad.ts', imports: up }])).toEqual([
     'grants/bad.ts → proxy/a.ts',
     'grants/bad.ts → stores/b.ts',
   ]);
@@ -61,16 +62,16 @@ test('an import from a higher or a sibling layer is detected', () => {
 
 test('the domain imports only itself: no packages, not even Node', () => {
   const outside = sources
-    .filter(({ file }) => roomOf(file) === 'domain')
+    .filter(({ file }) => moduleOf(file) === 'domain')
     .flatMap(({ file, imports }) =>
       imports.filter((to) => !to.startsWith('./')).map((to) => `${file} → ${to}`),
     );
   expect(outside).toEqual([]);
 });
 
-test('the domain reads no clock, no environment and no chance', () => {
+test('the domain reads no clock, no environment and no random numbers', () => {
   const impure = sources
-    .filter(({ file }) => roomOf(file) === 'domain')
+    .filter(({ file }) => moduleOf(file) === 'domain')
     .filter(({ file }) =>
       /\b(?:Date\.now|new Date\(\)|performance\.now|Math\.random|process\.)/.test(
         readFileSync(join(SRC, file), 'utf8'),

@@ -7,7 +7,7 @@ const BOTH_PATHS = [
   'paths',
   'identity',
   'access-tokens',
-  'upstream-answers',
+  'upstream-responses',
   'upstream-streams',
 ].map((name) => `test/attack/${name}.test.ts`);
 

@@ -3,24 +3,24 @@ import {
   CERTIFICATE_ERRORS,
   DEVICE_ERRORS,
   TOKEN_ERRORS,
-} from '../src/authsvc/wire-errors.ts';
+} from '../src/authsvc/error-tables.ts';
 import type { RefusalOf, RefusalReason, TokenFault } from '../src/domain/refusal.ts';
-import type { Misfit } from '../src/domain/rule-matcher.ts';
-import { describe, type ErrorTable } from '../src/http/wire-error.ts';
-import * as OAUTH from '../src/oauth/wire-errors.ts';
+import type { Mismatch } from '../src/domain/rule-matcher.ts';
+import { describeRefusal, type ErrorTable } from '../src/http/error-table.ts';
+import * as OAUTH from '../src/oauth/error-tables.ts';
 import type { FaultCode } from '../src/ports/fault.ts';
-import { statusOf } from '../src/proxy/check.ts';
-import { type ProxyRefusal, reasonOf, wordingOf } from '../src/proxy/refuse.ts';
+import { getForwardAuthStatus } from '../src/proxy/policy/forward-auth.ts';
+import { getErrorResponse, getLogReason, type ProxyRefusal } from '../src/proxy/policy/refusals.ts';
 
-/** Each reason with facts that stand for whatever a real refusal would carry. */
+/** Each reason with example details. */
 const EXAMPLES: { readonly [R in RefusalReason]: Omit<RefusalOf<R>, 'reason'> } = {
   request_malformed: { detail: '*What is wrong with the request.*' },
   client_id_missing: {},
   too_many_requests: { retryAfter: 1 },
   client_unknown: { clientId: '' },
   client_mismatch: { grantId: '' },
-  device_flow_off: {},
-  grant_type_off: { grantType: 'certificate' },
+  device_flow_disabled: {},
+  grant_type_not_allowed: { grantType: 'certificate' },
   grant_type_unsupported: { grantType: 'password' },
   client_authentication_unsupported: {},
   scope_missing: {},
@@ -34,78 +34,83 @@ const EXAMPLES: { readonly [R in RefusalReason]: Omit<RefusalOf<R>, 'reason'> } 
   certificate_revoked: {},
   certificate_status_unknown: {},
   certificate_unusable: { detail: '*why*' },
-  certificate_name_unclear: { detail: '*why*' },
-  identity_unknown: { who: '' },
+  certificate_name_unusable: { detail: '*why*' },
+  identity_unknown: { subject: '' },
   identity_disabled: { identity: '' },
   identity_without_access: { identity: '' },
   identity_not_allowed: { identity: '' },
-  refresh_token_forged: {},
+  refresh_token_not_authentic: {},
   grant_unknown: {},
   grant_expired: { refreshUntil: 0 },
   grant_revoked: {},
-  refresh_token_spent: { grantId: '' },
+  refresh_token_used: { grantId: '' },
   refresh_token_reused: { grantId: '' },
-  certificate_binding_unmet: { grantId: '' },
+  certificate_binding_mismatch: { grantId: '' },
   device_code_unknown: {},
   device_code_expired: {},
-  device_code_spent: {},
+  device_code_used: {},
   device_pending: {},
-  device_polled_early: { retryAfter: 3 },
+  device_polled_too_soon: { retryAfter: 3 },
   device_denied: {},
   device_closed: {},
-  device_requests_full: {},
+  too_many_device_requests: {},
   token_missing: {},
-  token_invalid: { why: 'expired' },
-  token_scope_unmet: { scope: 'tokens:introspect' },
+  token_invalid: { fault: 'expired' },
+  token_scope_insufficient: { scope: 'tokens:introspect' },
 };
 
-const WHO = ['identity_unknown', 'identity_disabled', 'identity_not_allowed'] as const;
-const SENT = ['request_malformed', 'client_id_missing', 'too_many_requests', 'client_unknown'] as const;
-const CERTIFICATE = [
+const IDENTITY_REASONS = ['identity_unknown', 'identity_disabled', 'identity_not_allowed'] as const;
+const REQUEST_REASONS = [
+  'request_malformed',
+  'client_id_missing',
+  'too_many_requests',
+  'client_unknown',
+] as const;
+const CERTIFICATE_REASONS = [
   'certificate_missing',
   'certificate_issuer_not_approved',
   'certificate_outside_validity',
   'certificate_revoked',
   'certificate_status_unknown',
   'certificate_unusable',
-  'certificate_name_unclear',
+  'certificate_name_unusable',
 ] as const;
-const REFRESH = [
+const REFRESH_REASONS = [
   'client_mismatch',
-  'refresh_token_forged',
+  'refresh_token_not_authentic',
   'grant_unknown',
   'grant_expired',
   'grant_revoked',
-  'refresh_token_spent',
+  'refresh_token_used',
   'refresh_token_reused',
-  'certificate_binding_unmet',
+  'certificate_binding_mismatch',
   // Of a grant with `bindToCertificate`: the certificate is judged again.
   'certificate_issuer_not_approved',
   'certificate_outside_validity',
   'certificate_revoked',
   'certificate_status_unknown',
   'certificate_unusable',
-  ...WHO,
+  ...IDENTITY_REASONS,
   'scope_exceeds_integration',
   'scope_exceeds_access',
 ] as const;
-const DEVICE_CODE = [
+const DEVICE_CODE_REASONS = [
   'client_mismatch',
-  'device_flow_off',
+  'device_flow_disabled',
   'device_pending',
-  'device_polled_early',
+  'device_polled_too_soon',
   'device_code_unknown',
   'device_code_expired',
-  'device_code_spent',
+  'device_code_used',
   'device_denied',
   'device_closed',
-  ...WHO,
+  ...IDENTITY_REASONS,
   'scope_exceeds_integration',
   'scope_exceeds_access',
 ] as const;
-const ASKED = ['scope_missing', 'scope_malformed', 'scope_exceeds_integration'] as const;
+const SCOPE_REASONS = ['scope_missing', 'scope_malformed', 'scope_exceeds_integration'] as const;
 
-export interface ToldOperation {
+export interface DocumentedOperation {
   readonly title: string;
   /** Below the service path. */
   readonly paths: readonly string[];
@@ -114,30 +119,30 @@ export interface ToldOperation {
 }
 
 /** Which reasons an operation can give. The tables have a row for all of them, so that none can be forgotten. */
-export const SEED = [
+export const TOKEN_API = [
   {
     title: 'POST Authorize/Token, with a refresh_token',
     paths: ['/Authorize/Token'],
     table: TOKEN_ERRORS,
-    reasons: [...SENT, ...REFRESH],
+    reasons: [...REQUEST_REASONS, ...REFRESH_REASONS],
   },
   {
     title: 'POST Authorize/Token, with a device_code',
     paths: ['/Authorize/Token'],
     table: TOKEN_ERRORS,
-    reasons: [...SENT, ...DEVICE_CODE],
+    reasons: [...REQUEST_REASONS, ...DEVICE_CODE_REASONS],
   },
   {
     title: 'POST Authorize/Certificate',
     paths: ['/Authorize/Certificate'],
     table: CERTIFICATE_ERRORS,
     reasons: [
-      ...SENT,
-      ...CERTIFICATE,
-      ...WHO,
+      ...REQUEST_REASONS,
+      ...CERTIFICATE_REASONS,
+      ...IDENTITY_REASONS,
       'identity_without_access',
-      'grant_type_off',
-      ...ASKED,
+      'grant_type_not_allowed',
+      ...SCOPE_REASONS,
       'scope_exceeds_access',
     ],
   },
@@ -145,7 +150,13 @@ export const SEED = [
     title: 'POST Authorize/Device',
     paths: ['/Authorize/Device'],
     table: DEVICE_ERRORS,
-    reasons: [...SENT, 'device_flow_off', 'grant_type_off', ...ASKED, 'device_requests_full'],
+    reasons: [
+      ...REQUEST_REASONS,
+      'device_flow_disabled',
+      'grant_type_not_allowed',
+      ...SCOPE_REASONS,
+      'too_many_device_requests',
+    ],
   },
   {
     title: 'GET Revoke/Token and GET Authorize/Verify',
@@ -153,35 +164,41 @@ export const SEED = [
     table: BEARER_ERRORS,
     reasons: ['token_missing', 'token_invalid', 'request_malformed', 'too_many_requests'],
   },
-] as const satisfies readonly ToldOperation[];
+] as const satisfies readonly DocumentedOperation[];
 
-const SECRETLESS = [...SENT, 'client_authentication_unsupported'] as const;
+const OAUTH_REQUEST_REASONS = [...REQUEST_REASONS, 'client_authentication_unsupported'] as const;
 
 /** The same for the standard face. */
-export const STANDARD = [
+export const OAUTH_ENDPOINTS = [
   {
     title: 'POST oauth2/token, refresh_token',
     paths: ['/oauth2/token'],
     table: OAUTH.TOKEN_ERRORS,
-    reasons: [...SECRETLESS, 'grant_type_unsupported', ...REFRESH, 'scope_malformed', 'scope_exceeds_grant'],
+    reasons: [
+      ...OAUTH_REQUEST_REASONS,
+      'grant_type_unsupported',
+      ...REFRESH_REASONS,
+      'scope_malformed',
+      'scope_exceeds_grant',
+    ],
   },
   {
     title: 'POST oauth2/token, device_code',
     paths: ['/oauth2/token'],
     table: OAUTH.TOKEN_ERRORS,
-    reasons: [...SECRETLESS, 'grant_type_unsupported', ...DEVICE_CODE],
+    reasons: [...OAUTH_REQUEST_REASONS, 'grant_type_unsupported', ...DEVICE_CODE_REASONS],
   },
   {
     title: 'POST oauth2/token, client_credentials',
     paths: ['/oauth2/token'],
     table: OAUTH.CLIENT_CREDENTIALS_ERRORS,
     reasons: [
-      ...SECRETLESS,
+      ...OAUTH_REQUEST_REASONS,
       'grant_type_unsupported',
-      ...CERTIFICATE,
-      ...WHO,
+      ...CERTIFICATE_REASONS,
+      ...IDENTITY_REASONS,
       'identity_without_access',
-      'grant_type_off',
+      'grant_type_not_allowed',
       'scope_malformed',
       'scope_exceeds_integration',
       'scope_exceeds_access',
@@ -191,7 +208,13 @@ export const STANDARD = [
     title: 'POST oauth2/device_authorization',
     paths: ['/oauth2/device_authorization'],
     table: OAUTH.DEVICE_AUTHORIZATION_ERRORS,
-    reasons: [...SECRETLESS, 'device_flow_off', 'grant_type_off', ...ASKED, 'device_requests_full'],
+    reasons: [
+      ...OAUTH_REQUEST_REASONS,
+      'device_flow_disabled',
+      'grant_type_not_allowed',
+      ...SCOPE_REASONS,
+      'too_many_device_requests',
+    ],
   },
   {
     title: 'POST oauth2/revoke',
@@ -215,40 +238,40 @@ export const STANDARD = [
       'client_authentication_unsupported',
       'token_missing',
       'token_invalid',
-      'token_scope_unmet',
-      ...CERTIFICATE.slice(1),
+      'token_scope_insufficient',
+      ...CERTIFICATE_REASONS.slice(1),
       'identity_unknown',
       'identity_disabled',
       'identity_not_allowed',
     ],
   },
-] as const satisfies readonly ToldOperation[];
+] as const satisfies readonly DocumentedOperation[];
 
-type Told = (typeof SEED | typeof STANDARD)[number]['reasons'][number];
-type Nothing<T extends never> = T;
+type DocumentedReason = (typeof TOKEN_API | typeof OAUTH_ENDPOINTS)[number]['reasons'][number];
+type AssertNever<T extends never> = T;
 /** Does not compile when a reason stands under no operation: a new refusal must be told about. */
-export type Untold = Nothing<Exclude<RefusalReason, Told>>;
+export type UndocumentedReason = AssertNever<Exclude<RefusalReason, DocumentedReason>>;
 
 type ProxyReason = ProxyRefusal['reason'];
 const PROXY: { readonly [R in ProxyReason]: Omit<Extract<ProxyRefusal, { reason: R }>, 'reason'> } = {
   malformed: { detail: '*why*' },
   token_missing: {},
-  token_invalid: { why: 'expired' },
-  scope_unmet: { scope: 'files:read' },
-  client_not_admitted: {},
+  token_invalid: { fault: 'expired' },
+  insufficient_scope: { scope: 'files:read' },
+  client_not_allowed: {},
   no_rule: {},
-  method_not_served: {},
+  method_not_allowed: {},
   body_too_large: {},
   client_too_slow: {},
   misdirected: {},
   expectation_failed: {},
-  coding_not_served: {},
+  transfer_coding_unsupported: {},
   service_worker_script: {},
-  upgrade_not_served: {},
+  upgrade_not_allowed: {},
   websocket_version: {},
   origin_not_allowed: {},
-  peer_not_listed: {},
-  original_unclear: { detail: '*why*' },
+  peer_not_trusted: {},
+  original_request_ambiguous: { detail: '*why*' },
   upstream_failed: {},
   upstream_too_slow: {},
   overloaded: { retryAfter: 1 },
@@ -263,32 +286,31 @@ const TOKEN_FAULTS = Object.keys({
   revoked: true,
   client_removed: true,
   certificate_not_presented: true,
-  certificate_refused: true,
+  certificate_rejected: true,
 } satisfies Record<TokenFault, true>);
 
-/** One for each fault of a token: texts differ. */
-const casesOf = (facts: object): readonly object[] =>
-  'why' in facts ? TOKEN_FAULTS.map((why) => ({ ...facts, why })) : [facts];
+/** One case per token fault, since their descriptions differ. */
+const expandTokenFaults = (facts: object): readonly object[] =>
+  'fault' in facts ? TOKEN_FAULTS.map((fault) => ({ ...facts, fault })) : [facts];
 
 const proxyCases = (): ProxyRefusal[] =>
   Object.entries(PROXY).flatMap(([reason, facts]) =>
-    casesOf(facts).map((known) => ({ reason, ...known }) as ProxyRefusal),
+    expandTokenFaults(facts).map((known) => ({ reason, ...known }) as ProxyRefusal),
   );
 
-/** What the `reason` of a log line looks like. */
-const loggedAs = (refusal: ProxyRefusal): string => {
-  const plain = `\`${reasonOf(refusal).replace('*why*', '…')}\``;
+const formatLogReason = (refusal: ProxyRefusal): string => {
+  const plain = `\`${getLogReason(refusal).replace('*why*', '…')}\``;
   return refusal.reason === 'no_rule' ? `${plain}, \`no_rule (…)\`` : plain;
 };
 
 /** In the parentheses of `no_rule (…)`; a rule with another path is not mentioned. */
-const MISFITS: { readonly [M in Exclude<Misfit, 'path'>]: string } = {
+const MISMATCHES: { readonly [M in Exclude<Mismatch, 'path'>]: string } = {
   host: 'it is for another host',
   method: 'it is for other methods',
   encoded_slash: 'the path has an encoded slash, which the rule does not allow',
-  other_spelling:
+  equivalent_path:
     'the path differs from that of the rule only in letter case or by a trailing slash, and the rule asks for more',
-  other_reading: 'an upstream may read the path as one that another rule restricts',
+  ambiguous_path: 'an upstream may read the path as one that another rule restricts',
 };
 
 /** Reasons at `/authsvc/check` that requests to the API have too, apart from the status. */
@@ -296,17 +318,17 @@ const CHECKED: ReadonlySet<ProxyReason> = new Set([
   'malformed',
   'token_missing',
   'token_invalid',
-  'scope_unmet',
-  'client_not_admitted',
+  'insufficient_scope',
+  'client_not_allowed',
   'no_rule',
-  'method_not_served',
+  'method_not_allowed',
   'misdirected',
   'expectation_failed',
-  'coding_not_served',
+  'transfer_coding_unsupported',
   'service_worker_script',
   'origin_not_allowed',
-  'peer_not_listed',
-  'original_unclear',
+  'peer_not_trusted',
+  'original_request_ambiguous',
   'unavailable',
 ]);
 
@@ -328,61 +350,67 @@ const FAULTS: { readonly [F in FaultCode]: string } = {
 const PAGES: Readonly<Record<string, string>> = {
   not_a_navigation:
     'The browser reports that a script or an embedded element sent the request (`Sec-Fetch-*`).',
-  not_the_host_of_the_pages:
-    'The pages have a host of their own (`pages.url`), and the request named another one.',
+  misdirected: 'The pages have a host of their own (`pages.url`), and the request named another one.',
   device_code_unknown: 'The code that was typed is not one that waits for confirmation.',
   sign_in_failed: 'The user name or the password is wrong, or the person is disabled.',
   openid_cancelled: 'Sign-in was cancelled at the OpenID provider.',
   openid_refused: 'The response of the OpenID provider was not accepted.',
-  failure: 'An error of gatehouse; the log has `page_failed` with the same `request_id`.',
+  internal_error: 'An error of gatehouse; the log has `page_failed` with the same `request_id`.',
 };
 
-/** Of requests that were served in part, or are answered without a rule. */
-const OTHERS: Readonly<Record<string, string>> = {
-  preflight: 'A CORS preflight was answered.',
-  asterisk: '`OPTIONS *` was answered.',
+/** Reasons of requests that were served in part, or without a rule. */
+const OTHER_REASONS: Readonly<Record<string, string>> = {
+  preflight: 'A CORS preflight.',
+  asterisk: '`OPTIONS *`.',
   service_path: 'At `/authsvc/check`: the path is one of gatehouse itself (403).',
   unknown_token:
     'A token that is not known was to be revoked at `oauth2/revoke`; the response is 200 (RFC 7009).',
   target_too_long: 'The path and query are longer than `limits.url` (414).',
   head_too_large: 'The request head is larger than `limits.headers` (431).',
-  client_left: 'The client closed the connection before the response was complete.',
-  upstream_broke_off: 'The upstream closed the connection within its response.',
-  broke_off: 'A WebSocket or another upgraded connection was closed on one side without notice.',
-  upgrade_declined: 'The upstream answered a request for an upgrade without one.',
+  client_disconnected: 'The client closed the connection before the response was complete.',
+  upstream_aborted: 'The upstream closed the connection within its response.',
+  aborted: 'A WebSocket or another upgraded connection was closed on one side without notice.',
+  upgrade_declined: 'The upstream did not accept the upgrade.',
   'ended: token_…': 'A WebSocket or another long response was ended with its token: expired, revoked, …',
   'ended: going_away': 'A WebSocket or another long response was ended because gatehouse stops.',
-  unexpected_error: 'An error of gatehouse; the log has it with the same `request_id`.',
+  internal_error: 'An error of gatehouse; the log has it with the same `request_id`.',
 };
 
-const meanings = (rows: Readonly<Record<string, string>>, head = 'reason'): string[] => [
+const formatMeanings = (rows: Readonly<Record<string, string>>, head = 'reason'): string[] => [
   `| ${head} | meaning |`,
   '|---|---|',
   ...Object.entries(rows).map(([reason, meaning]) => `| \`${reason}\` | ${meaning} |`),
   '',
 ];
 
-const tableOf = ({ title, table, reasons }: ToldOperation, code: string, text: string): string[] => [
+const formatTable = (
+  { title, table, reasons }: DocumentedOperation,
+  code: string,
+  text: string,
+): string[] => [
   `### ${title}`,
   '',
   `| status | ${code} | ${text} | reason |`,
   '|---|---|---|---|',
   ...reasons.flatMap((reason) =>
-    casesOf(EXAMPLES[reason]).map((facts) => {
-      const told = describe(table, { reason, ...facts } as RefusalOf<typeof reason>);
-      return `| ${told.status} | \`${told.code}\` | ${told.description} | \`${reason}\` |`;
+    expandTokenFaults(EXAMPLES[reason]).map((facts) => {
+      const response = describeRefusal(table, { reason, ...facts } as RefusalOf<typeof reason>);
+      return `| ${response.status} | \`${response.code}\` | ${response.description} | \`${reason}\` |`;
     }),
   ),
   '',
 ];
 
 /** The codes an operation gives with each status. */
-export function codesOf(operations: readonly ToldOperation[], path: string): Map<number, Set<string>> {
+export function listErrorCodes(
+  operations: readonly DocumentedOperation[],
+  path: string,
+): Map<number, Set<string>> {
   const codes = new Map<number, Set<string>>();
   for (const { paths, table, reasons } of operations)
     if (paths.includes(path))
       for (const reason of reasons) {
-        const { status, code } = describe(table, {
+        const { status, code } = describeRefusal(table, {
           reason,
           ...EXAMPLES[reason],
         } as RefusalOf<typeof reason>);
@@ -394,70 +422,73 @@ export function codesOf(operations: readonly ToldOperation[], path: string): Map
 /** docs/errors.md */
 export function renderErrors(): string {
   return [
-    '<!-- Generated by `npm run docs` from src/authsvc/wire-errors.ts, src/oauth/wire-errors.ts and src/proxy/refuse.ts. Change those, not this file. -->',
-    '# Every error answer',
+    '<!-- Generated by `npm run docs` from src/authsvc/error-tables.ts, src/oauth/error-tables.ts and src/proxy/policy/refusals.ts. Change those, not this file. -->',
+    '# Error responses',
     '',
-    '*Reason* is what the log line and the audit event of the same request say (`reason`). Texts in italics stand for',
-    'details of the case. Texts may be improved in any release; programs decide by status and code.',
+    '*Reason* is the `reason` field of the log line and of the audit event of the same request. Texts in italics are',
+    'placeholders. Descriptions may change in any release; programs should use the status and the code.',
     '',
-    '## The token service',
+    '## Token API',
     '',
     'The body is `{"Error": "…", "Error_description": "…"}`; `X-Request-Id` is the `request_id` of the log lines.',
     '',
-    ...SEED.flatMap((operation) => tableOf(operation, 'Error', 'Error_description')),
+    ...TOKEN_API.flatMap((operation) => formatTable(operation, 'Error', 'Error_description')),
     'On every operation: an unknown path is 404 `not_found`, another method is 405 `invalid_request` with `Allow`, a',
-    'body over 16 KiB is 413 `invalid_request`. A failure of our own is 400 `invalid_request` with `Retry-After` on the',
-    'POST operations and 503 `temporarily_unavailable` with `Retry-After` on the GET ones; it never says that something is',
-    'wrong with a credential.',
+    'body over 16 KiB is 413 `invalid_request`. An internal failure is 400 `invalid_request` with `Retry-After` on the',
+    'POST operations and 503 `temporarily_unavailable` with `Retry-After` on the GET ones; it never reports an invalid',
+    'credential.',
     '',
-    '## The standard face',
+    '## OAuth endpoints',
     '',
     'The body is `{"error": "…", "error_description": "…"}`; `X-Request-Id` is the `request_id` of the log lines.',
     '',
-    ...STANDARD.flatMap((operation) => tableOf(operation, 'error', 'error_description')),
+    ...OAUTH_ENDPOINTS.flatMap((operation) => formatTable(operation, 'error', 'error_description')),
     'On every operation: an unknown path is 404 `not_found`, another method is 405 `invalid_request` with `Allow`, a',
-    'body over 16 KiB is 413 `invalid_request`, one that does not arrive in time 408. A failure of our own is 503',
-    '`temporarily_unavailable` with `Retry-After`. 401 carries `WWW-Authenticate`.',
+    'body over 16 KiB is 413 `invalid_request`, one that does not arrive in time 408. An internal failure is 503',
+    '`temporarily_unavailable` with `Retry-After`. 401 responses have `WWW-Authenticate`.',
     '',
-    '## Requests to the API behind',
+    '## Proxied requests',
     '',
-    'The body is `{"error": "…", "error_description": "…", "request_id": "…"}`. Answers of the API itself pass unchanged.',
+    'The body is `{"error": "…", "error_description": "…", "request_id": "…"}`. Responses of the API itself are forwarded unchanged.',
     '',
     '| status | error | error_description | reason |',
     '|---|---|---|---|',
     ...proxyCases().map((refusal) => {
-      const { status, error, description } = wordingOf(refusal);
-      return `| ${status} | \`${error}\` | ${description} | ${loggedAs(refusal)} |`;
+      const { status, error, description } = getErrorResponse(refusal);
+      return `| ${status} | \`${error}\` | ${description} | ${formatLogReason(refusal)} |`;
     }),
     '',
-    'Where no rule matches, only callers with a good token are told 404; all others get 401, as for every path that is not public.',
-    'The log then has `no_rule (…)`, with the rules that came near and why they do not match, such as',
-    '`no_rule (routes[0] /files/**: method; routes[2] /Files: other_spelling)`, or that none has this path:',
+    'If no rule matches, only callers with a valid token receive 404; all others receive 401, as for every path that is not public.',
+    'The log then has `no_rule (…)`, with similar rules and why they do not match, such as',
+    '`no_rule (routes[0] /files/**: method; routes[2] /Files: equivalent_path)`, or that none has this path:',
     '',
-    ...meanings(MISFITS, 'in the parentheses'),
-    'With `reportOnly`, the request is forwarded, `decision` is `would_refuse`, and `reason` is what it would have been refused for.',
+    ...formatMeanings(MISMATCHES, 'in the parentheses'),
+    'With `reportOnly`, the request is forwarded, `decision` is `would_refuse`, and `reason` says why it would have been refused.',
     '',
     '## Forward-auth',
     '',
-    'Another gateway that asks about a request (`/authsvc/check`) gets 401 and 503 as above and 403 for everything else; see',
+    'Another gateway that checks a request at `/authsvc/check` receives 401 and 503 as above, and 403 otherwise; see',
     '[forward-auth](forward-auth.md). The body is the same.',
     '',
     '| status | error | reason |',
     '|---|---|---|',
     ...proxyCases()
       .filter(({ reason }) => CHECKED.has(reason))
-      .map((refusal) => `| ${statusOf(refusal)} | \`${wordingOf(refusal).error}\` | ${loggedAs(refusal)} |`),
+      .map(
+        (refusal) =>
+          `| ${getForwardAuthStatus(refusal)} | \`${getErrorResponse(refusal).error}\` | ${formatLogReason(refusal)} |`,
+      ),
     '',
     '## The confirmation pages',
     '',
-    'Their responses are pages. Besides reasons of the token service, such as `identity_not_allowed`, the log has:',
+    'Responses are HTML pages. In addition to reasons of the token API, such as `identity_not_allowed`, the log has:',
     '',
-    ...meanings(PAGES),
+    ...formatMeanings(PAGES),
     '## Other reasons in the log',
     '',
-    ...meanings(OTHERS),
-    'A request that failed because of something gatehouse depends on (`decision` is `failed`, the response is the temporary error):',
+    ...formatMeanings(OTHER_REASONS),
+    'A dependency of gatehouse failed (`decision` is `failed`, the response is the temporary error):',
     '',
-    ...meanings(FAULTS),
+    ...formatMeanings(FAULTS),
   ].join('\n');
 }

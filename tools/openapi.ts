@@ -1,9 +1,9 @@
 import { z } from 'zod';
 import { createDocument, type ZodOpenApiOperationObject, type ZodOpenApiResponsesObject } from 'zod-openapi';
 import packageJson from '../package.json' with { type: 'json' };
-import * as seed from '../src/authsvc/wire.ts';
-import * as standard from '../src/oauth/wire.ts';
-import { codesOf, SEED, STANDARD, type ToldOperation } from './errors-page.ts';
+import * as seed from '../src/authsvc/schemas.ts';
+import * as standard from '../src/oauth/schemas.ts';
+import { type DocumentedOperation, listErrorCodes, OAUTH_ENDPOINTS, TOKEN_API } from './errors-page.ts';
 
 /** The service path by default. Whoever serves the document puts the configured one in its place. */
 const SERVICE = '/authsvc';
@@ -20,10 +20,10 @@ const HEADERS = {
   'X-Request-Id': header('The `request_id` of the log lines of this request.'),
 };
 
-const headersOf = (...names: (keyof typeof HEADERS)[]) =>
+const responseHeaders = (...names: (keyof typeof HEADERS)[]) =>
   z.object(Object.fromEntries(names.map((name) => [name, HEADERS[name].exactOptional()])));
 
-const WORDS: Readonly<Record<number, string>> = {
+const STATUS_DESCRIPTIONS: Readonly<Record<number, string>> = {
   200: 'OK',
   400: 'Refused, for what was sent or for what it is worth. With `Retry-After`: nothing is wrong with the client.',
   401: 'Not authenticated.',
@@ -34,30 +34,30 @@ const WORDS: Readonly<Record<number, string>> = {
 };
 
 /** How one face writes its refusals. */
-interface Face {
-  readonly told: readonly ToldOperation[];
+interface ErrorFormat {
+  readonly operations: readonly DocumentedOperation[];
   readonly body: (codes: readonly [string, ...string[]]) => z.ZodType;
 }
 
-const SEED_FACE: Face = {
-  told: SEED,
+const TOKEN_API_ERRORS: ErrorFormat = {
+  operations: TOKEN_API,
   body: (codes) => z.object({ Error: z.enum(codes), Error_description: z.string() }),
 };
-const STANDARD_FACE: Face = {
-  told: STANDARD,
+const OAUTH_ERRORS: ErrorFormat = {
+  operations: OAUTH_ENDPOINTS,
   body: (codes) => z.object({ error: z.enum(codes), error_description: z.string() }),
 };
 
-interface Described {
-  readonly face: Face;
+interface OperationErrors {
+  readonly format: ErrorFormat;
   readonly path: string;
   readonly fault: 400 | 503;
   readonly hasBody: boolean;
 }
 
 /** Every refusal of an operation: those of its table, and those all operations have. */
-function refusalsOf({ face, path, fault, hasBody }: Described): ZodOpenApiResponsesObject {
-  const codes = codesOf(face.told, path);
+function errorResponses({ format, path, fault, hasBody }: OperationErrors): ZodOpenApiResponsesObject {
+  const codes = listErrorCodes(format.operations, path);
   const add = (status: number, code: string): void =>
     void codes.set(status, (codes.get(status) ?? new Set()).add(code));
   if (hasBody) {
@@ -69,29 +69,32 @@ function refusalsOf({ face, path, fault, hasBody }: Described): ZodOpenApiRespon
   for (const [status, names] of [...codes].toSorted(([a], [b]) => a - b)) {
     const [first = '', ...rest] = [...names].toSorted();
     responses[`${status}` as '400'] = {
-      description: WORDS[status] ?? '',
-      headers: headersOf(
+      description: STATUS_DESCRIPTIONS[status] ?? '',
+      headers: responseHeaders(
         'Cache-Control',
         'X-Request-Id',
         ...(status === 401 ? (['WWW-Authenticate'] as const) : []),
         ...([400, 429, 503].includes(status) ? (['Retry-After'] as const) : []),
       ),
-      content: { 'application/json': { schema: face.body([first, ...rest]) } },
+      content: { 'application/json': { schema: format.body([first, ...rest]) } },
     };
   }
   return responses;
 }
 
-const answer = (schema: z.ZodType, type = 'application/json'): ZodOpenApiResponsesObject => ({
+const okResponse = (schema: z.ZodType, type = 'application/json'): ZodOpenApiResponsesObject => ({
   200: {
-    description: WORDS[200] ?? '',
-    headers: headersOf('Cache-Control', 'X-Request-Id'),
+    description: STATUS_DESCRIPTIONS[200] ?? '',
+    headers: responseHeaders('Cache-Control', 'X-Request-Id'),
     content: { [type]: { schema } },
   },
 });
 
 /** HEAD is answered like GET, without a body. */
-const headOf = ({ responses, ...operation }: ZodOpenApiOperationObject): ZodOpenApiOperationObject => ({
+const headOperation = ({
+  responses,
+  ...operation
+}: ZodOpenApiOperationObject): ZodOpenApiOperationObject => ({
   ...operation,
   operationId: `${operation.operationId}Head`,
   summary: `${operation.summary} (head only)`,
@@ -100,10 +103,10 @@ const headOf = ({ responses, ...operation }: ZodOpenApiOperationObject): ZodOpen
   ),
 });
 
-const SERVICE_TAG = 'Token service';
-const STANDARD_TAG = 'OAuth 2.0';
+const TOKEN_API_TAG = 'Token service';
+const OAUTH_TAG = 'OAuth 2.0';
 
-const seedPost = (
+const tokenApiPost = (
   operationId: string,
   path: string,
   summary: string,
@@ -114,30 +117,30 @@ const seedPost = (
 ): ZodOpenApiOperationObject => ({
   operationId,
   summary,
-  tags: [SERVICE_TAG],
+  tags: [TOKEN_API_TAG],
   ...(security && { security }),
   requestBody: {
     required: true,
     content: { 'application/json': { schema: request }, ...(forms && { [FORM]: { schema: request } }) },
   },
   responses: {
-    ...answer(granted),
-    ...refusalsOf({ face: SEED_FACE, path, fault: 400, hasBody: true }),
+    ...okResponse(granted),
+    ...errorResponses({ format: TOKEN_API_ERRORS, path, fault: 400, hasBody: true }),
   },
 });
 
-const seedGet = (operationId: string, path: string, summary: string, granted: z.ZodType) => ({
+const tokenApiGet = (operationId: string, path: string, summary: string, granted: z.ZodType) => ({
   operationId,
   summary,
-  tags: [SERVICE_TAG],
+  tags: [TOKEN_API_TAG],
   security: [{ bearer: [] }],
   responses: {
-    ...answer(granted),
-    ...refusalsOf({ face: SEED_FACE, path, fault: 503, hasBody: false }),
+    ...okResponse(granted),
+    ...errorResponses({ format: TOKEN_API_ERRORS, path, fault: 503, hasBody: false }),
   },
 });
 
-const standardPost = (
+const oauthPost = (
   operationId: string,
   path: string,
   summary: string,
@@ -147,17 +150,17 @@ const standardPost = (
 ): ZodOpenApiOperationObject => ({
   operationId,
   summary,
-  tags: [STANDARD_TAG],
+  tags: [OAUTH_TAG],
   security,
   requestBody: { required: true, content: { [FORM]: { schema: request } } },
   responses: {
-    ...answer(granted),
-    ...refusalsOf({ face: STANDARD_FACE, path, fault: 503, hasBody: true }),
+    ...okResponse(granted),
+    ...errorResponses({ format: OAUTH_ERRORS, path, fault: 503, hasBody: true }),
   },
 });
 
 /** What only tells something: open to everybody. */
-const open = (
+const publicGet = (
   operationId: string,
   summary: string,
   granted: z.ZodType,
@@ -165,12 +168,12 @@ const open = (
 ): ZodOpenApiOperationObject => ({
   operationId,
   summary,
-  tags: [STANDARD_TAG],
+  tags: [OAUTH_TAG],
   security: [],
-  responses: answer(granted, type),
+  responses: okResponse(granted, type),
 });
 
-const gatewayRefusal = z.object({
+const proxyError = z.object({
   error: z.string(),
   error_description: z.string(),
   request_id: z.string(),
@@ -197,32 +200,39 @@ const check: ZodOpenApiOperationObject = {
       ([401, 403, 503] as const).map((status) => [
         status,
         {
-          description: WORDS[status] ?? 'It may not pass, or it is not clear what is asked.',
-          headers: headersOf('Cache-Control', ...(status === 401 ? (['WWW-Authenticate'] as const) : [])),
-          content: { 'application/json': { schema: gatewayRefusal } },
+          description: STATUS_DESCRIPTIONS[status] ?? 'It may not pass, or it is not clear what is asked.',
+          headers: responseHeaders(
+            'Cache-Control',
+            ...(status === 401 ? (['WWW-Authenticate'] as const) : []),
+          ),
+          content: { 'application/json': { schema: proxyError } },
         },
       ]),
     ),
   },
 };
 
-const metadata = open('metadata', 'Where everything is (RFC 8414)', named('Metadata', standard.Metadata));
-const jwks = open(
+const metadata = publicGet(
+  'metadata',
+  'Where everything is (RFC 8414)',
+  named('Metadata', standard.Metadata),
+);
+const jwks = publicGet(
   'keys',
   'The public keys of JWT access tokens (RFC 7517)',
-  named('KeySet', standard.KeySet),
+  named('JwkSet', standard.JwkSet),
   'application/jwk-set+json',
 );
-const itself = open('openapi', 'This document', z.looseObject({ openapi: z.string() }));
-const verify = seedGet(
+const openApiDocument = publicGet('openapi', 'This document', z.looseObject({ openapi: z.string() }));
+const verify = tokenApiGet(
   'verify',
   '/Authorize/Verify',
   'What a token is worth now',
-  named('Verified', seed.Verified),
+  named('VerifyResponse', seed.VerifyResponse),
 );
 
 /** `Head` ids differ; the same operation at another address needs another id as well. */
-const also = (operation: ZodOpenApiOperationObject, suffix: string): ZodOpenApiOperationObject => ({
+const withIdSuffix = (operation: ZodOpenApiOperationObject, suffix: string): ZodOpenApiOperationObject => ({
   ...operation,
   operationId: `${operation.operationId}${suffix}`,
 });
@@ -239,10 +249,10 @@ export const renderOpenApi = (): string =>
         license: { name: 'MIT', identifier: 'MIT' },
       },
       servers: [{ url: 'https://localhost:8443', description: '`publicUrl`' }],
-      tags: [{ name: SERVICE_TAG }, { name: STANDARD_TAG }, { name: 'Forward-auth' }],
+      tags: [{ name: TOKEN_API_TAG }, { name: OAUTH_TAG }, { name: 'Forward-auth' }],
       paths: {
         [`${SERVICE}/Authorize/Token`]: {
-          post: seedPost(
+          post: tokenApiPost(
             'token',
             '/Authorize/Token',
             'Refreshes a token, or gives the first one after device authorization',
@@ -252,7 +262,7 @@ export const renderOpenApi = (): string =>
           ),
         },
         [`${SERVICE}/Authorize/Certificate`]: {
-          post: seedPost(
+          post: tokenApiPost(
             'certificate',
             '/Authorize/Certificate',
             'A token for a caller identified by its client certificate',
@@ -263,64 +273,64 @@ export const renderOpenApi = (): string =>
           ),
         },
         [`${SERVICE}/Authorize/Device`]: {
-          post: seedPost(
+          post: tokenApiPost(
             'device',
             '/Authorize/Device',
             'Codes that a person confirms in a browser',
             named('DeviceRequest', seed.DeviceRequest),
             true,
-            named('DeviceCodes', seed.DeviceCodes),
+            named('DeviceResponse', seed.DeviceResponse),
           ),
         },
-        [`${SERVICE}/Authorize/Verify`]: { get: verify, head: headOf(verify) },
+        [`${SERVICE}/Authorize/Verify`]: { get: verify, head: headOperation(verify) },
         [`${SERVICE}/Revoke/Token`]: {
-          get: seedGet('revoke', '/Revoke/Token', 'Ends the whole grant of a token', seed.Nothing),
+          get: tokenApiGet('revoke', '/Revoke/Token', 'Ends the whole grant of a token', seed.EmptyResponse),
         },
         [`${SERVICE}/oauth2/token`]: {
-          post: standardPost(
+          post: oauthPost(
             'oauthToken',
             '/oauth2/token',
             'A token, by device code, refresh token or client certificate (RFC 6749, 8628, 8705)',
             named('OAuthTokenRequest', standard.TokenRequest),
-            named('OAuthTokenAnswer', standard.TokenAnswer),
+            named('OAuthTokenResponse', standard.TokenResponse),
             [{}, { certificate: [] }],
           ),
         },
         [`${SERVICE}/oauth2/device_authorization`]: {
-          post: standardPost(
+          post: oauthPost(
             'oauthDevice',
             '/oauth2/device_authorization',
             'Codes that a person confirms in a browser (RFC 8628)',
             named('OAuthDeviceAuthorizationRequest', standard.DeviceAuthorizationRequest),
-            named('OAuthDeviceAuthorizationAnswer', standard.DeviceAuthorizationAnswer),
+            named('OAuthDeviceAuthorizationResponse', standard.DeviceAuthorizationResponse),
           ),
         },
         [`${SERVICE}/oauth2/revoke`]: {
-          post: standardPost(
+          post: oauthPost(
             'oauthRevoke',
             '/oauth2/revoke',
             'Ends the whole grant of a token; also 200 for a token that is not ours (RFC 7009)',
             named('OAuthRevocationRequest', standard.RevocationRequest),
-            named('OAuthRevocationAnswer', standard.RevocationAnswer),
+            named('OAuthRevocationResponse', standard.RevocationResponse),
           ),
         },
         [`${SERVICE}/oauth2/introspect`]: {
-          post: standardPost(
+          post: oauthPost(
             'oauthIntrospect',
             '/oauth2/introspect',
             'What an access token is worth now, for resource servers (RFC 7662)',
             named('OAuthIntrospectionRequest', standard.IntrospectionRequest),
-            named('OAuthIntrospectionAnswer', standard.IntrospectionAnswer),
+            named('OAuthIntrospectionResponse', standard.IntrospectionResponse),
             [{ bearer: [] }, { certificate: [] }],
           ),
         },
-        [`${SERVICE}/oauth2/jwks`]: { get: jwks, head: headOf(jwks) },
-        [`${SERVICE}/openapi.json`]: { get: itself, head: headOf(itself) },
+        [`${SERVICE}/oauth2/jwks`]: { get: jwks, head: headOperation(jwks) },
+        [`${SERVICE}/openapi.json`]: { get: openApiDocument, head: headOperation(openApiDocument) },
         [`${SERVICE}/check`]: { get: check },
-        '/.well-known/oauth-authorization-server': { get: metadata, head: headOf(metadata) },
+        '/.well-known/oauth-authorization-server': { get: metadata, head: headOperation(metadata) },
         [`/.well-known/oauth-authorization-server${SERVICE}`]: {
-          get: also(metadata, 'OfServicePath'),
-          head: headOf(also(metadata, 'OfServicePath')),
+          get: withIdSuffix(metadata, 'OfServicePath'),
+          head: headOperation(withIdSuffix(metadata, 'OfServicePath')),
         },
       },
       components: {

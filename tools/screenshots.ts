@@ -3,7 +3,7 @@ import { mkdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DESKTOP, openChromium, openWindow, PHONE } from '../test/support/chromium.ts';
-import { openStatePages, STATES } from '../test/support/page-states.ts';
+import { STATES, startStatePages } from '../test/support/page-states.ts';
 
 const folder = process.argv[2] ?? join(tmpdir(), 'gatehouse-screenshots');
 const wanted = process.argv.slice(3);
@@ -12,11 +12,11 @@ const SHAPES = [
   { shape: 'phone-dark', options: { ...PHONE, colorScheme: 'dark' } },
   { shape: 'desktop-light', options: { ...DESKTOP, colorScheme: 'light' } },
 ] as const;
-const GERMAN = new Set(['code', 'sign-in', 'review', 'approved', 'grants', 'grants-awaited', 'revoke']);
+const GERMAN = new Set(['code', 'sign-in', 'review', 'approved', 'grants', 'grants-not-redeemed', 'revoke']);
 
 mkdirSync(folder, { recursive: true });
 const browser = await openChromium();
-const pages = await openStatePages();
+const pages = await startStatePages();
 let taken = 0;
 try {
   for (const [name, state] of Object.entries(STATES)) {

@@ -1,4 +1,4 @@
-import { readMeasured, sizingPart } from './sizing.ts';
+import { readMeasurements, renderSizingSection } from './sizing.ts';
 
 /** docs/sizing.md: made from what was measured, so that it cannot say anything else. */
 export const renderSizing = (): string => `# Sizing on Redis
@@ -20,7 +20,7 @@ npm run sizing -- --grants 100000000 --replicas 100 --workers 4 --revocations 20
 
 ## Examples
 
-${sizingPart(readMeasured())}
+${renderSizingSection(readMeasurements())}
 
 Bearer checks are not in the table: they ask nobody, and cost Redis nothing.
 

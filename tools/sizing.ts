@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 
-export interface Measured {
+export interface Measurements {
   readonly date: string;
   readonly machine: Readonly<Record<string, unknown>>;
   readonly constants: Constants;
@@ -64,7 +64,7 @@ export interface Sizes {
   readonly redisBytesPerSecond: number;
 }
 
-export function sizesOf(load: Load, c: Constants): Sizes {
+export function computeSizes(load: Load, c: Constants): Sizes {
   const processes = load.replicas * load.workers;
   const refreshes = (load.grants * load.active) / load.accessLifetime;
   const kept = load.revocationsPerSecond * load.revocationLifetime;
@@ -96,7 +96,7 @@ export function sizesOf(load: Load, c: Constants): Sizes {
 export const REDIS_CORE = 0.6;
 
 /** What comes to its end first, and what moves it. */
-export function wallOf(sizes: Sizes): string {
+export function findBottleneck(sizes: Sizes): string {
   if (sizes.revocationCores > REDIS_CORE)
     return 'the one slot of revocations: more processes or revocations than one Redis core can tell; fewer workers, or fewer `supersede` refreshes';
   if (sizes.redisCores > REDIS_CORE)
@@ -108,13 +108,19 @@ export function wallOf(sizes: Sizes): string {
 
 /** The rows of the page. */
 export const EXAMPLES: readonly (readonly [name: string, load: Load])[] = [
-  ['a team', { ...base(), grants: 10_000, replicas: 2 }],
-  ['a company', { ...base(), grants: 1_000_000, replicas: 6, workers: 2, revocationsPerSecond: 1 }],
-  ['a large one', { ...base(), grants: 10_000_000, replicas: 20, workers: 4, revocationsPerSecond: 5 }],
-  ['the next wall', { ...base(), grants: 100_000_000, replicas: 100, workers: 4, revocationsPerSecond: 20 }],
+  ['a team', { ...defaultLoad(), grants: 10_000, replicas: 2 }],
+  ['a company', { ...defaultLoad(), grants: 1_000_000, replicas: 6, workers: 2, revocationsPerSecond: 1 }],
+  [
+    'a large one',
+    { ...defaultLoad(), grants: 10_000_000, replicas: 20, workers: 4, revocationsPerSecond: 5 },
+  ],
+  [
+    'the next wall',
+    { ...defaultLoad(), grants: 100_000_000, replicas: 100, workers: 4, revocationsPerSecond: 20 },
+  ],
 ];
 
-function base(): Load {
+function defaultLoad(): Load {
   return {
     grants: 1_000_000,
     accessLifetime: 3_600,
@@ -126,8 +132,9 @@ function base(): Load {
   };
 }
 
-const MEASURED = join(import.meta.dirname, 'sizing-constants.json');
-export const readMeasured = (): Measured => JSON.parse(readFileSync(MEASURED, 'utf8')) as Measured;
+const MEASUREMENTS_FILE = join(import.meta.dirname, 'sizing-constants.json');
+export const readMeasurements = (): Measurements =>
+  JSON.parse(readFileSync(MEASUREMENTS_FILE, 'utf8')) as Measurements;
 
 const UNITS = ['B', 'kB', 'MB', 'GB', 'TB'] as const;
 function bytes(value: number): string {
@@ -152,12 +159,12 @@ const ROWS: readonly (readonly [string, (load: Load, sizes: Sizes) => string])[]
   ['each replica to Redis', (_, sizes) => `${bytes(sizes.bytesToRedisPerReplica)}/s`],
   ['each replica from Redis', (_, sizes) => `${bytes(sizes.bytesFromRedisPerReplica)}/s`],
   ['Redis, both ways', (_, { redisBytesPerSecond }) => `${bytes(redisBytesPerSecond)}/s`],
-  ['what ends first', (_, sizes) => wallOf(sizes)],
+  ['what ends first', (_, sizes) => findBottleneck(sizes)],
 ];
 
 function sizingTable(loads: readonly (readonly [name: string, load: Load])[], constants: Constants): string {
   const columns = loads.map(([name, load]) => {
-    const sizes = sizesOf(load, constants);
+    const sizes = computeSizes(load, constants);
     return [name, ...ROWS.map(([, write]) => write(load, sizes))];
   });
   const names = ['', ...ROWS.map(([name]) => name)];
@@ -168,7 +175,7 @@ function sizingTable(loads: readonly (readonly [name: string, load: Load])[], co
 }
 
 /** The part of docs/sizing.md that is made here. */
-export function sizingPart({ date, machine, constants }: Measured): string {
+export function renderSizingSection({ date, machine, constants }: Measurements): string {
   const where = `Measured ${date} on ${String(machine['cores'])} cores of ${String(machine['cpu'])}, Node ${String(machine['node'])}, with a load average of ${String(machine['loadBefore'])} before it (1, 5 and 15 minutes; above the number of cores, CPU times come out higher than on a quiet machine).`;
   return `${where}\n\n${sizingTable(EXAMPLES, constants)}`;
 }
@@ -190,15 +197,15 @@ if (import.meta.main) {
     if (!Number.isFinite(value) || value <= 0) throw new Error(`not a number above zero: ${text}`);
     return value;
   };
-  const usual = base();
+  const defaults = defaultLoad();
   const load: Load = {
-    grants: number(values.grants, usual.grants),
-    replicas: number(values.replicas, usual.replicas),
-    workers: number(values.workers, usual.workers),
-    active: number(values.active, usual.active),
-    accessLifetime: number(values['access-lifetime'], usual.accessLifetime),
-    revocationsPerSecond: number(values.revocations, usual.revocationsPerSecond),
-    revocationLifetime: number(values['revocation-lifetime'], usual.revocationLifetime),
+    grants: number(values.grants, defaults.grants),
+    replicas: number(values.replicas, defaults.replicas),
+    workers: number(values.workers, defaults.workers),
+    active: number(values.active, defaults.active),
+    accessLifetime: number(values['access-lifetime'], defaults.accessLifetime),
+    revocationsPerSecond: number(values.revocations, defaults.revocationsPerSecond),
+    revocationLifetime: number(values['revocation-lifetime'], defaults.revocationLifetime),
   };
-  process.stdout.write(`${sizingTable([['', load]], readMeasured().constants)}\n`);
+  process.stdout.write(`${sizingTable([['', load]], readMeasurements().constants)}\n`);
 }

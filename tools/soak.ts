@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { type Sample, soak, type Weighing } from './soak/soak.ts';
+import { type HeapSample, type Sample, soak } from './soak/soak.ts';
 
 /**
  * Row O12, at length: `npm run soak`, or `npm run soak -- --minutes 120`; `--entry dist/main.js` for the built program.
@@ -25,12 +25,12 @@ const found = await soak({
     console.log(
       `${at(second)}  ${mebibytes(anonymousMiB)} anonymous  ${mebibytes(rssMiB)} resident  ${descriptors} descriptors  ${milliseconds(lagSeconds)} lag`,
     ),
-  onWeighing: (weighing) => console.log(`${at(weighing.second)}  held: ${held(weighing)}`),
+  onHeapSample: (weighing) => console.log(`${at(weighing.second)}  held: ${formatHeld(weighing)}`),
 });
-const { samples, weighings, failures, exitCode, descriptorSpread, anonymousGrowth, heldGrowth } = found;
+const { samples, heapSamples, failures, exitCode, descriptorSpread, anonymousGrowth, heldGrowth } = found;
 const ok =
   failures.length === 0 &&
-  found.turnedAway <= found.answered * MOST_TURNED_AWAY &&
+  found.rejected <= found.completed * MOST_TURNED_AWAY &&
   exitCode === 0 &&
   descriptorSpread < 50 &&
   anonymousGrowth <= MOST_ANONYMOUS_GROWTH_MIB &&
@@ -39,15 +39,16 @@ const ok =
 const ends = (of: (sample: Sample) => string): string =>
   [samples.at(0), samples.at(-1)].map((sample) => (sample === undefined ? '?' : of(sample))).join(' to ');
 const rows: readonly (readonly [string, string])[] = [
-  ['answers', `${found.answered}, ${found.turnedAway} of them 503, ${failures.length} failures`],
+  ['answers', `${found.completed}, ${found.rejected} of them 503, ${failures.length} failures`],
   [
     'anonymous memory',
     `${ends(({ anonymousMiB }) => anonymousMiB.toFixed(1))} MiB, slope ${found.anonymousSlope.toFixed(1)} MiB/h, ` +
       `height of the second half over that of the first ${anonymousGrowth.toFixed(1)} MiB (at most ${MOST_ANONYMOUS_GROWTH_MIB})`,
   ],
   ['resident memory', `${ends(({ rssMiB }) => rssMiB.toFixed(1))} MiB`],
-  ...weighings.map(
-    (weighing, place) => [['held, early', 'held, middle', 'held, end'][place] ?? '', held(weighing)] as const,
+  ...heapSamples.map(
+    (weighing, place) =>
+      [['held, early', 'held, middle', 'held, end'][place] ?? '', formatHeld(weighing)] as const,
   ),
   ['held, growth', `${heldGrowth.toFixed(1)} MiB since the middle (at most ${MOST_HELD_GROWTH_MIB})`],
   ['descriptors', `${ends(({ descriptors }) => String(descriptors))}, within ${descriptorSpread}`],
@@ -76,6 +77,6 @@ function at(second: number): string {
 }
 
 /** After all garbage was collected. */
-function held({ heapMiB, arrayBuffersMiB, externalMiB, anonymousMiB }: Weighing): string {
+function formatHeld({ heapMiB, arrayBuffersMiB, externalMiB, anonymousMiB }: HeapSample): string {
   return `heap ${heapMiB} MiB, outside of it ${externalMiB} MiB (buffers ${arrayBuffersMiB}), anonymous ${anonymousMiB} MiB`;
 }

@@ -4,12 +4,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { stringify } from 'yaml';
 import type { SettingsInput } from '../../src/config/schema.ts';
-import { keepGrantUntil } from '../../src/domain/grant.ts';
-import { firstGeneration, randomGrantId } from '../../src/grants/issue.ts';
+import { getGrantRecordExpiry } from '../../src/domain/grant.ts';
+import { createGrant, randomGrantId } from '../../src/grants/issue.ts';
 import { createLogger } from '../../src/observability/logger.ts';
-import { ALICE, baseSettings } from '../../test/support/house.ts';
-import { issue, issueServer, makeCa } from '../../test/support/pki.ts';
-import { openDesk } from './desk.ts';
+import { createCa, issue, issueServer } from '../../test/support/pki.ts';
+import { ALICE, baseSettings } from '../../test/support/test-gateway.ts';
+import { openGrantDeps } from './grant-deps.ts';
 
 /** A folder as an installation has it: certificates, keys, configuration with the defaults of the product. */
 export interface BenchFolder {
@@ -20,11 +20,11 @@ export interface BenchFolder {
 
 const DAY = 86_400;
 
-export async function makeBenchFolder(
+export async function createBenchFolder(
   change: (settings: SettingsInput) => SettingsInput = (settings) => settings,
 ): Promise<BenchFolder> {
   const path = mkdtempSync(join(tmpdir(), 'gatehouse-bench-'));
-  const ca = await makeCa();
+  const ca = await createCa();
   const [server, alice] = await Promise.all([issueServer(ca), issue(ca, { commonName: 'alice' })]);
   const file = (name: string): string => join(path, name);
   const write = (name: string, text: string): void => writeFileSync(file(name), text, { mode: 0o600 });
@@ -40,22 +40,22 @@ export async function makeBenchFolder(
   return { path, file, remove: () => rmSync(path, { recursive: true, force: true }) };
 }
 
-const AT_ONCE = 4_096;
+const BATCH_SIZE = 4_096;
 
 /**
  * Puts so many live grants into the store through its own API, as if they had been made over the last 80 days;
  * returns the refresh tokens of some of them, chosen evenly.
  */
-export async function fill(folder: string, grants: number, tokensWanted: number): Promise<string[]> {
-  const quiet = createLogger({ level: 'error', format: 'json', write: () => {} });
-  const { desk, store } = await openDesk(folder, quiet);
-  const integration = desk.integrations.get('report-runner');
+export async function fillStore(folder: string, grants: number, tokensWanted: number): Promise<string[]> {
+  const logger = createLogger({ level: 'error', format: 'json', write: () => {} });
+  const { deps, store } = await openGrantDeps(folder, logger);
+  const integration = deps.integrations.get('report-runner');
   if (integration === undefined) throw new Error('report-runner is in the settings');
   const tokens: string[] = [];
   const every = Math.max(1, Math.floor(grants / tokensWanted));
   const create = async (index: number): Promise<void> => {
     const now = Date.now() / 1_000;
-    const made = firstGeneration(desk, {
+    const made = createGrant(deps, {
       id: randomGrantId(),
       integration,
       identity: ALICE,
@@ -65,13 +65,13 @@ export async function fill(folder: string, grants: number, tokensWanted: number)
     });
     const age = Math.floor(Math.random() * 80 * DAY);
     const grant = { ...made, issuedAt: made.issuedAt - age, refreshUntil: made.refreshUntil - age };
-    await store.grants.create(grant.id, grant, keepGrantUntil(grant));
+    await store.grants.create(grant.id, grant, getGrantRecordExpiry(grant));
     if (index % every === 0 && tokens.length < tokensWanted)
-      tokens.push((await desk.mint.pair(grant, now)).refreshToken);
+      tokens.push((await deps.tokenIssuer.issueTokens(grant, now)).refreshToken);
   };
-  for (let done = 0; done < grants; done += AT_ONCE)
+  for (let done = 0; done < grants; done += BATCH_SIZE)
     await Promise.all(
-      Array.from({ length: Math.min(AT_ONCE, grants - done) }, (_, index) => create(done + index)),
+      Array.from({ length: Math.min(BATCH_SIZE, grants - done) }, (_, index) => create(done + index)),
     );
   await store.close();
   return tokens;

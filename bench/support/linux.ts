@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 /** What Linux tells about processes and about itself, in clock ticks of 10 ms. */
 const TICKS_PER_SECOND = 100;
 
-const readOr = (file: string): string => {
+const readOrEmpty = (file: string): string => {
   try {
     return readFileSync(file, 'utf8');
   } catch {
@@ -13,7 +13,7 @@ const readOr = (file: string): string => {
 };
 
 /** A process and everything it started, as far as it runs now. */
-export function treeOf(pid: number): number[] {
+export function listProcessTree(pid: number): number[] {
   let tasks: string[] = [];
   try {
     tasks = readdirSync(`/proc/${pid}/task`);
@@ -21,41 +21,42 @@ export function treeOf(pid: number): number[] {
     return [];
   }
   const children = tasks.flatMap((task) =>
-    readOr(`/proc/${pid}/task/${task}/children`).split(' ').filter(Boolean).map(Number),
+    readOrEmpty(`/proc/${pid}/task/${task}/children`).split(' ').filter(Boolean).map(Number),
   );
-  return [pid, ...children.flatMap(treeOf)];
+  return [pid, ...children.flatMap(listProcessTree)];
 }
 
 /** Fields of /proc/<pid>/stat from the third on: the second, a name, may hold anything. */
-const statOf = (pid: number | 'self'): number[] =>
-  (readOr(`/proc/${pid}/stat`).split(') ').at(-1) ?? '').split(' ').map(Number);
+const readStat = (pid: number | 'self'): number[] =>
+  (readOrEmpty(`/proc/${pid}/stat`).split(') ').at(-1) ?? '').split(' ').map(Number);
 
 /** User and system time. */
 export const cpuSeconds = (pids: readonly number[]): number =>
   pids.reduce((sum, pid) => {
-    const fields = statOf(pid);
+    const fields = readStat(pid);
     return sum + ((fields[11] ?? 0) + (fields[12] ?? 0)) / TICKS_PER_SECOND;
   }, 0);
 
 /** The same, to the nanosecond, of the threads that run now: for samples that take less than a second. */
-export const cpuSecondsExactly = (pids: readonly number[]): number =>
+export const preciseCpuSeconds = (pids: readonly number[]): number =>
   pids.reduce((sum, pid) => {
     const threads = readdirSync(`/proc/${pid}/task`);
     return threads.reduce(
-      (own, thread) => own + Number(readOr(`/proc/${pid}/task/${thread}/schedstat`).split(' ', 1)[0]) / 1e9,
+      (own, thread) =>
+        own + Number(readOrEmpty(`/proc/${pid}/task/${thread}/schedstat`).split(' ', 1)[0]) / 1e9,
       sum,
     );
   }, 0);
 
 /** Of this program and of those of its children that have ended, such as the load. */
-export const ownSeconds = (): number =>
-  statOf('self')
+export const ownCpuSeconds = (): number =>
+  readStat('self')
     .slice(11, 15)
     .reduce((sum, ticks) => sum + ticks, 0) / TICKS_PER_SECOND;
 
 export const residentMegabytes = (pids: readonly number[]): number =>
   pids.reduce((sum, pid) => {
-    const [, kilobytes = '0'] = /VmRSS:\s+(\d+) kB/.exec(readOr(`/proc/${pid}/status`)) ?? [];
+    const [, kilobytes = '0'] = /VmRSS:\s+(\d+) kB/.exec(readOrEmpty(`/proc/${pid}/status`)) ?? [];
     return sum + (Number(kilobytes) * 1_024) / 1e6;
   }, 0);
 
@@ -68,10 +69,12 @@ export interface MachineTimes {
 
 /** The first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal. */
 export function machineTimes(): MachineTimes {
-  const [, user = 0, nice = 0, system = 0, , , , , stolen = 0] = (readOr('/proc/stat').split('\n')[0] ?? '')
+  const [, user = 0, nice = 0, system = 0, , , , , stolen = 0] = (
+    readOrEmpty('/proc/stat').split('\n')[0] ?? ''
+  )
     .split(/\s+/)
     .map(Number);
   return { busy: (user + nice + system) / TICKS_PER_SECOND, stolen: stolen / TICKS_PER_SECOND };
 }
 
-export const loadAverage = (): string => readOr('/proc/loadavg').split(' ').slice(0, 3).join(' ');
+export const loadAverage = (): string => readOrEmpty('/proc/loadavg').split(' ').slice(0, 3).join(' ');

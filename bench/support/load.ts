@@ -37,7 +37,7 @@ const tokens = JSON.parse(readFileSync(load.state, 'utf8')) as string[];
 const latencies: number[] = [];
 let count = 0;
 let measuring = false;
-let over = false;
+let isStopped = false;
 
 const PATHS = { refresh: '/authsvc/Authorize/Token', certificate: '/authsvc/Authorize/Certificate' };
 
@@ -49,10 +49,10 @@ function request(body: string): string {
 }
 
 /** Lane by lane through its own share of the tokens, so that no token is used by two. */
-function lane(first: number): Promise<void> {
+function runConnection(first: number): Promise<void> {
   let index = first;
   let sent = 0;
-  let waiting = '';
+  let received = '';
   return new Promise((resolve, reject) => {
     const socket: TLSSocket = connect({
       host: '127.0.0.1',
@@ -66,7 +66,7 @@ function lane(first: number): Promise<void> {
     });
     socket.setNoDelay(true);
     const send = (): void => {
-      if (over) {
+      if (isStopped) {
         socket.destroy();
         resolve();
         return;
@@ -80,25 +80,25 @@ function lane(first: number): Promise<void> {
     };
     socket.on('secureConnect', send);
     socket.on('error', reject);
-    socket.on('close', () => (over ? resolve() : reject(new Error('the server closed the connection'))));
+    socket.on('close', () => (isStopped ? resolve() : reject(new Error('the server closed the connection'))));
     socket.setEncoding('latin1');
     socket.on('data', (part: string) => {
-      waiting += part;
-      const head = waiting.indexOf('\r\n\r\n');
+      received += part;
+      const head = received.indexOf('\r\n\r\n');
       if (head < 0) return;
-      const [, length = ''] = /content-length: (\d+)/i.exec(waiting) ?? [];
-      if (waiting.length < head + 4 + Number(length)) return;
-      if (!waiting.startsWith('HTTP/1.1 200')) {
-        reject(new Error(waiting.slice(0, 400)));
+      const [, length = ''] = /content-length: (\d+)/i.exec(received) ?? [];
+      if (received.length < head + 4 + Number(length)) return;
+      if (!received.startsWith('HTTP/1.1 200')) {
+        reject(new Error(received.slice(0, 400)));
         socket.destroy();
         return;
       }
       if (load.operation === 'refresh') {
-        const [, token] = /"refresh_token":"([^"]+)"/.exec(waiting) ?? [];
+        const [, token] = /"refresh_token":"([^"]+)"/.exec(received) ?? [];
         if (token !== undefined) tokens[index] = token;
         index = index + load.connections < tokens.length ? index + load.connections : first;
       }
-      waiting = '';
+      received = '';
       if (measuring) {
         count += 1;
         latencies.push(performance.now() - sent);
@@ -117,16 +117,16 @@ function cpuSeconds(pid: number): number {
 const wait = (seconds: number): Promise<void> =>
   new Promise((resolve) => setTimeout(resolve, seconds * 1_000));
 
-const lanes = Promise.all(Array.from({ length: load.connections }, (_, index) => lane(index)));
-await Promise.race([lanes, wait(load.warmUpSeconds)]);
+const running = Promise.all(Array.from({ length: load.connections }, (_, index) => runConnection(index)));
+await Promise.race([running, wait(load.warmUpSeconds)]);
 const [cpu, at] = [cpuSeconds(load.pid), performance.now()];
 measuring = true;
-await Promise.race([lanes, wait(load.seconds)]);
+await Promise.race([running, wait(load.seconds)]);
 measuring = false;
 const seconds = (performance.now() - at) / 1_000;
 const used = cpuSeconds(load.pid) - cpu;
-over = true;
-await lanes;
+isStopped = true;
+await running;
 latencies.sort((a, b) => a - b);
 writeFileSync(load.state, JSON.stringify(tokens));
 const result: LoadResult = {

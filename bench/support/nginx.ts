@@ -1,17 +1,17 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { freePort } from '../../test/support/gateway-process.ts';
-import { type Front, type Stage, start } from './fronts.ts';
+import { freePort } from '../../test/support/front-proxy.ts';
+import { type BenchEnvironment, type BenchServer, startServer } from './servers.ts';
 
 /** One process, on nobody's paths but ours. */
 async function startNginx(
-  stage: Stage,
+  environment: BenchEnvironment,
   name: string,
   core: number | string,
   port: number,
   http: string,
-): Promise<Front> {
-  const folder = join(stage.folder, name);
+): Promise<BenchServer> {
+  const folder = join(environment.folder, name);
   mkdirSync(folder, { recursive: true });
   const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
     .map((kind) => `  ${kind}_temp_path ${folder}/${kind};`)
@@ -37,50 +37,60 @@ ${http}
 }
 `,
   );
-  const words = [stage.nginx, '-e', `${folder}/error.log`, '-p', folder, '-c', file];
-  return start(core, words, port, join(folder, 'output.log'));
+  const args = [environment.nginx, '-e', `${folder}/error.log`, '-p', folder, '-c', file];
+  return startServer(core, args, port, join(folder, 'output.log'));
 }
 
 /** What the upstream serves as files. */
-export const upstreamFile = ({ folder }: Stage, name: string): string => join(folder, 'served', name);
+export const upstreamFilePath = ({ folder }: BenchEnvironment, name: string): string =>
+  join(folder, 'served', name);
 
-/** Answers 1 KiB and 100 KiB, and whatever lies in its folder. As cheap as can be: it shares the load's core. */
-export async function startUpstream(stage: Stage): Promise<Front> {
-  const port = await freePort();
-  const root = upstreamFile(stage, '');
+/** An upstream that listens on two ports. */
+export interface BenchUpstream extends BenchServer {
+  readonly tlsPort: number;
+}
+
+/** Serves 1 KiB, 100 KiB and the files in its folder, over plain HTTP and over TLS. It shares the core of the load. */
+export async function startUpstream(environment: BenchEnvironment): Promise<BenchUpstream> {
+  const [port, tlsPort] = [await freePort(), await freePort()];
+  const root = upstreamFilePath(environment, '');
   mkdirSync(join(root, 'files'), { recursive: true });
   writeFileSync(join(root, 'files/100k'), Buffer.alloc(100 * 1_024, 'y'));
   const body = 'x'.repeat(1_024);
-  return startNginx(
-    stage,
+  const server = await startNginx(
+    environment,
     'upstream',
-    stage.loadCore,
+    environment.loadCore,
     port,
     `  open_file_cache max=16;
   server {
     listen 127.0.0.1:${port} backlog=1024;
+    listen 127.0.0.1:${tlsPort} ssl backlog=1024;
+    ssl_certificate ${environment.folder}/server.pem;
+    ssl_certificate_key ${environment.folder}/server-key.pem;
     root ${root};
     location = /files/1k { return 200 "${body}"; }
     location = /reports/1k { return 200 "${body}"; }
   }`,
   );
+  return { ...server, tlsPort };
 }
 
-const tlsServer = ({ folder }: Stage, port: number, inside: string): string => `  server {
+const tlsServer = ({ folder }: BenchEnvironment, port: number, locations: string): string => `  server {
     listen 127.0.0.1:${port} ssl http2 backlog=1024;
     ssl_certificate ${folder}/server.pem;
     ssl_certificate_key ${folder}/server-key.pem;
     ssl_protocols TLSv1.2 TLSv1.3;
-${inside}
+${locations}
   }`;
 
-const pool = (name: string, port: number): string => `  upstream ${name} {
+const upstreamBlock = (name: string, port: number): string => `  upstream ${name} {
     server 127.0.0.1:${port};
     keepalive 128;
     keepalive_requests 1000000000;
   }`;
 
-const PASS = `      proxy_pass http://api;
+const PROXY_PASS = `      proxy_pass http://api;
       proxy_http_version 1.1;
       proxy_buffers 16 16k;
       proxy_max_temp_file_size 0;
@@ -90,61 +100,97 @@ const PASS = `      proxy_pass http://api;
       proxy_set_header X-Forwarded-Proto $scheme;
       proxy_set_header X-Forwarded-Host $host;`;
 
-export async function nginxPlain(stage: Stage, upstream: number): Promise<Front> {
+export async function startNginxPlain(environment: BenchEnvironment, upstream: number): Promise<BenchServer> {
   const port = await freePort();
-  const server = tlsServer(stage, port, `    location / {\n${PASS}\n    }`);
-  return startNginx(stage, 'nginx-plain', stage.serverCore, port, `${pool('api', upstream)}\n${server}`);
+  const server = tlsServer(environment, port, `    location / {\n${PROXY_PASS}\n    }`);
+  return startNginx(
+    environment,
+    'nginx-plain',
+    environment.serverCore,
+    port,
+    `${upstreamBlock('api', upstream)}\n${server}`,
+  );
+}
+
+/** The same with an upstream over TLS, whose certificate is verified. */
+export async function startNginxTlsUpstream(
+  environment: BenchEnvironment,
+  upstream: number,
+): Promise<BenchServer> {
+  const port = await freePort();
+  const server = tlsServer(
+    environment,
+    port,
+    `    location / {
+${PROXY_PASS.replace('http://api', 'https://api')}
+      proxy_ssl_trusted_certificate ${environment.folder}/ca.pem;
+      proxy_ssl_verify on;
+      proxy_ssl_name localhost;
+      proxy_ssl_server_name on;
+    }`,
+  );
+  return startNginx(
+    environment,
+    'nginx-tls-upstream',
+    environment.serverCore,
+    port,
+    `${upstreamBlock('api', upstream)}\n${server}`,
+  );
 }
 
 /**
  * Asks a server that always says yes, in the same process. Over connections that are kept that is the least auth_request can
  * cost; without, it is set up as in nginx's documentation.
  */
-export async function nginxAuthRequest(stage: Stage, upstream: number, kept: boolean): Promise<Front> {
-  const [port, yes] = [await freePort(), await freePort()];
+export async function startNginxAuthRequest(
+  environment: BenchEnvironment,
+  upstream: number,
+  keepAlive: boolean,
+): Promise<BenchServer> {
+  const [port, authPort] = [await freePort(), await freePort()];
   const server = tlsServer(
-    stage,
+    environment,
     port,
     `    location / {
       auth_request /_auth;
-${PASS}
+${PROXY_PASS}
     }
     location = /_auth {
       internal;
-      proxy_pass http://${kept ? 'yes' : `127.0.0.1:${yes}`};
-${kept ? '      proxy_http_version 1.1;\n      proxy_set_header Connection "";\n' : ''}      proxy_pass_request_body off;
+      proxy_pass http://${keepAlive ? 'yes' : `127.0.0.1:${authPort}`};
+${keepAlive ? '      proxy_http_version 1.1;\n      proxy_set_header Connection "";\n' : ''}      proxy_pass_request_body off;
       proxy_set_header Content-Length "";
     }`,
   );
   return startNginx(
-    stage,
-    kept ? 'nginx-auth-request' : 'nginx-auth-request-anew',
-    stage.serverCore,
+    environment,
+    keepAlive ? 'nginx-auth-request' : 'nginx-auth-request-new-connections',
+    environment.serverCore,
     port,
-    `${pool('api', upstream)}
-${pool('yes', yes)}
-  server { listen 127.0.0.1:${yes}; return 204; }
+    `${upstreamBlock('api', upstream)}
+${upstreamBlock('yes', authPort)}
+  server { listen 127.0.0.1:${authPort}; return 204; }
 ${server}`,
   );
 }
 
 /** As docs/forward-auth.md says; both processes count. */
-export async function nginxWithGatehouse(
-  stage: Stage,
+export async function startNginxWithGatehouse(
+  environment: BenchEnvironment,
   upstream: number,
-  gatehouse: Front,
+  gatehouse: BenchServer,
   ca: string,
-): Promise<Front> {
+): Promise<BenchServer> {
   const port = await freePort();
   const server = tlsServer(
-    stage,
+    environment,
     port,
     `    location / {
       auth_request /_gatehouse;
       auth_request_set $gatehouse_user $upstream_http_x_forwarded_user;
       auth_request_set $gatehouse_client $upstream_http_x_forwarded_client_id;
       auth_request_set $gatehouse_scope $upstream_http_x_forwarded_scope;
-${PASS}
+${PROXY_PASS}
       proxy_set_header Authorization "";
       proxy_set_header X-Forwarded-User $gatehouse_user;
       proxy_set_header X-Forwarded-Client-Id $gatehouse_client;
@@ -172,11 +218,11 @@ ${PASS}
     }`,
   );
   const front = await startNginx(
-    stage,
+    environment,
     'nginx-gatehouse',
-    stage.serverCore,
+    environment.serverCore,
     port,
-    `${pool('api', upstream)}\n${pool('gatehouse', gatehouse.port)}\n${server}`,
+    `${upstreamBlock('api', upstream)}\n${upstreamBlock('gatehouse', gatehouse.port)}\n${server}`,
   );
   return {
     port,

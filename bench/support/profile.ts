@@ -16,14 +16,14 @@ interface Profile {
 }
 
 export interface Cost {
-  readonly what: string;
+  readonly name: string;
   /** Of the time the process was not idle. */
   readonly share: number;
 }
 
 const TOP = 40;
 
-export function costsOf(
+export function readCosts(
   file: string,
   root: string,
 ): { readonly functions: readonly Cost[]; readonly parts: readonly Cost[] } {
@@ -36,14 +36,14 @@ export function costsOf(
     const frame = byId.get(id);
     if (frame === undefined || frame.functionName === '(idle)') return;
     const time = timeDeltas[index] ?? 0;
-    const place = placeOf(frame.url, root);
+    const path = toRelativePath(frame.url, root);
     all += time;
-    add(functions, `${frame.functionName || '(anonymous)'} ${place}:${frame.lineNumber + 1}`, time);
-    add(parts, place === '' ? frame.functionName : partOf(place), time);
+    add(functions, `${frame.functionName || '(anonymous)'} ${path}:${frame.lineNumber + 1}`, time);
+    add(parts, path === '' ? frame.functionName : getModule(path), time);
   });
   const sorted = (costs: ReadonlyMap<string, number>): Cost[] =>
     [...costs]
-      .map(([what, time]) => ({ what, share: time / all }))
+      .map(([name, time]) => ({ name, share: time / all }))
       .toSorted((a, b) => b.share - a.share)
       .slice(0, TOP);
   return { functions: sorted(functions), parts: sorted(parts) };
@@ -52,7 +52,7 @@ export function costsOf(
 const add = (costs: Map<string, number>, name: string, time: number): void =>
   void costs.set(name, (costs.get(name) ?? 0) + time);
 
-const placeOf = (url: string, root: string): string =>
+const toRelativePath = (url: string, root: string): string =>
   url.startsWith('file://')
     ? relative(root, new URL(url).pathname)
     : url.startsWith('/')
@@ -60,10 +60,10 @@ const placeOf = (url: string, root: string): string =>
       : url;
 
 /** A package, a folder of ours, or a module of Node. */
-const partOf = (place: string): string =>
-  /(?:^|\/)node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(place)?.[1] ??
-  /^(node:[^/]+)/.exec(place)?.[1] ??
-  place.split('/').slice(0, -1).join('/');
+const getModule = (path: string): string =>
+  /(?:^|\/)node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1] ??
+  /^(node:[^/]+)/.exec(path)?.[1] ??
+  path.split('/').slice(0, -1).join('/');
 
-export const writeCosts = (costs: readonly Cost[]): string =>
-  costs.map(({ what, share }) => `${(share * 100).toFixed(1).padStart(5)} %  ${what}`).join('\n');
+export const formatCosts = (costs: readonly Cost[]): string =>
+  costs.map(({ name, share }) => `${(share * 100).toFixed(1).padStart(5)} %  ${name}`).join('\n');

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { MEMORY_ENVIRONMENT } from '../../src/gateway/worker-memory.ts';
+import { MEMORY_ENVIRONMENT } from '../../src/server/workers/worker-memory.ts';
 
 /** A program on a core of its own, with its output in a file; ended by its own process id. */
 export interface Program {
@@ -13,32 +13,32 @@ export interface Program {
   stop(): Promise<void>;
 }
 
-const here = (name: string): string => join(import.meta.dirname, name);
+const scriptPath = (name: string): string => join(import.meta.dirname, name);
 
 /** Everything that was started and has not ended. */
 const running = new Set<ChildProcess>();
 process.once('exit', () => running.forEach((child) => child.kill('SIGKILL')));
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1));
 
-const pinned = (core: number | string | undefined, words: readonly string[]): string[] =>
-  core === undefined ? [...words] : ['taskset', '-c', String(core), ...words];
+const pinToCore = (core: number | string | undefined, args: readonly string[]): string[] =>
+  core === undefined ? [...args] : ['taskset', '-c', String(core), ...args];
 
 export function launch(
   core: number | string | undefined,
-  words: readonly string[],
+  args: readonly string[],
   output: string,
-  errors: 'told' | 'in the output' = 'told',
+  stderr: 'inherit' | 'output file' = 'inherit',
 ): ChildProcess {
-  const [program = '', ...rest] = pinned(core, words);
+  const [program = '', ...rest] = pinToCore(core, args);
   const out = openSync(output, 'w');
-  const child = spawn(program, rest, { stdio: ['ignore', out, errors === 'told' ? 'inherit' : out] });
+  const child = spawn(program, rest, { stdio: ['ignore', out, stderr === 'inherit' ? 'inherit' : out] });
   closeSync(out);
   running.add(child);
   child.once('exit', () => running.delete(child));
   return child;
 }
 
-export async function untilReady(child: ChildProcess, output: string): Promise<Program> {
+export async function waitUntilReady(child: ChildProcess, output: string): Promise<Program> {
   const started = performance.now();
   for (;;) {
     const line = readFileSync(output, 'utf8')
@@ -51,7 +51,7 @@ export async function untilReady(child: ChildProcess, output: string): Promise<P
         port,
         adminPort,
         readySeconds: (performance.now() - started) / 1_000,
-        stop: () => end(child),
+        stop: () => stopProcess(child),
       };
     }
     if (child.exitCode !== null) throw new Error(`it ended with ${child.exitCode}`);
@@ -60,13 +60,13 @@ export async function untilReady(child: ChildProcess, output: string): Promise<P
   }
 }
 
-export async function end(child: ChildProcess): Promise<void> {
+export async function stopProcess(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const ended = new Promise((resolve) => child.once('exit', resolve));
   child.kill('SIGTERM');
-  const cut = setTimeout(() => child.kill('SIGKILL'), 20_000);
+  const killTimer = setTimeout(() => child.kill('SIGKILL'), 20_000);
   await ended;
-  clearTimeout(cut);
+  clearTimeout(killTimer);
 }
 
 export interface ServeOptions {
@@ -78,9 +78,9 @@ export interface ServeOptions {
   readonly nodeOptions?: readonly string[];
 }
 
-export const serveProgram = ({ folder, entry, core, nodeOptions = [] }: ServeOptions): Promise<Program> => {
+export const startGatehouse = ({ folder, entry, core, nodeOptions = [] }: ServeOptions): Promise<Program> => {
   const output = join(folder, 'serve.log');
-  const words = [
+  const args = [
     // As the image and the systemd unit start it.
     'env',
     ...Object.entries(MEMORY_ENVIRONMENT).map(([name, value]) => `${name}=${value}`),
@@ -91,25 +91,28 @@ export const serveProgram = ({ folder, entry, core, nodeOptions = [] }: ServeOpt
     '--config',
     join(folder, 'gatehouse.yaml'),
   ];
-  return untilReady(launch(core, words, output), output);
+  return waitUntilReady(launch(core, args, output), output);
 };
 
-export const peerProgram = (folder: string, core: number): Promise<Program> => {
-  const output = join(folder, 'peer.log');
-  return untilReady(launch(core, [process.execPath, here('peer.ts'), folder], output), output);
+export const startBaselineServer = (folder: string, core: number): Promise<Program> => {
+  const output = join(folder, 'baseline-server.log');
+  return waitUntilReady(
+    launch(core, [process.execPath, scriptPath('baseline-server.ts'), folder], output),
+    output,
+  );
 };
 
 /** Runs one of the scripts here to its end; it leaves its result in a file. */
 export async function measure<T>(
   core: number,
   script: string,
-  words: readonly string[],
+  args: readonly string[],
   folder: string,
 ): Promise<T> {
   const result = join(folder, 'result.json');
   const child = launch(
     core,
-    [process.execPath, here(script), ...words, result],
+    [process.execPath, scriptPath(script), ...args, result],
     join(folder, `${script}.log`),
   );
   const limit = setTimeout(() => child.kill('SIGKILL'), 180_000);

@@ -1,20 +1,20 @@
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
-import { keepGrantUntil } from '../../src/domain/grant.ts';
-import { firstGeneration, randomGrantId } from '../../src/grants/issue.ts';
+import { getGrantRecordExpiry } from '../../src/domain/grant.ts';
+import { createGrant, randomGrantId } from '../../src/grants/issue.ts';
 import { createLogger } from '../../src/observability/logger.ts';
-import { openRedis, type RedisStore } from '../../src/stores/redis.ts';
-import { freePort } from '../../test/support/gateway-process.ts';
-import { anAuthenticator } from '../../test/support/record-keys.ts';
-import { openDesk } from './desk.ts';
-import { end, launch } from './programs.ts';
+import { openRedisStore, type RedisStore } from '../../src/stores/redis/store.ts';
+import { freePort } from '../../test/support/front-proxy.ts';
+import { testAuthenticator } from '../../test/support/record-keys.ts';
+import { openGrantDeps } from './grant-deps.ts';
+import { launch, stopProcess } from './programs.ts';
 
 /** A Redis of the benchmark, on a core of its own. */
 export interface BenchRedis {
   readonly url: string;
   readonly admin: Redis;
   /** A number of `INFO`, or the sum of several. */
-  fact(...names: readonly string[]): Promise<number>;
+  infoValue(...names: readonly string[]): Promise<number>;
   stop(): Promise<void>;
 }
 
@@ -29,21 +29,21 @@ export async function startRedis(core: number | string, output: string): Promise
   );
   const admin = new Redis(port, '127.0.0.1', { lazyConnect: true, retryStrategy: () => 100 });
   admin.on('error', () => {});
-  const until = performance.now() + START_MS;
+  const deadline = performance.now() + START_MS;
   for (;;) {
     try {
       await admin.connect().catch(() => {});
       await admin.ping();
       break;
     } catch (error) {
-      if (performance.now() > until) throw error;
+      if (performance.now() > deadline) throw error;
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
   }
   return {
     url: `redis://127.0.0.1:${port}`,
     admin,
-    async fact(...names) {
+    async infoValue(...names) {
       const info = await admin.info();
       const one = (name: string): number =>
         Number(new RegExp(`^${name}:([\\d.]+)`, 'm').exec(info)?.[1] ?? 0);
@@ -51,62 +51,62 @@ export async function startRedis(core: number | string, output: string): Promise
     },
     async stop() {
       admin.disconnect();
-      await end(child);
+      await stopProcess(child);
     },
   };
 }
 
 export const openStore = (url: string): Promise<RedisStore> =>
-  openRedis({
+  openRedisStore({
     url,
-    authenticator: anAuthenticator(),
+    authenticator: testAuthenticator(),
     maxStaleness: 60,
     ack: 'reachable',
     commandTimeout: 30_000,
   });
 
-const AT_ONCE = 1_000;
+const BATCH_SIZE = 1_000;
 
 /** So many live grants, two for each identity; returns refresh tokens of the first of them. */
 export async function fillRedis(folder: string, grants: number, tokensWanted: number): Promise<string[]> {
-  const quiet = createLogger({ level: 'error', format: 'json', write: () => {} });
-  const { desk, store } = await openDesk(folder, quiet);
-  const integration = desk.integrations.get('report-runner');
+  const logger = createLogger({ level: 'error', format: 'json', write: () => {} });
+  const { deps, store } = await openGrantDeps(folder, logger);
+  const integration = deps.integrations.get('report-runner');
   if (integration === undefined) throw new Error('report-runner is in the settings');
   const tokens: string[] = [];
   let identity = '';
-  const create = async (index: number, who: string): Promise<void> => {
-    const now = desk.now();
-    const grant = firstGeneration(desk, {
+  const create = async (index: number, grantIdentity: string): Promise<void> => {
+    const now = deps.now();
+    const grant = createGrant(deps, {
       id: randomGrantId(),
       integration,
       // The one who is known can refresh; the others take up room.
-      identity: who,
+      identity: grantIdentity,
       grantType: 'certificate',
       scope: 'files:read',
       now,
     });
-    await store.grants.create(grant.id, grant, keepGrantUntil(grant));
-    if (index < tokensWanted) tokens[index] = (await desk.mint.pair(grant, now)).refreshToken;
+    await store.grants.create(grant.id, grant, getGrantRecordExpiry(grant));
+    if (index < tokensWanted) tokens[index] = (await deps.tokenIssuer.issueTokens(grant, now)).refreshToken;
   };
-  for (let done = 0; done < grants; done += AT_ONCE)
+  for (let done = 0; done < grants; done += BATCH_SIZE)
     await Promise.all(
-      Array.from({ length: Math.min(AT_ONCE, grants - done) }, (_, more) => {
+      Array.from({ length: Math.min(BATCH_SIZE, grants - done) }, (_, more) => {
         if (more % 2 === 0) identity = `local:{${randomUUID()}}`;
-        return create(done + more, done + more < tokensWanted ? KNOWN : identity);
+        return create(done + more, done + more < tokensWanted ? KNOWN_IDENTITY : identity);
       }),
     );
   await store.close();
   return tokens;
 }
 
-const KNOWN = 'local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}';
+const KNOWN_IDENTITY = 'local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}';
 
 /** So many revocations, as another gatehouse would have announced them. */
 export async function revokeMany(store: RedisStore, count: number): Promise<void> {
   const keepUntil = Math.floor(Date.now() / 1_000) + 30 * 86_400;
   for (let done = 0; done < count; done += 100)
-    await store.revocations.bring(
+    await store.revocations.announceImported(
       Array.from({ length: Math.min(100, count - done) }, () => ({
         of: 'grant' as const,
         grantId: randomGrantId(),

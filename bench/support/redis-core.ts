@@ -8,27 +8,27 @@
  *   bare      the same without the audit line too
  *   signing   the signatures alone
  *
- *   node redis-core.ts <folder> <mode> <lanes> <seconds> <state file> <result file>
+ *   node redis-core.ts <folder> <mode> <concurrency> <seconds> <state file> <result file>
  */
 import { hash } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { Redis } from 'ioredis';
-import { openKeys } from '../../src/gateway/keys.ts';
-import type { GrantDesk } from '../../src/grants/desk.ts';
+import type { GrantDeps } from '../../src/grants/deps.ts';
 import { refresh } from '../../src/grants/refresh.ts';
-import { createLogger, stdoutSink } from '../../src/observability/logger.ts';
-import { sealRefreshToken } from '../../src/tokens/refresh-token.ts';
-import { openDesk, settingsOf } from './desk.ts';
+import { createLogger, createStdoutSink } from '../../src/observability/logger.ts';
+import { openCheckedKeyring } from '../../src/server/keys.ts';
+import { createRefreshToken } from '../../src/tokens/refresh-token.ts';
+import { loadSettingsIn, openGrantDeps } from './grant-deps.ts';
 
-const [folder = '', mode = '', lanesText = '', secondsText = '', stateFile = '', resultFile = ''] =
+const [folder = '', mode = '', concurrencyText = '', secondsText = '', stateFile = '', resultFile = ''] =
   process.argv.slice(2);
-const lanes = Number(lanesText);
+const concurrency = Number(concurrencyText);
 
-type Turn = (index: number) => Promise<void>;
-interface Work {
-  readonly turn: Turn;
+type Operation = (index: number) => Promise<void>;
+interface Workload {
+  readonly operate: Operation;
   readonly count: number;
-  end(): Promise<void>;
+  close(): Promise<void>;
 }
 
 const CAS = `
@@ -39,44 +39,44 @@ return 1`;
 /** As long as a grant. */
 const RECORD = 'x'.repeat(440);
 
-async function raw(readFirst: boolean): Promise<Work> {
-  const redis = new Redis(settingsOf(folder).store.url ?? '', { enableAutoPipelining: true });
+async function raw(readFirst: boolean): Promise<Workload> {
+  const redis = new Redis(loadSettingsIn(folder).store.url ?? '', { enableAutoPipelining: true });
   const sha = hash('sha1', CAS);
-  const versions = Array.from({ length: lanes }, () => 0);
+  const versions = Array.from({ length: concurrency }, () => 0);
   await redis.script('LOAD', CAS);
   await Promise.all(versions.map((_, index) => redis.set(`raw:{${index}}`, `0 ${RECORD}`)));
   return {
-    count: lanes,
-    async turn(index) {
+    count: concurrency,
+    async operate(index) {
       const version = versions[index] ?? 0;
       if (readFirst) await redis.get(`raw:{${index}}`);
       const done = await redis.evalsha(sha, 1, `raw:{${index}}`, version, version + 1, RECORD);
-      if (done !== 1) throw new Error('lost a race with nobody');
+      if (done !== 1) throw new Error('lost a race without a competitor');
       versions[index] = version + 1;
     },
-    end: async () => redis.disconnect(),
+    close: async () => redis.disconnect(),
   };
 }
 
-async function core({ signed, audited }: { signed: boolean; audited: boolean }): Promise<Work> {
-  const sink = stdoutSink();
-  const loud = createLogger({ level: 'info', format: 'json', write: sink.write });
-  const log = audited ? loud : { ...loud, audit: () => {} };
-  const { desk: whole, store } = await openDesk(folder, log);
+async function core({ signed, audited }: { signed: boolean; audited: boolean }): Promise<Workload> {
+  const sink = createStdoutSink();
+  const logger = createLogger({ level: 'info', format: 'json', write: sink.write });
+  const log = audited ? logger : { ...logger, audit: () => {} };
+  const { deps: allDeps, store } = await openGrantDeps(folder, log);
   const tokens = JSON.parse(readFileSync(stateFile, 'utf8')) as string[];
-  const desk = signed ? whole : await withoutSignatures(whole);
+  const deps = signed ? allDeps : await withoutSignatures(allDeps);
   return {
     count: tokens.length,
-    async turn(index) {
-      const done = await refresh(desk, {
+    async operate(index) {
+      const done = await refresh(deps, {
         clientId: 'report-runner',
         refreshToken: tokens[index] ?? '',
-        arrivedAt: desk.now(),
+        arrivedAt: deps.now(),
       });
       if (!done.ok) throw new Error(`refused: ${done.refusal.reason}`);
       tokens[index] = done.value.pair.refreshToken;
     },
-    async end() {
+    async close() {
       writeFileSync(stateFile, JSON.stringify(tokens));
       sink.flush();
       await store.close();
@@ -84,41 +84,41 @@ async function core({ signed, audited }: { signed: boolean; audited: boolean }):
   };
 }
 
-async function withoutSignatures(desk: GrantDesk): Promise<GrantDesk> {
-  const keyring = await openKeys(settingsOf(folder), desk.store as never, desk.now());
+async function withoutSignatures(deps: GrantDeps): Promise<GrantDeps> {
+  const keyring = await openCheckedKeyring(loadSettingsIn(folder), deps.store as never, deps.now());
   return {
-    ...desk,
-    mint: {
-      ...desk.mint,
-      async pair({ id, generation, keys }) {
-        const key = keyring.sealing(keys.sealing);
+    ...deps,
+    tokenIssuer: {
+      ...deps.tokenIssuer,
+      async issueTokens({ id, generation, keys }) {
+        const key = keyring.getSealingKey(keys.sealing);
         if (key === undefined) throw new Error('no sealing key');
-        return { accessToken: '', refreshToken: sealRefreshToken(key, id, generation) };
+        return { accessToken: '', refreshToken: createRefreshToken(key, id, generation) };
       },
     },
   };
 }
 
-async function signing(): Promise<Work> {
-  const { desk, store } = await openDesk(
+async function signing(): Promise<Workload> {
+  const { deps, store } = await openGrantDeps(
     folder,
     createLogger({ level: 'error', format: 'json', write: () => {} }),
   );
   const [token = ''] = JSON.parse(readFileSync(stateFile, 'utf8')) as string[];
-  const found = await store.grants.read(desk.mint.openRefresh(token, desk.now())?.grantId ?? '');
+  const found = await store.grants.read(deps.tokenIssuer.openRefreshToken(token, deps.now())?.grantId ?? '');
   if (found === undefined) throw new Error('no grant');
   return {
-    count: lanes,
-    async turn() {
-      await desk.mint.pair(found.record, desk.now());
+    count: concurrency,
+    async operate() {
+      await deps.tokenIssuer.issueTokens(found.record, deps.now());
       // What never waits would not let the clock go on.
       await new Promise(setImmediate);
     },
-    end: () => store.close(),
+    close: () => store.close(),
   };
 }
 
-const KINDS: Readonly<Record<string, () => Promise<Work>>> = {
+const KINDS: Readonly<Record<string, () => Promise<Workload>>> = {
   raw: () => raw(false),
   pair: () => raw(true),
   refresh: () => core({ signed: true, audited: true }),
@@ -131,19 +131,19 @@ if (begin === undefined) throw new Error(`no such mode: ${mode}`);
 const work = await begin();
 let count = 0;
 /** Until then the compiler is at work beside what is measured. */
-const WARM_UP_TURNS = 20_000;
-const MOST_WARM_UP_MS = 60_000;
+const WARM_UP_OPERATIONS = 20_000;
+const MAX_WARM_UP_MS = 60_000;
 let stop = Number.POSITIVE_INFINITY;
-const lane = async (first: number): Promise<void> => {
-  for (let index = first; performance.now() < stop; index += lanes) {
+const runWorker = async (first: number): Promise<void> => {
+  for (let index = first; performance.now() < stop; index += concurrency) {
     if (index >= work.count) index = first;
-    await work.turn(index);
+    await work.operate(index);
     count += 1;
   }
 };
-const running = Promise.all(Array.from({ length: lanes }, (_, index) => lane(index)));
-const warmUntil = performance.now() + MOST_WARM_UP_MS;
-const isWarm = (): boolean => count >= WARM_UP_TURNS || performance.now() >= warmUntil;
+const running = Promise.all(Array.from({ length: concurrency }, (_, index) => runWorker(index)));
+const warmUntil = performance.now() + MAX_WARM_UP_MS;
+const isWarm = (): boolean => count >= WARM_UP_OPERATIONS || performance.now() >= warmUntil;
 while (!isWarm()) await new Promise((resolve) => setTimeout(resolve, 20));
 stop = performance.now() + Number(secondsText) * 1_000;
 const [from, at, cpu] = [count, performance.now(), process.cpuUsage()];
@@ -155,4 +155,4 @@ writeFileSync(
   resultFile,
   JSON.stringify({ perSecond: done / seconds, cpuMicros: (user + system) / done, count }),
 );
-await work.end();
+await work.close();

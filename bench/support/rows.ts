@@ -34,7 +34,7 @@ export interface BenchResult {
 /** Below this the server was not what limited requests per second. */
 const FULL = 0.9;
 
-const HEAD = [
+const HEADER = [
   'group',
   'candidate',
   'CPU µs per request (from – to)',
@@ -62,5 +62,5 @@ export function rowTable(rows: readonly Row[]): string {
       `${samples.filter((sample) => !isQuiet(sample)).length} of ${samples.length}`,
     ];
   });
-  return [HEAD, HEAD.map(() => '---'), ...lines].map((cells) => `| ${cells.join(' | ')} |`).join('\n');
+  return [HEADER, HEADER.map(() => '---'), ...lines].map((cells) => `| ${cells.join(' | ')} |`).join('\n');
 }

@@ -16,12 +16,12 @@ const find = (tool: string): string | undefined =>
 const INSTALL_SECONDS = 180;
 
 /** Where each of them is; those that could not be had are left out, with a line. */
-export function findTools(say: (text: string) => void): Partial<Record<Tool, string>> {
+export function findTools(log: (text: string) => void): Partial<Record<Tool, string>> {
   const tools = Object.keys(PACKAGES) as Tool[];
   const missing = tools.filter((tool) => find(tool) === undefined);
   if (missing.length > 0 && process.getuid?.() === 0 && find('apt-get') !== undefined) {
     const packages = missing.map((tool) => PACKAGES[tool]);
-    say(`installing ${packages.join(', ')}`);
+    log(`installing ${packages.join(', ')}`);
     spawnSync('apt-get', ['install', '-y', ...packages], {
       stdio: 'ignore',
       timeout: INSTALL_SECONDS * 1_000,
@@ -32,7 +32,7 @@ export function findTools(say: (text: string) => void): Partial<Record<Tool, str
   for (const tool of tools) {
     const file = find(tool);
     if (file !== undefined) found[tool] = file;
-    else say(`skipped: ${tool} is not there (apt-get install -y ${PACKAGES[tool]})`);
+    else log(`skipped: ${tool} is not there (apt-get install -y ${PACKAGES[tool]})`);
   }
   return found;
 }

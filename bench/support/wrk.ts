@@ -1,12 +1,12 @@
 import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { connect } from 'node:tls';
-import { cpuSeconds, machineTimes, ownSeconds, residentMegabytes } from './linux.ts';
-import { end, launch } from './programs.ts';
+import { cpuSeconds, machineTimes, ownCpuSeconds, residentMegabytes } from './linux.ts';
+import { launch, stopProcess } from './programs.ts';
 import { median } from './report.ts';
 
 /** What is asked of a server in one run. */
-export interface Errand {
+export interface LoadRun {
   readonly port: number;
   /** Whose CPU time counts. */
   readonly pids: readonly number[];
@@ -39,7 +39,7 @@ export interface Sample {
   readonly others: number;
 }
 
-export interface Bed {
+export interface LoadEnvironment {
   readonly folder: string;
   readonly wrk: string;
   readonly h2load?: string;
@@ -51,23 +51,23 @@ const script = join(import.meta.dirname, 'load.lua');
 const WARM_SECONDS = 1;
 
 /** One run of the load against one server. Throws when anything but 2xx came back. */
-export async function run(bed: Bed, errand: Errand, seconds: number): Promise<Sample> {
+export async function runLoad(environment: LoadEnvironment, run: LoadRun, seconds: number): Promise<Sample> {
   const machine = machineTimes();
-  const ours = (): number => cpuSeconds([...errand.pids, bed.upstreamPid]) + ownSeconds();
-  const [from, at] = [ours(), performance.now()];
-  const seen = await (errand.protocol === 'h2' ? runH2load : runWrk)(bed, errand, seconds);
+  const measuredCpu = (): number => cpuSeconds([...run.pids, environment.upstreamPid]) + ownCpuSeconds();
+  const [from, at] = [measuredCpu(), performance.now()];
+  const measured = await (run.protocol === 'h2' ? runH2load : runWrk)(environment, run, seconds);
   const wall = (performance.now() - at) / 1_000;
   const { busy, stolen } = machineTimes();
   return {
-    ...seen,
-    residentMegabytes: residentMegabytes(errand.pids),
-    others: (Math.max(0, busy - machine.busy - (ours() - from)) + stolen - machine.stolen) / wall,
+    ...measured,
+    residentMegabytes: residentMegabytes(run.pids),
+    others: (Math.max(0, busy - machine.busy - (measuredCpu() - from)) + stolen - machine.stolen) / wall,
   };
 }
 
-type Seen = Omit<Sample, 'others' | 'residentMegabytes'>;
+type Measured = Omit<Sample, 'others' | 'residentMegabytes'>;
 
-interface WrkEnd {
+interface WrkSummary {
   readonly p50: number;
   readonly p99: number;
   readonly status: number;
@@ -75,39 +75,39 @@ interface WrkEnd {
   readonly timeout: number;
 }
 
-async function runWrk(bed: Bed, errand: Errand, seconds: number): Promise<Seen> {
-  const { warmSeconds = WARM_SECONDS, connections = 64, thinkMilliseconds = 0, method = 'GET' } = errand;
-  const snapshots = join(bed.folder, 'snapshots');
-  const given = {
-    tokens: errand.tokens,
-    cold: errand.cold,
+async function runWrk(environment: LoadEnvironment, run: LoadRun, seconds: number): Promise<Measured> {
+  const { warmSeconds = WARM_SECONDS, connections = 64, thinkMilliseconds = 0, method = 'GET' } = run;
+  const snapshots = join(environment.folder, 'snapshots');
+  const scriptArgs = {
+    tokens: run.tokens,
+    cold: run.cold,
     snapshots,
     method,
-    path: errand.path,
-    host: `localhost:${errand.port}`,
-    body: errand.bodyBytes,
+    path: run.path,
+    host: `localhost:${run.port}`,
+    body: run.bodyBytes,
     warm: warmSeconds,
     think: thinkMilliseconds,
-    pids: errand.pids.join(','),
+    pids: run.pids.join(','),
   };
-  const words = [
+  const args = [
     ...(thinkMilliseconds > 0 ? ['env', 'BENCH_THINK=1'] : []),
-    bed.wrk,
+    environment.wrk,
     '--threads=1',
     `--connections=${connections}`,
     `--duration=${Math.ceil(seconds + warmSeconds)}s`,
     '--timeout=20s',
     `--script=${script}`,
-    `https://127.0.0.1:${errand.port}`,
+    `https://127.0.0.1:${run.port}`,
     '--',
-    ...Object.entries(given).flatMap(([key, value]) => (value === undefined ? [] : [`${key}=${value}`])),
+    ...Object.entries(scriptArgs).flatMap(([key, value]) => (value === undefined ? [] : [`${key}=${value}`])),
   ];
-  const text = await output(bed, words, seconds + warmSeconds + 60);
+  const text = await runToEnd(environment, args, seconds + warmSeconds + 60);
   const line = text.split('\n').find((one) => one.startsWith('{')) ?? '';
   if (line === '') throw new Error(`wrk told nothing: ${text.slice(-300)}`);
-  const told = JSON.parse(line) as WrkEnd;
-  if (told.status > 0) throw new Error(`${told.status} answers were not 2xx`);
-  const [first, last] = ends(readFileSync(snapshots, 'utf8'));
+  const summary = JSON.parse(line) as WrkSummary;
+  if (summary.status > 0) throw new Error(`${summary.status} answers were not 2xx`);
+  const [first, last] = firstAndLast(readFileSync(snapshots, 'utf8'));
   const requests = last.sent - first.sent;
   const window = (last.nanoseconds - first.nanoseconds) / 1e9;
   const used = (last.ticks - first.ticks) / 100;
@@ -115,8 +115,8 @@ async function runWrk(bed: Bed, errand: Errand, seconds: number): Promise<Seen> 
   return {
     cpuMicros: (used * 1e6) / requests,
     perSecond: requests / window,
-    p50: told.p50 / 1_000,
-    p99: told.p99 / 1_000,
+    p50: summary.p50 / 1_000,
+    p99: summary.p99 / 1_000,
     busy: used / window,
   };
 }
@@ -127,7 +127,7 @@ interface Snapshot {
   readonly ticks: number;
 }
 
-function ends(text: string): [Snapshot, Snapshot] {
+function firstAndLast(text: string): [Snapshot, Snapshot] {
   const lines = text.trim().split('\n');
   const read = (line = ''): Snapshot => {
     const [nanoseconds = 0, sent = 0, ticks = 0] = line.split(' ').map(Number);
@@ -137,24 +137,24 @@ function ends(text: string): [Snapshot, Snapshot] {
 }
 
 /** h2load sends one token: it knows no others. Handshakes are in the window, alike for all. */
-async function runH2load(bed: Bed, errand: Errand, seconds: number): Promise<Seen> {
-  if (bed.h2load === undefined) throw new Error('h2load is not there');
-  const log = join(bed.folder, 'h2load.log');
-  const [token = ''] = readFileSync(errand.tokens, 'utf8').split('\n', 1);
+async function runH2load(environment: LoadEnvironment, run: LoadRun, seconds: number): Promise<Measured> {
+  if (environment.h2load === undefined) throw new Error('h2load is not there');
+  const log = join(environment.folder, 'h2load.log');
+  const [token = ''] = readFileSync(run.tokens, 'utf8').split('\n', 1);
   rmSync(log, { force: true });
-  const words = [
-    bed.h2load,
+  const args = [
+    environment.h2load,
     '--threads=1',
-    `--clients=${errand.connections ?? 64}`,
+    `--clients=${run.connections ?? 64}`,
     '--max-concurrent-streams=1',
     `--duration=${seconds}`,
     `--log-file=${log}`,
     `--header=authorization: Bearer ${token}`,
-    `https://127.0.0.1:${errand.port}${errand.path}`,
+    `https://127.0.0.1:${run.port}${run.path}`,
   ];
-  const cpu = cpuSeconds(errand.pids);
-  const text = await output(bed, words, seconds + 60);
-  const used = cpuSeconds(errand.pids) - cpu;
+  const cpu = cpuSeconds(run.pids);
+  const text = await runToEnd(environment, args, seconds + 60);
+  const used = cpuSeconds(run.pids) - cpu;
   const count = (kind: string): number => Number(new RegExp(`(\\d+) ${kind}`).exec(text)?.[1] ?? 0);
   if (count('2xx') === 0 || count('4xx') + count('5xx') + count('errored') > 0)
     throw new Error(`h2load: ${/status codes:.*/.exec(text)?.[0] ?? text.slice(-300)}`);
@@ -173,20 +173,24 @@ async function runH2load(bed: Bed, errand: Errand, seconds: number): Promise<See
 }
 
 /** Runs a program of the load to its end; whatever happens, it has one. */
-async function output(bed: Bed, words: readonly string[], limitSeconds: number): Promise<string> {
-  const file = join(bed.folder, 'load.log');
-  const child = launch(bed.loadCore, words, file, 'in the output');
+async function runToEnd(
+  environment: LoadEnvironment,
+  args: readonly string[],
+  limitSeconds: number,
+): Promise<string> {
+  const file = join(environment.folder, 'load.log');
+  const child = launch(environment.loadCore, args, file, 'output file');
   const ended = new Promise<number | null>((resolve) => child.once('exit', resolve));
-  const limit = setTimeout(() => void end(child), limitSeconds * 1_000);
+  const limit = setTimeout(() => void stopProcess(child), limitSeconds * 1_000);
   const code = await ended;
   clearTimeout(limit);
   const text = readFileSync(file, 'utf8');
-  if (code !== 0) throw new Error(`${words[0]} ended with ${code}: ${text.slice(-300)}`);
+  if (code !== 0) throw new Error(`${args[0]} ended with ${code}: ${text.slice(-300)}`);
   return text;
 }
 
 /** Does this server take HTTP/2? */
-export const speaksH2 = (port: number): Promise<boolean> =>
+export const supportsHttp2 = (port: number): Promise<boolean> =>
   new Promise((resolve) => {
     const socket = connect({
       host: '127.0.0.1',

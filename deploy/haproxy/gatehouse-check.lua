@@ -5,10 +5,10 @@
 --
 -- The second line belongs to the first: HAProxy goes on after an error in Lua, and only the last line below allows.
 
--- Copied from the answer to the request. Change them together with `headers` in gatehouse's settings.
+-- Copied from the response to the request. Change them together with `headers` in gatehouse's settings.
 local IDENTITY = { "x-forwarded-user", "x-forwarded-client-id", "x-forwarded-scope", "x-request-id" }
 -- Copied from a refusal to the client.
-local TOLD = { "www-authenticate", "content-type", "x-request-id", "retry-after" }
+local FORWARDED_ERROR_HEADERS = { "www-authenticate", "content-type", "x-request-id", "retry-after" }
 local TIMEOUT_MS = 2000
 
 local function first(headers, name)
@@ -19,7 +19,7 @@ end
 local function refuse(txn, status, headers, body)
   local reply = txn:reply({ status = status, body = body })
   reply:add_header("cache-control", "no-store")
-  for _, name in ipairs(TOLD) do
+  for _, name in ipairs(FORWARDED_ERROR_HEADERS) do
     local value = first(headers, name)
     if value then reply:add_header(name, value) end
   end
@@ -34,7 +34,7 @@ core.register_action("gatehouse-check", { "http-req" }, function(txn, url, name)
     for at = 0, #sent do authorization[at + 1] = sent[at] end
   end
 
-  local question = {
+  local check_headers = {
     ["host"] = { name },
     ["x-original-method"] = { txn.sf:method() },
     ["x-original-uri"] = { txn.sf:pathq() },
@@ -42,19 +42,19 @@ core.register_action("gatehouse-check", { "http-req" }, function(txn, url, name)
     ["x-forwarded-proto"] = { txn.sf:ssl_fc() == "1" and "https" or "http" },
     ["x-forwarded-for"] = { txn.sf:src() },
   }
-  if #authorization > 0 then question["authorization"] = authorization end
+  if #authorization > 0 then check_headers["authorization"] = authorization end
 
-  local answer = core.httpclient():get({ url = url, headers = question, timeout = TIMEOUT_MS })
-  local status = answer and answer.status
+  local response = core.httpclient():get({ url = url, headers = check_headers, timeout = TIMEOUT_MS })
+  local status = response and response.status
   if status == 401 or status == 403 then
-    return refuse(txn, status, answer.headers, answer.body)
+    return refuse(txn, status, response.headers, response.body)
   end
   if status ~= 200 then
     return refuse(txn, 503, { ["retry-after"] = { [0] = "1" } }, "")
   end
 
   for _, header in ipairs(IDENTITY) do
-    local value = first(answer.headers, header)
+    local value = first(response.headers, header)
     txn.http:req_del_header(header)
     if value and value ~= "" then txn.http:req_set_header(header, value) end
   end

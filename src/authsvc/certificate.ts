@@ -1,40 +1,43 @@
 import type { z } from 'zod';
-import { granted, refused } from '../domain/outcome.ts';
-import { certificateCaller } from '../grants/caller.ts';
+import { ok, refused } from '../domain/outcome.ts';
 import { grantByCertificate } from '../grants/certificate-grant.ts';
-import { namesOf } from '../http/wire-fields.ts';
-import type { Operation } from './service.ts';
-import { tokenGrant } from './token-grant.ts';
-import { type CertificateGrant, CertificateRequest } from './wire.ts';
-import { CERTIFICATE_ERRORS } from './wire-errors.ts';
+import { certificateRateLimitKey } from '../grants/rate-limit-key.ts';
+import { getFieldNames } from '../http/schema-fields.ts';
+import { CERTIFICATE_ERRORS } from './error-tables.ts';
+import { type CertificateGrant, CertificateRequest } from './schemas.ts';
+import type { TokenApiEndpoint } from './service.ts';
+import { formatTokenGrant } from './token-grant.ts';
 
-/** POST Authorize/Certificate: a token for a caller identified by its client certificate. */
-export const certificate: Operation = {
+/** POST Authorize/Certificate: a grant for the identity in the client certificate. */
+export const certificate: TokenApiEndpoint = {
   name: 'certificate',
   method: 'POST',
-  head: false,
   path: '/authorize/certificate',
-  errors: CERTIFICATE_ERRORS,
-  fault: { status: 400, code: 'invalid_request' },
-  body: { known: namesOf(CertificateRequest), accepted: ['json'] },
-  caller: (service, call, parameters) =>
-    certificateCaller(service.desk, service.certificateOf(call)?.der, parameters.get('client_id')),
-  async answer(service, call, parameters) {
+  errors: () => CERTIFICATE_ERRORS,
+  internalErrorStatus: 400,
+  body: { parameterNames: getFieldNames(CertificateRequest), encodings: ['json'] },
+  identifyCaller: (service, context, parameters) =>
+    certificateRateLimitKey(
+      service.grantDeps,
+      service.getCertificate(context)?.der,
+      parameters.get('client_id'),
+    ),
+  async handle(service, context, parameters) {
     const clientId = parameters.get('client_id');
     if (clientId === undefined) return refused({ reason: 'client_id_missing' });
-    call.note({ clientId });
-    const issued = await grantByCertificate(service.desk, {
+    context.note({ clientId });
+    const issued = await grantByCertificate(service.grantDeps, {
       clientId,
       scope: parameters.get('scope'),
-      certificate: service.certificateOf(call)?.der,
+      certificate: service.getCertificate(context)?.der,
     });
     if (!issued.ok) return issued;
     const { grant } = issued.value;
-    call.note({ identity: grant.identity, grantId: grant.id });
-    return granted({
+    context.note({ identity: grant.identity, grantId: grant.id });
+    return ok({
       status: 200,
       body: {
-        ...tokenGrant(issued.value),
+        ...formatTokenGrant(issued.value),
         identity: grant.identity,
       } satisfies z.output<typeof CertificateGrant>,
     });

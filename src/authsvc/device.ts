@@ -1,43 +1,23 @@
 import type { z } from 'zod';
-import { granted, refused } from '../domain/outcome.ts';
-import { askForDevice } from '../grants/device-grant.ts';
-import { namesOf } from '../http/wire-fields.ts';
-import type { Operation } from './service.ts';
-import { type DeviceCodes, DeviceRequest } from './wire.ts';
-import { DEVICE_ERRORS } from './wire-errors.ts';
+import { ok } from '../domain/outcome.ts';
+import { authorizeDevice } from '../grants/device-authorization.ts';
+import { getFieldNames } from '../http/schema-fields.ts';
+import { DEVICE_ERRORS } from './error-tables.ts';
+import { DeviceRequest, type DeviceResponse } from './schemas.ts';
+import type { TokenApiEndpoint } from './service.ts';
 
-/** POST Authorize/Device: a device asks for a code that a person confirms in a browser. */
-export const device: Operation = {
+/** POST Authorize/Device: codes for a device whose user confirms in a browser. */
+export const device: TokenApiEndpoint = {
   name: 'device',
   method: 'POST',
-  head: false,
   path: '/authorize/device',
-  errors: DEVICE_ERRORS,
-  fault: { status: 400, code: 'invalid_request' },
-  body: { known: namesOf(DeviceRequest), accepted: ['json', 'form'] },
-  async answer(service, call, parameters) {
-    const clientId = parameters.get('client_id');
-    if (clientId === undefined) return refused({ reason: 'client_id_missing' });
-    call.note({ clientId });
-    const codes = await askForDevice(service.desk, {
-      clientId,
-      scope: parameters.get('scope'),
-      from: call.clientAddress,
-    });
-    if (!codes.ok) return codes;
-    const { deviceCode, userCode, expires, expiresIn, interval } = codes.value;
-    const page = `${service.pagesUrl}${service.path}/device`;
-    return granted({
-      status: 200,
-      body: {
-        device_code: deviceCode,
-        user_code: userCode,
-        verification_uri: page,
-        verification_uri_complete: `${page}?user_code=${userCode}`,
-        expires_in: expiresIn,
-        interval,
-        expires,
-      } satisfies z.output<typeof DeviceCodes>,
-    });
+  errors: () => DEVICE_ERRORS,
+  internalErrorStatus: 400,
+  body: { parameterNames: getFieldNames(DeviceRequest), encodings: ['json', 'form'] },
+  async handle(service, context, parameters) {
+    const authorized = await authorizeDevice(service, context, parameters);
+    if (!authorized.ok) return authorized;
+    const { response, expires } = authorized.value;
+    return ok({ status: 200, body: { ...response, expires } satisfies z.output<typeof DeviceResponse> });
   },
 };

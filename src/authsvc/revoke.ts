@@ -1,37 +1,38 @@
-import { granted, refused } from '../domain/outcome.ts';
+import { ok, refused } from '../domain/outcome.ts';
 import { revokeByToken } from '../grants/revoke.ts';
-import { presentedToken } from '../http/bearer.ts';
-import { bearerCaller } from './bearer.ts';
-import type { Operation } from './service.ts';
-import { BEARER_ERRORS } from './wire-errors.ts';
+import { readBearerToken } from '../http/bearer-token.ts';
+import { identifyBearerCaller } from './bearer.ts';
+import { BEARER_ERRORS } from './error-tables.ts';
+import type { TokenApiEndpoint } from './service.ts';
 
 /**
- * GET Revoke/Token: ends the whole grant. An authentic token is enough, whatever has become of it: expired,
- * superseded, revoked already, or shown without its certificate. Ending a grant is the safe direction.
+ * GET Revoke/Token: revokes the whole grant. Any authentic token suffices, even if it has expired, was superseded or
+ * revoked, or is presented without its certificate.
  */
-export const revoke: Operation = {
+export const revoke: TokenApiEndpoint = {
   name: 'revoke',
   method: 'GET',
-  head: false,
   path: '/revoke/token',
-  errors: BEARER_ERRORS,
-  fault: { status: 503, code: 'temporarily_unavailable' },
-  caller: bearerCaller,
-  async answer(service, call) {
-    const { 'sec-purpose': secPurpose = '', purpose: oldPurpose = '' } = call.request.headers;
+  errors: () => BEARER_ERRORS,
+  identifyCaller: identifyBearerCaller,
+  async handle(service, context) {
+    const { 'sec-purpose': secPurpose = '', purpose: oldPurpose = '' } = context.request.headers;
     if (/prefetch|prerender/i.test(String([secPurpose, oldPurpose])))
-      return refused({ reason: 'request_malformed', detail: 'A prefetch revokes nothing.' });
-    const token = presentedToken(call.request);
+      return refused({
+        reason: 'request_malformed',
+        detail: 'A prefetch request does not revoke the token.',
+      });
+    const token = readBearerToken(context.request);
     if (!token.ok) return token;
-    const { desk } = service;
-    // What the token itself names is enough, so that it can be denied here even while the store is away.
-    const named = await desk.mint.openAccess(token.value, desk.now());
-    if (named === undefined) return refused({ reason: 'token_invalid', why: 'not_authentic' });
-    call.note({ grantId: named.grantId });
-    const ended = await revokeByToken(desk, named, { by: 'its access token' });
-    if (!ended.ok) return ended;
-    if (ended.value !== undefined)
-      call.note({ identity: ended.value.identity, clientId: ended.value.clientId });
-    return granted({ status: 200, body: {} });
+    const { grantDeps } = service;
+    // Needs no store read, so that this process rejects the token even while the store is unreachable.
+    const claims = await grantDeps.tokenIssuer.openAccessToken(token.value, grantDeps.now());
+    if (claims === undefined) return refused({ reason: 'token_invalid', fault: 'not_authentic' });
+    context.note({ grantId: claims.grantId });
+    const revoked = await revokeByToken(grantDeps, claims, { by: 'access_token' });
+    if (!revoked.ok) return revoked;
+    if (revoked.value !== undefined)
+      context.note({ identity: revoked.value.identity, clientId: revoked.value.clientId });
+    return ok({ status: 200, body: {} });
   },
 };

@@ -1,9 +1,9 @@
 import type { z } from 'zod';
-import type { Issued } from '../grants/issue.ts';
-import type { TokenGrant } from './wire.ts';
+import type { IssuedTokens } from '../grants/issue.ts';
+import type { TokenGrant } from './schemas.ts';
 
-/** The token grant of the specification, section 2.1. */
-export const tokenGrant = ({ grant, pair, expiresIn }: Issued): z.output<typeof TokenGrant> => ({
+/** Section 2.1 of the specification. */
+export const formatTokenGrant = ({ grant, pair, expiresIn }: IssuedTokens): z.output<typeof TokenGrant> => ({
   access_token: pair.accessToken,
   refresh_token: pair.refreshToken,
   expires_in: expiresIn,

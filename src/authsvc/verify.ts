@@ -1,53 +1,56 @@
-import { bearerFault } from '../domain/bearer.ts';
 import type { Epoch } from '../domain/epoch.ts';
-import { phaseOf } from '../domain/grant.ts';
-import { granted, refused } from '../domain/outcome.ts';
-import { isEnded } from '../grants/revoke.ts';
-import { bearerCaller, bearerOf } from './bearer.ts';
-import type { Operation } from './service.ts';
-import { BEARER_ERRORS } from './wire-errors.ts';
+import { getGrantState } from '../domain/grant.ts';
+import { ok, refused } from '../domain/outcome.ts';
+import { findTokenFault } from '../domain/verified-token.ts';
+import { isGrantRevoked } from '../grants/revoke.ts';
+import { authenticateBearer, identifyBearerCaller } from './bearer.ts';
+import { BEARER_ERRORS } from './error-tables.ts';
+import type { TokenApiEndpoint } from './service.ts';
 
-/** GET Authorize/Verify: what a token is worth now, and of which grant it is. */
-export const verify: Operation = {
+/** GET Authorize/Verify: the validity of an access token, and its grant. */
+export const verify: TokenApiEndpoint = {
   name: 'verify',
   method: 'GET',
-  head: true,
+  allowsHead: true,
   path: '/authorize/verify',
-  errors: BEARER_ERRORS,
-  fault: { status: 503, code: 'temporarily_unavailable' },
-  caller: bearerCaller,
-  async answer(service, call) {
-    const { desk } = service;
-    const outcome = await bearerOf(service, call);
+  errors: () => BEARER_ERRORS,
+  identifyCaller: identifyBearerCaller,
+  async handle(service, context) {
+    const { grantDeps } = service;
+    const outcome = await authenticateBearer(service, context);
     if (!outcome.ok) return outcome;
     const bearer = outcome.value;
-    const fault = bearerFault(bearer, {
-      now: desk.now(),
-      revoked: desk.store.revocations.isRevoked(bearer),
-      clientKnown: desk.integrations.has(bearer.clientId),
-      certificate: () => service.shownCertificate(call),
+    const fault = findTokenFault(bearer, {
+      now: grantDeps.now(),
+      revoked: grantDeps.store.revocations.isRevoked(bearer),
+      clientKnown: grantDeps.integrations.has(bearer.clientId),
+      certificate: () => service.getPresentedCertificate(context),
     });
-    if (fault !== undefined) return refused({ reason: 'token_invalid', why: fault });
-    const found = await desk.store.grants.read(bearer.grantId);
-    if (found === undefined || phaseOf(found.record, found.now) !== 'live' || isEnded(desk, found.record))
-      return refused({ reason: 'token_invalid', why: 'revoked' });
+    if (fault !== undefined) return refused({ reason: 'token_invalid', fault });
+    const found = await grantDeps.store.grants.read(bearer.grantId);
+    if (
+      found === undefined ||
+      getGrantState(found.record, found.now) !== 'live' ||
+      isGrantRevoked(grantDeps, found.record)
+    )
+      return refused({ reason: 'token_invalid', fault: 'revoked' });
     const grant = found.record;
-    return granted({
+    return ok({
       status: 200,
       body: {
         application: bearer.clientId,
         identity: bearer.identity,
         scope: grant.scope,
         valid_for: bearer.expires - bearer.issuedAt,
-        ...inThreeForms('access_issued_on', bearer.issuedAt),
-        ...inThreeForms('grant_issued_on', grant.issuedAt),
-        ...inThreeForms('expires', grant.refreshUntil),
+        ...formatTimestamp('access_issued_on', bearer.issuedAt),
+        ...formatTimestamp('grant_issued_on', grant.issuedAt),
+        ...formatTimestamp('expires', grant.refreshUntil),
       },
     });
   },
 };
 
-const inThreeForms = (name: string, time: Epoch) => ({
+const formatTimestamp = (name: string, time: Epoch) => ({
   [name]: `/Date(${time * 1_000})/`,
   [`${name}_ISO8601`]: new Date(time * 1_000).toISOString().replace('.000Z', 'Z'),
   [`${name}_unix_time`]: time,

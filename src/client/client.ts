@@ -1,49 +1,54 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Dispatcher, RequestInfo, RequestInit, Response } from 'undici';
-import { type DevicePrompt, deviceGrant } from './device.ts';
-import { ServiceRefusal, SignInNeeded, TemporaryTrouble } from './errors.ts';
-import { grantFrom, isFresh, isToken, type KeptGrant } from './grant.ts';
-import { memoryKeep, type TokenKeep } from './keep.ts';
-import { type Answer, baseOf, type ServiceOptions, type TokenService, tokenService } from './service.ts';
+import { type CredentialStore, memoryCredentialStore } from './credential-store.ts';
+import { type DevicePrompt, requestDeviceGrant } from './device.ts';
+import { LoginRequiredError, OAuthError, ServiceUnavailableError } from './errors.ts';
+import { isFresh, isToken, parseGrantResponse, type StoredGrant } from './grant.ts';
+import {
+  createTokenService,
+  parseBaseUrl,
+  type ServiceOptions,
+  type ServiceResponse,
+  type TokenService,
+} from './service.ts';
 
 export interface ClientOptions extends ServiceOptions {
   readonly clientId: string;
   readonly scope: string;
-  /** Where the grant is kept; left out, in memory. */
-  readonly keep?: TokenKeep;
-  /** Without a certificate a person must say yes: shows them the code. Left out, only `login` with its own may ask. */
+  /** Where the grant is stored. Default: in memory. */
+  readonly store?: CredentialStore;
+  /** Shows the user code for device authorization. Omitted: only `login` with its own `onDevice` can start it. */
   readonly onDevice?: (prompt: DevicePrompt) => void | Promise<void>;
-  /** Further origins that get the token, such as https://files.example.test; that of `url` always does. */
+  /** Further origins that receive the token, such as https://files.example.test. The origin of `url` always does. */
   readonly origins?: readonly string[];
   /** Seconds since 1970. */
   readonly now?: () => number;
 }
 
-export interface LoginTerms {
+export interface LoginOptions {
   readonly onDevice?: (prompt: DevicePrompt) => void | Promise<void>;
   readonly signal?: AbortSignal;
 }
 
-/** Obtains a token, keeps it, renews it ahead of its end, and sends it where it belongs. */
+/** Obtains, stores and renews a token, and sends it to the allowed origins. */
 export interface Client {
-  /** An access token that is good for a while yet (or for `validFor` seconds). */
-  token(terms?: { readonly validFor?: number }): Promise<string>;
-  /** Another token than this one, which an API has refused. */
-  renew(refused: string): Promise<string>;
-  /** As `fetch`, with the token; renewed and sent once more when it is refused. Only to the origins it belongs to. */
+  /** An access token that is valid for a while, or for `validFor` seconds. */
+  token(options?: { readonly validFor?: number }): Promise<string>;
+  /** Another token than this one, which an API has rejected. */
+  renew(rejectedToken: string): Promise<string>;
+  /** Like `fetch`, with the token. A rejected token is renewed, and the request is sent once more. Allowed origins only. */
   fetch(input: RequestInfo, init?: RequestInit): Promise<Response>;
-  /** A new grant, whatever is kept; the one before is ended. */
-  login(terms?: LoginTerms): Promise<KeptGrant>;
-  /** What the service says about the token. */
-  whoami(): Promise<Answer>;
-  /** Ends the grant at the service and forgets it. False: there was none. */
+  /** Obtains a new grant and revokes the stored one. */
+  login(options?: LoginOptions): Promise<StoredGrant>;
+  /** The response of Authorize/Verify. */
+  whoami(): Promise<ServiceResponse>;
+  /** Revokes and deletes the grant. False: there was none. */
   logout(): Promise<boolean>;
-  /** Forgets the grant without a word to the service. */
+  /** Deletes the stored grant without revoking it. */
   forget(): Promise<void>;
-  readonly grant: () => Promise<KeptGrant | undefined>;
-  /** May this origin see the token? */
-  readonly isOwn: (origin: string) => boolean;
-  /** Connects to the client's origins, with its CA and certificate; to no others. */
+  readonly grant: () => Promise<StoredGrant | undefined>;
+  readonly isAllowedOrigin: (origin: string) => boolean;
+  /** For requests to the allowed origins, with the CA and the certificate of the client. */
   dispatcher(): Promise<Dispatcher>;
   close(): Promise<void>;
 }
@@ -52,151 +57,165 @@ const systemClock = (): number => Date.now() / 1_000;
 
 export function createClient(options: ClientOptions): Client {
   const { clientId, scope, now = systemClock } = options;
-  const service = tokenService(options);
-  const keep = ofThis(options.keep ?? memoryKeep(), { service: service.base, clientId, scope });
-  const own = new Set([service.url, ...(options.origins ?? [])].map((given) => baseOf(given).origin));
-  const terms = { service, clientId, scope, now };
+  const service = createTokenService(options);
+  const store = restrictToOwner(options.store ?? memoryCredentialStore(), {
+    service: service.base,
+    clientId,
+    scope,
+  });
+  const allowedOrigins = new Set(
+    [service.url, ...(options.origins ?? [])].map((url) => parseBaseUrl(url).origin),
+  );
+  const refreshOptions = { service, clientId, scope, now };
 
-  /** A grant without asking anybody; undefined where a person is needed. */
-  const byCertificate = async (): Promise<KeptGrant | undefined> => {
+  /** Undefined without a certificate: then a user has to confirm. */
+  const loginByCertificate = async (): Promise<StoredGrant | undefined> => {
     if (options.certificate === undefined) return undefined;
-    const at = now();
-    const answer = await service.post('Authorize/Certificate', { client_id: clientId, scope });
-    return grantFrom(answer, { service: service.base, clientId, scope, at });
+    const requestedAt = now();
+    const response = await service.post('Authorize/Certificate', { client_id: clientId, scope });
+    return parseGrantResponse(response, { service: service.base, clientId, scope, requestedAt });
   };
 
-  const login = async ({ onDevice = options.onDevice, signal }: LoginTerms = {}): Promise<KeptGrant> => {
-    // Outside the lock: a person takes minutes, and others go on with what is kept meanwhile.
-    const next = (await byCertificate()) ?? (await byDevice(onDevice, signal));
-    const before = await keep.exclusively(async (kept, put) => {
-      await put(next);
-      return kept;
+  const login = async ({ onDevice = options.onDevice, signal }: LoginOptions = {}): Promise<StoredGrant> => {
+    // Outside the lock: a user takes minutes, in which other processes use the stored grant.
+    const grant = (await loginByCertificate()) ?? (await loginByDevice(onDevice, signal));
+    const previous = await store.withLock(async (stored, save) => {
+      await save(grant);
+      return stored;
     });
-    // What is not kept any more should not be worth anything; that it lives on is no reason to fail.
-    if (before !== undefined) await revoke(service, before).catch(() => undefined);
-    return next;
+    // Best effort.
+    if (previous !== undefined) await revoke(service, previous).catch(() => undefined);
+    return grant;
   };
 
-  const byDevice = async (
-    show: ClientOptions['onDevice'],
+  const loginByDevice = async (
+    showPrompt: ClientOptions['onDevice'],
     signal: AbortSignal | undefined,
-  ): Promise<KeptGrant> => {
-    if (show === undefined)
-      throw new SignInNeeded('there is no grant, and nobody to confirm one; sign in first');
-    return deviceGrant(service, { clientId, scope, show, now, signal });
+  ): Promise<StoredGrant> => {
+    if (showPrompt === undefined) throw new LoginRequiredError('there is no grant; sign in first');
+    return requestDeviceGrant(service, { clientId, scope, showPrompt, now, signal });
   };
 
-  /** Undefined: there is nothing to renew, and a person is needed. */
-  const renewKept = (isGood: (kept: KeptGrant) => boolean): Promise<string | undefined> =>
-    keep.exclusively(async (kept, put) => {
-      if (kept !== undefined && isGood(kept)) return kept.accessToken;
-      const next = (kept && (await refresh(terms, kept, isGood))) ?? (await byCertificate());
-      if (next === kept && next !== undefined) return next.accessToken;
-      await put(next);
+  /** Undefined: there is nothing to renew, and a user has to confirm. */
+  const renewStored = (isUsable: (stored: StoredGrant) => boolean): Promise<string | undefined> =>
+    store.withLock(async (stored, save) => {
+      if (stored !== undefined && isUsable(stored)) return stored.accessToken;
+      const next =
+        (stored && (await refresh(refreshOptions, stored, isUsable))) ?? (await loginByCertificate());
+      if (next === stored && next !== undefined) return next.accessToken;
+      await save(next);
       return next?.accessToken;
     });
 
-  let renewing: Promise<string | undefined> | undefined;
-  const good = async (isGood: (kept: KeptGrant) => boolean): Promise<string> => {
-    const kept = await keep.read();
-    if (kept !== undefined && isGood(kept)) return kept.accessToken;
-    renewing ??= renewKept(isGood).finally(() => {
-      renewing = undefined;
+  let pendingRenewal: Promise<string | undefined> | undefined;
+  const getToken = async (isUsable: (stored: StoredGrant) => boolean): Promise<string> => {
+    const stored = await store.read();
+    if (stored !== undefined && isUsable(stored)) return stored.accessToken;
+    pendingRenewal ??= renewStored(isUsable).finally(() => {
+      pendingRenewal = undefined;
     });
-    return (await renewing) ?? (await login()).accessToken;
+    return (await pendingRenewal) ?? (await login()).accessToken;
   };
 
   const client: Client = {
-    token: ({ validFor } = {}) => good((kept) => isFresh(kept, now(), validFor)),
-    renew: (refused) => good((kept) => kept.accessToken !== refused && isFresh(kept, now(), 0)),
-    fetch: async (input, init) => (await import('./fetch.ts')).callApi(client, input, init),
+    token: ({ validFor } = {}) => getToken((stored) => isFresh(stored, now(), validFor)),
+    renew: (rejectedToken) =>
+      getToken((stored) => stored.accessToken !== rejectedToken && isFresh(stored, now(), 0)),
+    fetch: async (input, init) => (await import('./fetch.ts')).fetchWithToken(client, input, init),
     login,
     whoami: async () => service.get('Authorize/Verify', await client.token()),
     logout: () =>
-      keep.exclusively(async (kept, put) => {
-        if (kept === undefined) return false;
-        await revoke(service, kept);
-        await put(undefined);
+      store.withLock(async (stored, save) => {
+        if (stored === undefined) return false;
+        await revoke(service, stored);
+        await save(undefined);
         return true;
       }),
-    forget: () => keep.exclusively((_, put) => put(undefined)),
-    grant: () => keep.read(),
-    isOwn: (origin) => own.has(origin),
-    dispatcher: async () => guarded(await service.agent(), (origin) => own.has(origin)),
+    forget: () => store.withLock((_, save) => save(undefined)),
+    grant: () => store.read(),
+    isAllowedOrigin: (origin) => allowedOrigins.has(origin),
+    dispatcher: async () => restrictToOrigins(await service.agent(), (origin) => allowedOrigins.has(origin)),
     close: () => service.close(),
   };
   return client;
 }
 
-type Owner = Pick<KeptGrant, 'service' | 'clientId' | 'scope'>;
+type Owner = Pick<StoredGrant, 'service' | 'clientId' | 'scope'>;
 
-/** A grant of another service, client or scope in the same place is neither used nor sent, nor one that is no token. */
-function ofThis(keep: TokenKeep, owner: Owner): TokenKeep {
-  const mine = (kept: KeptGrant | undefined): KeptGrant | undefined =>
-    kept?.service === owner.service &&
-    kept.clientId === owner.clientId &&
-    kept.scope === owner.scope &&
-    isToken(kept.accessToken) &&
-    isToken(kept.refreshToken)
-      ? kept
+/** A stored grant of another service, client or scope is neither used nor sent, nor a malformed one. */
+function restrictToOwner(store: CredentialStore, owner: Owner): CredentialStore {
+  const filterOwn = (stored: StoredGrant | undefined): StoredGrant | undefined =>
+    stored?.service === owner.service &&
+    stored.clientId === owner.clientId &&
+    stored.scope === owner.scope &&
+    isToken(stored.accessToken) &&
+    isToken(stored.refreshToken)
+      ? stored
       : undefined;
   return {
-    read: async () => mine(await keep.read()),
-    exclusively: (work) => keep.exclusively((kept, put) => work(mine(kept), put)),
+    read: async () => filterOwn(await store.read()),
+    withLock: (work) => store.withLock((stored, save) => work(filterOwn(stored), save)),
   };
 }
 
-/** Also when a redirect leads elsewhere: neither token nor certificate is shown to strangers. */
-const guarded = (dispatcher: Dispatcher, isOwn: (origin: string) => boolean): Dispatcher =>
+/** Redirects included: neither token nor certificate is sent to other origins. */
+const restrictToOrigins = (
+  dispatcher: Dispatcher,
+  isAllowedOrigin: (origin: string) => boolean,
+): Dispatcher =>
   dispatcher.compose((dispatch) => (options, handler) => {
     const origin = new URL(options.origin ?? '').origin;
-    if (!isOwn(origin)) throw new TypeError(`${origin} is not one of the client's origins`);
+    if (!isAllowedOrigin(origin)) throw new TypeError(`${origin} is not one of the client's origins`);
     return dispatch(options, handler);
   });
 
-async function revoke(service: TokenService, { accessToken }: KeptGrant): Promise<void> {
+async function revoke(service: TokenService, { accessToken }: StoredGrant): Promise<void> {
   try {
     await service.get('Revoke/Token', accessToken);
   } catch (error) {
-    // Not known there any more: what was wanted.
-    if (!(error instanceof ServiceRefusal && error.code === 'invalid_token')) throw error;
+    // Already revoked.
+    if (!(error instanceof OAuthError && error.code === 'invalid_token')) throw error;
   }
 }
 
-interface RefreshTerms {
+interface RefreshOptions {
   readonly service: TokenService;
   readonly clientId: string;
   readonly scope: string;
   readonly now: () => number;
 }
 
-const TRIES = 3;
-/** All tries together within the ten seconds in which a lost answer is given again. */
-const TRY_MS = 2_500;
+const MAX_ATTEMPTS = 3;
+/** All attempts together take less than the ten seconds in which a lost response is repeated. */
+const ATTEMPT_TIMEOUT_MS = 2_500;
 
-/** The next pair; the same grant when its token may still be used; undefined when the grant has ended. */
+/** The next grant; the same one while its token is usable and the service unavailable; undefined when it has ended. */
 async function refresh(
-  { service, clientId, scope, now }: RefreshTerms,
-  kept: KeptGrant,
-  isGood: (kept: KeptGrant) => boolean,
-): Promise<KeptGrant | undefined> {
-  if (now() >= kept.until) return undefined;
-  for (let tries = 1; ; tries += 1) {
+  { service, clientId, scope, now }: RefreshOptions,
+  stored: StoredGrant,
+  isUsable: (stored: StoredGrant) => boolean,
+): Promise<StoredGrant | undefined> {
+  if (now() >= stored.until) return undefined;
+  for (let attempt = 1; ; attempt += 1) {
     const at = now();
     try {
-      const body = { client_id: clientId, refresh_token: kept.refreshToken };
-      const answer = await service.post('Authorize/Token', body, TRY_MS);
-      return grantFrom(answer, { service: service.base, clientId, scope, at }, kept);
+      const body = { client_id: clientId, refresh_token: stored.refreshToken };
+      const response = await service.post('Authorize/Token', body, ATTEMPT_TIMEOUT_MS);
+      return parseGrantResponse(
+        response,
+        { service: service.base, clientId, scope, requestedAt: at },
+        stored,
+      );
     } catch (error) {
-      if (error instanceof ServiceRefusal && error.code === 'invalid_grant') return undefined;
-      if (!(error instanceof TemporaryTrouble)) throw error;
-      if (tries < TRIES) {
-        await pause(Math.min(error.retryAfter ?? tries * 0.2, 1) * 1_000);
+      if (error instanceof OAuthError && error.code === 'invalid_grant') return undefined;
+      if (!(error instanceof ServiceUnavailableError)) throw error;
+      if (attempt < MAX_ATTEMPTS) {
+        await pause(Math.min(error.retryAfter ?? attempt * 0.2, 1) * 1_000);
         continue;
       }
-      // Renewed ahead of its end, so there is time: the old one will do until the service is back.
-      const usable = { ...kept, obtained: kept.expires };
-      if (isGood(usable)) return kept;
+      // The token is renewed before it expires, so it can be used until the service is available.
+      const assumedFresh = { ...stored, obtained: stored.expires };
+      if (isUsable(assumedFresh)) return stored;
       throw error;
     }
   }

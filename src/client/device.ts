@@ -1,79 +1,83 @@
 import { setTimeout as pause } from 'node:timers/promises';
-import { ServiceRefusal, SignInNeeded, TemporaryTrouble } from './errors.ts';
-import { grantFrom, isWhole, type KeptGrant } from './grant.ts';
-import type { Answer, TokenService } from './service.ts';
+import { LoginRequiredError, OAuthError, ServiceUnavailableError } from './errors.ts';
+import { isIntegerBetween, parseGrantResponse, type StoredGrant } from './grant.ts';
+import type { ServiceResponse, TokenService } from './service.ts';
 
-/** What a person must see to say yes in a browser. */
+/** What the user needs to confirm in a browser. */
 export interface DevicePrompt {
   readonly userCode: string;
   readonly verificationUri: string;
   readonly verificationUriComplete: string;
-  /** Seconds until the code is worth nothing. */
+  /** Seconds until the code expires. */
   readonly expiresIn: number;
 }
 
-export interface DeviceTerms {
+export interface DeviceGrantOptions {
   readonly clientId: string;
   readonly scope: string;
-  readonly show: (prompt: DevicePrompt) => void | Promise<void>;
+  readonly showPrompt: (prompt: DevicePrompt) => void | Promise<void>;
   readonly now: () => number;
   readonly signal?: AbortSignal | undefined;
 }
 
 const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
-const MOST_WAIT_SECONDS = 60;
-const MOST_CODE_SECONDS = 86_400;
+const MAX_WAIT_SECONDS = 60;
+const MAX_CODE_SECONDS = 86_400;
 
-/** Asks for a code, shows it, and waits until the person has answered. */
-export async function deviceGrant(service: TokenService, terms: DeviceTerms): Promise<KeptGrant> {
-  const { clientId, scope, show, now, signal } = terms;
-  const asked = now();
-  const codes = await service.post('Authorize/Device', { client_id: clientId, scope });
-  const { deviceCode, interval, prompt } = readCodes(codes, service.url);
-  await show(prompt);
-  const end = asked + prompt.expiresIn;
+/** RFC 8628: requests a code, shows it and polls until the user has decided. */
+export async function requestDeviceGrant(
+  service: TokenService,
+  options: DeviceGrantOptions,
+): Promise<StoredGrant> {
+  const { clientId, scope, showPrompt, now, signal } = options;
+  const requestedAt = now();
+  const response = await service.post('Authorize/Device', { client_id: clientId, scope });
+  const { deviceCode, interval, prompt } = parseDeviceResponse(response, service.url);
+  await showPrompt(prompt);
+  const end = requestedAt + prompt.expiresIn;
   let wait = interval;
   for (;;) {
     if (now() + wait >= end)
-      throw new SignInNeeded('the code has expired before anybody confirmed it; begin again');
+      throw new LoginRequiredError('the code has expired before it was confirmed; start again');
     await pause(wait * 1_000, undefined, signal === undefined ? {} : { signal });
     const at = now();
     try {
-      const answer = await service.post('Authorize/Token', {
+      const tokenResponse = await service.post('Authorize/Token', {
         client_id: clientId,
         grant_type: DEVICE_GRANT,
         device_code: deviceCode,
       });
-      return grantFrom(answer, { service: service.base, clientId, scope, at });
+      return parseGrantResponse(tokenResponse, { service: service.base, clientId, scope, requestedAt: at });
     } catch (error) {
-      wait = waitAfter(error, interval);
+      wait = getNextWait(error, interval);
     }
   }
 }
 
-/** Seconds until the next question, or the end of it. */
-function waitAfter(error: unknown, interval: number): number {
-  if (error instanceof TemporaryTrouble)
-    return Math.min(Math.max(error.retryAfter ?? interval, interval), MOST_WAIT_SECONDS);
-  if (error instanceof ServiceRefusal && error.code === 'authorization_pending') return interval;
-  if (error instanceof ServiceRefusal && error.code === 'invalid_grant')
-    throw new SignInNeeded(error.message, { cause: error });
+/** Seconds until the next poll. Throws when polling must stop. */
+function getNextWait(error: unknown, interval: number): number {
+  if (error instanceof ServiceUnavailableError)
+    return Math.min(Math.max(error.retryAfter ?? interval, interval), MAX_WAIT_SECONDS);
+  if (error instanceof OAuthError && error.code === 'authorization_pending') return interval;
+  if (error instanceof OAuthError && error.code === 'invalid_grant')
+    throw new LoginRequiredError(error.message, { cause: error });
   throw error;
 }
 
-function readCodes(codes: Answer, url: URL) {
-  const { device_code, user_code, verification_uri, verification_uri_complete, expires_in, interval } = codes;
+function parseDeviceResponse(response: ServiceResponse, url: URL) {
+  const { device_code, user_code, verification_uri, verification_uri_complete, expires_in, interval } =
+    response;
   if (
-    !isVisible(device_code, 1_024) ||
+    !isVisibleAscii(device_code, 1_024) ||
     !isUserCode(user_code) ||
-    !isPage(verification_uri) ||
-    !isPage(verification_uri_complete) ||
-    !isWhole(expires_in, 1, MOST_CODE_SECONDS)
+    !isPageUrl(verification_uri) ||
+    !isPageUrl(verification_uri_complete) ||
+    !isIntegerBetween(expires_in, 1, MAX_CODE_SECONDS)
   )
-    throw new TemporaryTrouble(`${url.origin} did not answer with a device code`);
+    throw new ServiceUnavailableError(`${url.origin} returned no valid device code`);
   return {
     deviceCode: device_code,
-    interval: typeof interval === 'number' && interval >= 1 ? Math.min(interval, MOST_WAIT_SECONDS) : 5,
+    interval: typeof interval === 'number' && interval >= 1 ? Math.min(interval, MAX_WAIT_SECONDS) : 5,
     prompt: {
       userCode: user_code,
       verificationUri: verification_uri,
@@ -84,16 +88,17 @@ function readCodes(codes: Answer, url: URL) {
 }
 
 /** RFC 6749 appendix A: visible ASCII. */
-const isVisible = (value: unknown, most: number): value is string =>
-  typeof value === 'string' && value.length <= most && /^[!-~]+$/.test(value);
+const isVisibleAscii = (value: unknown, maxLength: number): value is string =>
+  typeof value === 'string' && value.length <= maxLength && /^[!-~]+$/.test(value);
 
-/** It is read from a terminal and typed by a person. */
+/** Shown in a terminal. */
 const isUserCode = (value: unknown): value is string =>
   typeof value === 'string' && /^[A-Za-z0-9-]{1,64}$/.test(value);
 
-/** It is shown in a terminal and opened in a browser: an address without user information, and nothing else. */
-const isPage = (value: unknown): value is string => {
-  if (!isVisible(value, 2_048) || !/^https?:\/\/[^/\\]/i.test(value) || !URL.canParse(value)) return false;
+/** Shown in a terminal and opened in a browser: an http URL without user information. */
+const isPageUrl = (value: unknown): value is string => {
+  if (!isVisibleAscii(value, 2_048) || !/^https?:\/\/[^/\\]/i.test(value) || !URL.canParse(value))
+    return false;
   const { username, password } = new URL(value);
   return username === '' && password === '';
 };

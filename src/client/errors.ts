@@ -1,38 +1,38 @@
-/** What the token service said no to, in its own words. */
-export class ServiceRefusal extends Error {
+/** An OAuth error of the token service. */
+export class OAuthError extends Error {
   readonly code: string;
   readonly status: number;
 
   constructor(code: string, description: string, status: number) {
     super(description === '' ? code : `${description} (${code})`);
-    this.name = 'ServiceRefusal';
+    this.name = 'OAuthError';
     this.code = code;
     this.status = status;
   }
 }
 
-/** Nobody is to blame who calls: the service is away, slow or in trouble. The same again later may work. */
-export class TemporaryTrouble extends Error {
-  /** Seconds the service asked us to wait. */
+/** The service is unreachable or failing. A retry may succeed. */
+export class ServiceUnavailableError extends Error {
+  /** Seconds, from Retry-After. */
   readonly retryAfter: number | undefined;
-  /** The service was not asked: what was given here cannot be used, such as a key that is not the certificate's. */
-  readonly isOurs: boolean;
+  /** A local file cannot be used, such as a key that does not belong to the certificate: a retry does not help. */
+  readonly isLocal: boolean;
 
   constructor(
     message: string,
-    options: ErrorOptions & { readonly retryAfter?: number | undefined; readonly isOurs?: boolean } = {},
+    options: ErrorOptions & { readonly retryAfter?: number | undefined; readonly isLocal?: boolean } = {},
   ) {
     super(message, options);
-    this.name = 'TemporaryTrouble';
+    this.name = 'ServiceUnavailableError';
     this.retryAfter = options.retryAfter;
-    this.isOurs = options.isOurs ?? false;
+    this.isLocal = options.isLocal ?? false;
   }
 }
 
-/** There is no grant, or it has ended, and only a person can make the next one. */
-export class SignInNeeded extends Error {
+/** There is no valid grant, and a user has to sign in. */
+export class LoginRequiredError extends Error {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
-    this.name = 'SignInNeeded';
+    this.name = 'LoginRequiredError';
   }
 }

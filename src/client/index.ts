@@ -1,8 +1,8 @@
-/** `gatehouse/client`: a token for programs, obtained, kept, renewed and sent. */
-export { type Client, type ClientOptions, createClient, type LoginTerms } from './client.ts';
+/** `gatehouse/client`: obtains, stores, renews and sends tokens. */
+export { type Client, type ClientOptions, createClient, type LoginOptions } from './client.ts';
+export { type CredentialStore, memoryCredentialStore } from './credential-store.ts';
 export type { DevicePrompt } from './device.ts';
-export { ServiceRefusal, SignInNeeded, TemporaryTrouble } from './errors.ts';
-export { fileKeep } from './file-keep.ts';
-export type { KeptGrant } from './grant.ts';
-export { bearer } from './interceptor.ts';
-export { memoryKeep, type TokenKeep } from './keep.ts';
+export { LoginRequiredError, OAuthError, ServiceUnavailableError } from './errors.ts';
+export { fileCredentialStore } from './file-credential-store.ts';
+export type { StoredGrant } from './grant.ts';
+export { bearerInterceptor } from './interceptor.ts';

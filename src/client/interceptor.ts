@@ -1,42 +1,42 @@
 import type { Dispatcher } from 'undici';
 import type { Client } from './client.ts';
-import { isTokenRefused } from './fetch.ts';
+import { isTokenRejected } from './fetch.ts';
 
 /**
- * For an undici dispatcher of one's own: `new Agent().compose(bearer(client))`. Requests to the client's origins get the
- * token, and once more a renewed one when it is refused; all others go as they are.
+ * For a dispatcher of the application: `new Agent().compose(bearerInterceptor(client))`. Requests to the allowed origins
+ * get the token; when it is rejected, they are sent once more with a renewed one. Other requests are unchanged.
  */
-export const bearer =
+export const bearerInterceptor =
   (client: Client): Dispatcher.DispatcherComposeInterceptor =>
   (dispatch) =>
   (options, handler) => {
-    if (!client.isOwn(originOf(options.origin))) return dispatch(options, handler);
-    const send = (token: string, onto: Dispatcher.DispatchHandler): void =>
-      void dispatch({ ...options, headers: withToken(options.headers, token) }, onto);
+    if (!client.isAllowedOrigin(getOrigin(options.origin))) return dispatch(options, handler);
+    const send = (token: string, responseHandler: Dispatcher.DispatchHandler): void =>
+      void dispatch({ ...options, headers: withToken(options.headers, token) }, responseHandler);
     const fail = (error: unknown): void =>
       handler.onResponseError?.(undefined as unknown as Dispatcher.DispatchController, error as Error);
 
-    const begin = async (): Promise<void> => {
+    const start = async (): Promise<void> => {
       const token = await client.token();
-      const first = isRepeatable(options.body)
-        ? onceMore(handler, fail, async () => {
+      const first = isReplayable(options.body)
+        ? createRetryHandler(handler, fail, async () => {
             const renewed = await client.renew(token).catch(() => undefined);
             return renewed === undefined ? undefined : () => send(renewed, handler);
           })
         : handler;
-      // Throws where the dispatcher is closed, or the request is none.
+      // Throws if the dispatcher is closed or the request is invalid.
       send(token, first);
     };
-    begin().catch(fail);
+    start().catch(fail);
     return true;
   };
 
-const originOf = (origin: string | URL | undefined): string =>
+const getOrigin = (origin: string | URL | undefined): string =>
   origin === undefined || !URL.canParse(String(origin)) ? '' : new URL(origin).origin;
 
-type Headers = NonNullable<Dispatcher.DispatchOptions['headers']>;
+type RequestHeaders = NonNullable<Dispatcher.DispatchOptions['headers']>;
 
-function withToken(headers: Headers | undefined | null, token: string): Headers {
+function withToken(headers: RequestHeaders | undefined | null, token: string): RequestHeaders {
   const pairs: [string, string | string[]][] = [];
   const add = (name: string, value: unknown): void => {
     if (name.toLowerCase() !== 'authorization' && value !== undefined && value !== null)
@@ -51,25 +51,22 @@ function withToken(headers: Headers | undefined | null, token: string): Headers 
   return Object.fromEntries(pairs);
 }
 
-const isRepeatable = (body: Dispatcher.DispatchOptions['body']): boolean =>
+const isReplayable = (body: Dispatcher.DispatchOptions['body']): boolean =>
   body === undefined || body === null || typeof body === 'string' || body instanceof Uint8Array;
 
-/** gatehouse refuses in fewer words: a longer answer is passed on as it comes, and costs no memory. */
-const MOST_HELD = 16 * 1_024;
+/** Responses of gatehouse are shorter; longer ones are passed on unbuffered. */
+const MAX_BUFFERED = 16 * 1_024;
 
-/**
- * Passes everything on, but a refusal of the token: that answer is kept back until it is known whether there is a
- * better token. Without one it is passed on after all.
- */
-function onceMore(
+/** Buffers a response that rejects the token until it is known whether the token can be renewed. */
+function createRetryHandler(
   handler: Dispatcher.DispatchHandler,
   fail: (error: unknown) => void,
-  again: () => Promise<(() => void) | undefined>,
+  prepareRetry: () => Promise<(() => void) | undefined>,
 ): Dispatcher.DispatchHandler {
-  let held: ((to: Dispatcher.DispatchHandler) => void)[] | undefined;
+  let buffered: ((target: Dispatcher.DispatchHandler) => void)[] | undefined;
   let length = 0;
-  const passOn = (answer: readonly ((to: Dispatcher.DispatchHandler) => void)[]): void => {
-    for (const part of answer) part(handler);
+  const replay = (events: readonly ((target: Dispatcher.DispatchHandler) => void)[]): void => {
+    for (const part of events) part(handler);
   };
   return {
     onRequestStart: (controller, context) => handler.onRequestStart?.(controller, context),
@@ -77,28 +74,31 @@ function onceMore(
       handler.onRequestUpgrade?.(controller, status, headers, socket),
     onResponseStart(controller, status, headers, message) {
       const challenge = headers['www-authenticate'];
-      if (!isTokenRefused(status, Array.isArray(challenge) ? challenge.join(', ') : challenge))
+      if (!isTokenRejected(status, Array.isArray(challenge) ? challenge.join(', ') : challenge))
         return handler.onResponseStart?.(controller, status, headers, message);
-      held = [(to) => to.onResponseStart?.(controller, status, headers, message)];
+      buffered = [(to) => to.onResponseStart?.(controller, status, headers, message)];
     },
     onResponseData(controller, chunk) {
-      if (held === undefined) return handler.onResponseData?.(controller, chunk);
+      if (buffered === undefined) return handler.onResponseData?.(controller, chunk);
       length += chunk.length;
-      held.push((to) => to.onResponseData?.(controller, chunk));
-      if (length <= MOST_HELD) return;
-      const answer = held;
-      held = undefined;
-      passOn(answer);
+      buffered.push((to) => to.onResponseData?.(controller, chunk));
+      if (length <= MAX_BUFFERED) return;
+      const events = buffered;
+      buffered = undefined;
+      replay(events);
     },
     onResponseEnd(controller, trailers) {
-      if (held === undefined) return handler.onResponseEnd?.(controller, trailers);
-      const answer = [...held, (to: Dispatcher.DispatchHandler) => to.onResponseEnd?.(controller, trailers)];
-      const goOn = async (): Promise<void> => {
-        const sendAgain = await again();
-        if (sendAgain === undefined) passOn(answer);
-        else sendAgain();
+      if (buffered === undefined) return handler.onResponseEnd?.(controller, trailers);
+      const events = [
+        ...buffered,
+        (to: Dispatcher.DispatchHandler) => to.onResponseEnd?.(controller, trailers),
+      ];
+      const finish = async (): Promise<void> => {
+        const retry = await prepareRetry();
+        if (retry === undefined) replay(events);
+        else retry();
       };
-      goOn().catch(fail);
+      finish().catch(fail);
     },
     onResponseError: (controller, error) => handler.onResponseError?.(controller, error),
   };

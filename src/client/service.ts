@@ -1,157 +1,108 @@
-import type { Agent, Dispatcher } from 'undici';
-import { NO_CODING, readText } from '../http/read-response.ts';
-import { isJsonObject, parseStrictJson } from '../http/strict-json.ts';
-import type { TroubleTerms } from './connection-trouble.ts';
-import { ServiceRefusal, TemporaryTrouble } from './errors.ts';
-import { printable } from './printable.ts';
+import type { Agent } from 'undici';
+import { IDENTITY_ENCODING, readResponseText } from '../http/read-response.ts';
+import { createHttpClient, type HttpRequest, type HttpResponse } from '../lib/http-client.ts';
+import { printable } from '../lib/printable.ts';
+import { isJsonObject, parseStrictJson } from '../lib/strict-json.ts';
+import { explainConnectionError } from './connection-error.ts';
+import { OAuthError, ServiceUnavailableError } from './errors.ts';
 
 export interface ServiceOptions {
-  /** Where gatehouse is, such as https://api.example.test */
+  /** The base URL of gatehouse, such as https://api.example.test */
   readonly url: string | URL;
-  /** Where its token service is below that. */
+  /** Path of the token service below `url`. Default: /authsvc */
   readonly servicePath?: string | undefined;
-  /** The CA to trust, PEM; left out, those of the runtime. */
+  /** The CA to trust, PEM. Default: the CAs of the runtime. */
   readonly ca?: string | Buffer | undefined;
   readonly certificate?: { readonly cert: string | Buffer; readonly key: string | Buffer } | undefined;
-  /** Milliseconds for one answer. */
+  /** Milliseconds for one response. Default: 15,000 */
   readonly timeout?: number | undefined;
-  /** How errors name the setting of the CA: commands have an option of another name. */
-  readonly caBy?: string | undefined;
+  /** How error messages name the option that sets the CA. */
+  readonly caOption?: string | undefined;
 }
 
-/** The token service, seen from a client: one call for each of its routes. */
+/** Calls to the token API. */
 export interface TokenService {
   readonly url: URL;
-  /** Its whole address: what a grant belongs to. */
+  /** The URL of the token service. Grants belong to it. */
   readonly base: string;
-  /** For calls of the API too: the same CA, the same certificate. */
+  /** For requests to the API with the same CA and certificate. */
   agent(): Promise<Agent>;
-  post(route: string, body: Readonly<Record<string, string>>, withinMs?: number): Promise<Answer>;
-  get(route: string, accessToken: string): Promise<Answer>;
+  post(route: string, body: Readonly<Record<string, string>>, timeoutMs?: number): Promise<ServiceResponse>;
+  get(route: string, accessToken: string): Promise<ServiceResponse>;
   close(): Promise<void>;
 }
 
-export type Answer = Readonly<Record<string, unknown>>;
+export type ServiceResponse = Readonly<Record<string, unknown>>;
 
 const TIMEOUT_MS = 15_000;
 const MAX_BYTES = 64 * 1_024;
-const MAX_HEADERS = 16 * 1_024;
 
-export function tokenService(options: ServiceOptions): TokenService {
-  const url = baseOf(options.url);
-  const base = new URL(`${url.pathname.replace(/\/$/, '')}${options.servicePath ?? '/authsvc'}/`, url);
-  if (base.origin !== url.origin) throw new TypeError(`${url.origin}: the service path leads elsewhere`);
-  const timeout = options.timeout ?? TIMEOUT_MS;
-  // Loaded with the first call: whoever has a good token at hand does not wait for it.
-  const open = async (): Promise<Agent> => {
-    const { Agent } = await import('undici');
-    if (options.certificate !== undefined)
-      (await import('./connection-trouble.ts')).checkPair(options.certificate);
-    return new Agent({
-      allowH2: false,
-      maxHeaderSize: MAX_HEADERS,
-      connect: {
-        timeout,
-        // Named, so that no environment variable can turn it off.
-        rejectUnauthorized: true,
-        ...(options.ca !== undefined && { ca: options.ca }),
-        ...(options.certificate !== undefined && {
-          cert: options.certificate.cert,
-          key: options.certificate.key,
-        }),
-      },
-    });
-  };
-  let opened: Promise<Agent> | undefined;
-  const agent = (): Promise<Agent> => (opened ??= open());
-  const terms: TroubleTerms = {
-    url,
-    caBy: options.caBy ?? 'the option ca',
-    caGiven: options.ca !== undefined,
-  };
+export function createTokenService(options: ServiceOptions): TokenService {
+  const { ca, certificate, caOption = 'the option ca', servicePath = '/authsvc' } = options;
+  const url = parseBaseUrl(options.url);
+  const base = new URL(`${url.pathname.replace(/\/$/, '')}${servicePath}/`, url);
+  if (base.origin !== url.origin) throw new TypeError(`${url.origin}: servicePath leads to another origin`);
+  const http = createHttpClient({ timeoutMs: options.timeout ?? TIMEOUT_MS, ca, certificate });
 
-  const ask = async (
-    route: string,
-    call: Pick<Dispatcher.RequestOptions, 'method'> & {
-      readonly headers: Readonly<Record<string, string>>;
-      readonly body?: string;
-    },
-    withinMs = timeout,
-  ): Promise<Answer> => {
-    let status: number;
-    let retryAfter: number | undefined;
+  const send = async (route: string, request: HttpRequest): Promise<ServiceResponse> => {
+    let response: HttpResponse;
     let text: string;
     try {
-      const [{ request }, dispatcher] = await Promise.all([import('undici'), agent()]);
-      const reply = await request(new URL(route, base), {
-        ...call,
-        headers: { ...call.headers, ...NO_CODING },
-        dispatcher,
-        signal: AbortSignal.timeout(withinMs),
-      });
-      status = reply.statusCode;
-      retryAfter = secondsOf(reply.headers['retry-after']);
-      text = await readText(reply, MAX_BYTES);
+      const headers = { ...request.headers, accept: 'application/json', ...IDENTITY_ENCODING };
+      response = await http.send(new URL(route, base), { ...request, headers });
+      text = await readResponseText(response, MAX_BYTES);
     } catch (error) {
-      const { connectionTrouble } = await import('./connection-trouble.ts');
-      const { words, isOurs } = connectionTrouble(error, terms);
-      throw new TemporaryTrouble(`${url.origin} ${words}`, { cause: error, isOurs });
+      const { message, isLocal } = explainConnectionError(error, { url, caOption, hasCa: ca !== undefined });
+      throw new ServiceUnavailableError(`${url.origin} ${message}`, { cause: error, isLocal });
     }
-    return judge(url, status, retryAfter, text);
+    return parseResponse(url, response, text);
   };
 
   return {
     url,
     base: base.href,
-    agent,
-    post: (route, body, withinMs) =>
-      ask(
-        route,
-        {
-          method: 'POST',
-          headers: { 'content-type': 'application/json', accept: 'application/json' },
-          body: JSON.stringify(body),
-        },
-        withinMs,
-      ),
-    get: (route, accessToken) =>
-      ask(route, {
-        method: 'GET',
-        headers: { authorization: `Bearer ${accessToken}`, accept: 'application/json' },
+    agent: () => http.getAgent(),
+    post: (route, body, timeoutMs) =>
+      send(route, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+        timeoutMs,
       }),
-    close: async () => (await opened?.catch(() => undefined))?.close(),
+    get: (route, accessToken) => send(route, { headers: { authorization: `Bearer ${accessToken}` } }),
+    close: () => http.close(),
   };
 }
 
-/** An address that tokens may be sent to. */
-export function baseOf(given: string | URL): URL {
-  const url = new URL(given);
+/** A URL that tokens may be sent to. */
+export function parseBaseUrl(input: string | URL): URL {
+  const url = new URL(input);
   if (url.protocol !== 'https:' && !isLoopback(url))
     throw new TypeError(`${url.origin}: tokens are sent over https only (http is for loopback addresses)`);
   if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '')
-    throw new TypeError(`${url.origin}: an address without user, query and fragment is needed`);
+    throw new TypeError(`${url.origin}: the URL must not contain a user, a query or a fragment`);
   return url;
 }
 
 const isLoopback = ({ protocol, hostname }: URL): boolean =>
   protocol === 'http:' && /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/.test(hostname);
 
-/** A refusal counts only when it was the service's own word: not an error page of something in between. */
-function judge(url: URL, status: number, retryAfter: number | undefined, text: string): Answer {
-  const answer = objectIn(text);
-  if (status === 200 && answer !== undefined) return answer;
-  const code = answer === undefined ? '' : wordIn(answer, 'Error', 'error');
-  const words = answer === undefined ? '' : wordIn(answer, 'Error_description', 'error_description');
-  // The service answers its own failure with 400 and Retry-After where its specification knows no other status.
-  const ours = status >= 500 || status === 429 || (code === 'invalid_request' && retryAfter !== undefined);
-  if (ours || code === '')
-    throw new TemporaryTrouble(`${url.origin} answered ${status}${words === '' ? '' : `: ${words}`}`, {
-      retryAfter,
-    });
-  throw new ServiceRefusal(code, words, status);
+/** Only an OAuth error is a refusal: an error page of a proxy in between is not. */
+function parseResponse(url: URL, { status, headers }: HttpResponse, text: string): ServiceResponse {
+  const body = parseObject(text);
+  if (status === 200 && body !== undefined) return body;
+  const retryAfter = parseRetryAfter(headers['retry-after']);
+  const code = readString(body, 'Error', 'error');
+  const description = readString(body, 'Error_description', 'error_description');
+  // Where the specification allows no other status, the service reports its own failure as 400 with Retry-After.
+  const isServiceFailure =
+    status >= 500 || status === 429 || (code === 'invalid_request' && retryAfter !== undefined);
+  if (!isServiceFailure && code !== '') throw new OAuthError(code, description, status);
+  const detail = description === '' ? '' : `: ${description}`;
+  throw new ServiceUnavailableError(`${url.origin} returned ${status}${detail}`, { retryAfter });
 }
 
-function objectIn(text: string): Answer | undefined {
+function parseObject(text: string): ServiceResponse | undefined {
   try {
     const value = parseStrictJson(text);
     return isJsonObject(value) ? value : undefined;
@@ -160,11 +111,11 @@ function objectIn(text: string): Answer | undefined {
   }
 }
 
-/** They become part of errors, and those are printed. */
-const wordIn = (answer: Answer, ...names: readonly string[]): string => {
-  const found = names.map((name) => answer[name]).find((value) => typeof value === 'string') ?? '';
+/** Escaped, because errors are printed. */
+function readString(body: ServiceResponse = {}, ...names: readonly string[]): string {
+  const found = names.map((name) => body[name]).find((value) => typeof value === 'string') ?? '';
   return printable(found.slice(0, 500));
-};
+}
 
-const secondsOf = (header: string | string[] | undefined): number | undefined =>
+const parseRetryAfter = (header: string | string[] | undefined): number | undefined =>
   typeof header === 'string' && /^\d{1,6}$/.test(header) ? Number(header) : undefined;

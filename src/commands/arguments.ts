@@ -1,44 +1,50 @@
 import { parseArgs } from 'node:util';
-import { nearest } from '../config/nearest.ts';
-import { type Command, type Context, type Option, UsageError } from './command.ts';
+import { findClosestName } from '../lib/closest-name.ts';
+import { type Command, type CommandContext, type Option, UsageError } from './command.ts';
 
-/** Options every command has. */
-export const COMMON = {
-  output: { type: 'string', value: 'text|json', help: 'text for people (default) or json for programs' },
-  help: { type: 'boolean', short: 'h', help: 'how to call it' },
+/** Options of all commands. */
+export const COMMON_OPTIONS = {
+  output: { type: 'string', value: 'text|json', help: 'text (default) or json' },
+  help: { type: 'boolean', short: 'h', help: 'show this help' },
   trace: { type: 'boolean', help: 'show the stack trace of an internal error (also GATEHOUSE_TRACE=1)' },
 } as const satisfies Readonly<Record<string, Option>>;
 
-export type Arguments = Pick<Context, 'words' | 'option' | 'options' | 'flag' | 'json'>;
+export type Arguments = Pick<CommandContext, 'positionals' | 'option' | 'options' | 'flag' | 'json'>;
 
-/** Reads a command's arguments. Throws a `UsageError` that says what is wrong in one line. */
 export function readArguments(command: Command, args: readonly string[]): Arguments {
-  const known: Readonly<Record<string, Option>> = { ...command.options, ...COMMON };
-  const { values, positionals } = parse(command, known, args);
-  const texts = (name: string): string[] =>
+  const options: Readonly<Record<string, Option>> = { ...command.options, ...COMMON_OPTIONS };
+  const { values, positionals } = parseCommandLine(command, options, args);
+  const getValues = (name: string): string[] =>
     [values[name] ?? []].flat().filter((value) => typeof value === 'string');
-  const output = texts('output').at(-1) ?? 'text';
+  const output = getValues('output').at(-1) ?? 'text';
   if (output !== 'text' && output !== 'json')
-    throw new UsageError(`gatehouse ${command.name}: --output is text or json, not "${output}"`);
+    throw new UsageError(`gatehouse ${command.name}: --output must be text or json, not "${output}"`);
   const flag = (name: string): boolean => values[name] === true;
-  if (!flag('help')) checkWords(command, positionals);
+  if (!flag('help')) checkPositionals(command, positionals);
   return {
-    words: positionals,
-    option: (name) => texts(name).at(-1),
-    options: texts,
+    positionals,
+    option: (name) => getValues(name).at(-1),
+    options: getValues,
     flag,
     json: output === 'json',
   };
 }
 
-/** Put before what is a word: nobody can type it. */
-const WORD = '\0';
+/** Prefix for positionals with a leading dash; arguments cannot contain NUL. */
+const POSITIONAL_MARK = '\0';
 
-function parse(command: Command, options: Readonly<Record<string, Option>>, args: readonly string[]) {
+function parseCommandLine(
+  command: Command,
+  options: Readonly<Record<string, Option>>,
+  args: readonly string[],
+) {
   try {
-    const { wordForm } = command;
+    const { positionalPattern } = command;
     const parsed = parseArgs({
-      args: wordForm === undefined ? [...args] : args.map((arg) => (wordForm.test(arg) ? WORD + arg : arg)),
+      args:
+        positionalPattern === undefined
+          ? [...args]
+          : args.map((arg) => (positionalPattern.test(arg) ? POSITIONAL_MARK + arg : arg)),
       options: Object.fromEntries(
         Object.entries(options).map(([name, { type, short, multiple }]) => [
           name,
@@ -49,37 +55,39 @@ function parse(command: Command, options: Readonly<Record<string, Option>>, args
     });
     return {
       ...parsed,
-      positionals: parsed.positionals.map((word) => (word.startsWith(WORD) ? word.slice(WORD.length) : word)),
+      positionals: parsed.positionals.map((word) =>
+        word.startsWith(POSITIONAL_MARK) ? word.slice(POSITIONAL_MARK.length) : word,
+      ),
     };
   } catch (error) {
-    throw new UsageError(`gatehouse ${command.name}: ${whyWrong(error, Object.keys(options))}`);
+    throw new UsageError(`gatehouse ${command.name}: ${explainParseError(error, Object.keys(options))}`);
   }
 }
 
-function whyWrong(error: unknown, names: readonly string[]): string {
+function explainParseError(error: unknown, names: readonly string[]): string {
   const { code, message } = error as { readonly code?: string; readonly message: string };
-  const asked = /--[^\s'=<,]+|-[^\s'=<,]/.exec(message)?.[0] ?? 'given';
+  const optionName = /--[^\s'=<,]+|-[^\s'=<,]/.exec(message)?.[0] ?? '';
   if (code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION') {
-    const near = nearest(asked, names);
-    return `there is no option ${asked}${near === undefined ? '' : `; did you mean --${near}?`}`;
+    const closest = findClosestName(optionName, names);
+    return `unknown option ${optionName}${closest === undefined ? '' : `; did you mean --${closest}?`}`;
   }
   if (code === 'ERR_PARSE_ARGS_INVALID_OPTION_VALUE')
     return message.includes('does not take')
-      ? `option ${asked} takes no value`
-      : `option ${asked} needs a value`;
-  return 'the arguments cannot be understood';
+      ? `option ${optionName} takes no value`
+      : `option ${optionName} needs a value`;
+  return 'invalid arguments';
 }
 
-function checkWords(command: Command, words: readonly string[]): void {
-  const { least, most } = command.words ?? { least: 0, most: 0 };
-  if (words.length < least)
+function checkPositionals(command: Command, positionals: readonly string[]): void {
+  const { min, max } = command.positionals ?? { min: 0, max: 0 };
+  if (positionals.length < min)
     throw new UsageError(
-      `gatehouse ${command.name}: something is missing; usage: ${command.usage[0]}${
-        command.usage.length > 1 ? `; more with gatehouse ${command.name} --help` : ''
+      `gatehouse ${command.name}: missing argument; usage: ${command.usage[0]}${
+        command.usage.length > 1 ? `; see gatehouse ${command.name} --help` : ''
       }`,
     );
-  if (words.length > most)
+  if (positionals.length > max)
     throw new UsageError(
-      `gatehouse ${command.name}: "${words[most]}" is one word too many; usage: ${command.usage[0]}`,
+      `gatehouse ${command.name}: unexpected argument "${positionals[max]}"; usage: ${command.usage[0]}`,
     );
 }

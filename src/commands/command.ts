@@ -1,52 +1,50 @@
-import { printableJson } from '../client/printable.ts';
+import { printableJson } from '../lib/printable.ts';
 
-/** What a command is, and what it is given. One file of this folder for each; `table.ts` lists them. */
+/** One file of this folder per command; `registry.ts` lists them. */
 export interface Command {
   readonly name: string;
   /** One line, for the list of commands. */
   readonly summary: string;
-  /** How it is called, one line for each way. */
   readonly usage: readonly string[];
   readonly options: Readonly<Record<string, Option>>;
-  /** How many words it takes beside options; none unless told. */
-  readonly words?: { readonly least: number; readonly most: number };
-  /** What looks like this is a word, even when it begins with a dash as options do. */
-  readonly wordForm?: RegExp;
-  /** More to know, below the options in its help. */
+  /** Omitted: none. */
+  readonly positionals?: { readonly min: number; readonly max: number };
+  /** Arguments that match are positionals, even with a leading dash. */
+  readonly positionalPattern?: RegExp;
+  /** Paragraphs below the options in the help text. */
   readonly notes?: readonly string[];
-  /** Does it, and tells the exit code. */
-  run(context: Context): Promise<number>;
+  /** Returns the exit code. */
+  run(context: CommandContext): Promise<number>;
 }
 
 export interface Option {
   readonly type: 'string' | 'boolean';
   readonly short?: string;
   readonly multiple?: boolean;
-  /** What stands for the value in its help, such as FILE. */
+  /** Placeholder in the help text, such as FILE. */
   readonly value?: string;
   readonly help: string;
 }
 
-/** Everything a command may touch of the process around it, so that tests can be that process. */
-export interface Context {
-  readonly words: readonly string[];
-  /** The value of an option, when it was given (the last one, when several were). */
+/** The arguments and the process environment; tests provide their own. */
+export interface CommandContext {
+  readonly positionals: readonly string[];
+  /** The last value of an option. */
   readonly option: (name: string) => string | undefined;
-  /** All values of an option. */
   readonly options: (name: string) => readonly string[];
   readonly flag: (name: string) => boolean;
-  /** `--output json`: for programs. */
+  /** `--output json`. */
   readonly json: boolean;
   readonly stdout: (text: string) => void;
   readonly stderr: (text: string) => void;
   readonly stdin: NodeJS.ReadableStream & Partial<Pick<NodeJS.ReadStream, 'isTTY' | 'setRawMode'>>;
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;
-  /** Options the runtime was started with. */
+  /** Options of the Node process. */
   readonly execArgv: readonly string[];
 }
 
-/** As in sysexits.h, so that scripts and supervisors can tell them apart. */
+/** As in sysexits.h. */
 export const EXIT = {
   ok: 0,
   usage: 64,
@@ -56,15 +54,25 @@ export const EXIT = {
   configuration: 78,
 } as const;
 
-/** The command was called in a way it does not understand. One line; exit 64. */
+/** Invalid arguments: one line, exit code 64. */
 export class UsageError extends Error {}
 
-/** Something is wrong that is not our bug: one line, and this exit code. */
+/** An expected error: one line, and this exit code. */
 export class CommandError extends Error {
   readonly exitCode: number;
 
   constructor(message: string, exitCode: number) {
     super(message);
+    this.exitCode = exitCode;
+  }
+}
+
+/** Ends a command that has already printed its errors. */
+export class ExitError extends Error {
+  readonly exitCode: number;
+
+  constructor(exitCode: number) {
+    super(`exit code ${exitCode}`);
     this.exitCode = exitCode;
   }
 }
@@ -80,9 +88,9 @@ export const CONFIG_OPTIONS = {
     type: 'string',
     multiple: true,
     value: 'PATH=VALUE',
-    help: 'a setting that counts before the file and the environment; may be repeated',
+    help: 'overrides the configuration file and the environment; may be repeated',
   },
 } as const satisfies Readonly<Record<string, Option>>;
 
-export const writeJson = (context: Context, value: unknown): void =>
+export const writeJson = (context: CommandContext, value: unknown): void =>
   context.stdout(`${printableJson(value)}\n`);

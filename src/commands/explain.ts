@@ -1,128 +1,129 @@
-import { isMethod } from '../domain/method.ts';
+import type { Settings } from '../config/schema.ts';
+import { isForwardableMethod } from '../domain/method.ts';
+import { compileRules } from '../domain/rule-matcher.ts';
 import { parseScope } from '../domain/scope.ts';
-import type { ExplainDesk, Explanation, Verdict } from '../proxy/explain.ts';
-import { CONFIG_OPTIONS, type Command, type Context, EXIT, UsageError, writeJson } from './command.ts';
-import { settingsFor } from './settings.ts';
+import { type ExplainContext, type Explanation, explain, type Verdict } from '../proxy/policy/explain.ts';
+import { createOwnAuthorityCheck } from '../proxy/policy/own-authority.ts';
+import { createHostMatcher, createServedHosts } from '../proxy/policy/served-hosts.ts';
+import { buildIntegrations, buildRules } from '../server/build-from-settings.ts';
+import { getPagesOrigin } from '../server/pages-origin.ts';
+import {
+  createForwardAuthMatcher,
+  createServicePathMatcher,
+  createServicePathParser,
+} from '../server/service-paths.ts';
+import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT, UsageError, writeJson } from './command.ts';
+import { loadCommandSettings } from './settings.ts';
 
-const MISFITS = {
+const MISMATCH_TEXTS = {
   path: 'another path',
   host: 'another host',
   method: 'another method',
-  encoded_slash: 'matches, and does not take %2F: no later rule is asked',
-  other_spelling: 'differs only in letter case or by a trailing slash, and asks for more',
-  other_reading:
-    'would match, but an upstream may read the path as that of another rule (%2F, ;parameters, letter case, trailing slash)',
+  encoded_slash: 'matches, but does not accept %2F; later rules are not tried',
+  equivalent_path: 'differs only in letter case or by a trailing slash, and is stricter',
+  ambiguous_path:
+    'would match, but an upstream may interpret the path as that of another rule (%2F, ;parameters, letter case, trailing slash)',
 } as const;
 
 export const command: Command = {
   name: 'explain',
-  summary: 'tells which rule a request meets, what it asks, and whether a scope passes',
+  summary: 'shows which rule matches a request, what it requires, and whether a scope is sufficient',
   usage: ['gatehouse explain [--config FILE] METHOD PATH [--scope SCOPE] [--client CLIENT_ID]'],
   options: {
     ...CONFIG_OPTIONS,
-    scope: { type: 'string', value: 'SCOPE', help: 'the scope of the imagined token, such as files:read' },
-    client: { type: 'string', value: 'CLIENT_ID', help: 'the integration of the imagined token' },
+    scope: { type: 'string', value: 'SCOPE', help: 'the scope of a hypothetical token, such as files:read' },
+    client: { type: 'string', value: 'CLIENT_ID', help: 'the integration of a hypothetical token' },
     host: { type: 'string', value: 'HOST', help: 'the Host of the request (default: that of publicUrl)' },
   },
-  words: { least: 2, most: 2 },
-  notes: ['Exit code 0 whatever the answer is; --output json carries the verdict.'],
+  positionals: { min: 2, max: 2 },
+  notes: ['The exit code is 0 for every verdict; --output json includes the verdict.'],
   async run(context) {
-    const loaded = await settingsFor(context);
-    if (typeof loaded === 'number') return loaded;
-    const [method = '', path = ''] = context.words;
-    if (!isMethod(method))
-      throw new UsageError(`gatehouse explain: METHOD is written in capitals, such as GET`);
-    const { settings } = loaded;
-    const { compileRules } = await import('../domain/rule-matcher.ts');
-    const { integrationsOf, rulesOf } = await import('../gateway/registry.ts');
-    const { pagesOriginOf } = await import('../gateway/pages-origin.ts');
-    const { checkMatcher, ownPaths, servicePaths } = await import('../gateway/service-paths.ts');
-    const { explain } = await import('../proxy/explain.ts');
-    const { ownAuthorities } = await import('../proxy/own-authority.ts');
-    const { allowedHosts, servedHosts } = await import('../proxy/served-hosts.ts');
-
-    const scope = scopeOf(context);
+    const { settings } = loadCommandSettings(context);
+    const [method = '', path = ''] = context.positionals;
+    if (!isForwardableMethod(method))
+      throw new UsageError('gatehouse explain: write METHOD in capitals, such as GET');
+    const scope = parseScopeOption(context);
     const client = context.option('client');
-    const integration = client === undefined ? undefined : integrationsOf(settings, []).get(client);
+    const integration = client === undefined ? undefined : buildIntegrations(settings, []).get(client);
     if (client !== undefined && integration === undefined)
       throw new UsageError(`gatehouse explain: there is no integration "${client}"`);
-    const host = context.option('host') ?? new URL(settings.publicUrl).host;
-    const rules = compileRules(rulesOf(settings));
-    const afterCheck = checkMatcher(settings);
-    const below = servicePaths(settings);
-    const pagesHost = pagesOriginOf(settings).host;
-    const { publicUrl, hosts } = settings;
-    const served = servedHosts({ settings: hosts, publicUrl, routeHosts: rules.hosts, pagesHost });
-    const desk: ExplainDesk = {
-      rules,
-      isOwnAuthority: ownAuthorities(publicUrl, rules, allowedHosts(hosts.allowed, pagesHost)),
-      pagesHost,
-      isListedHost: (name) => served.isListed(name),
-      otherHosts: hosts.others,
-      isServicePath: ownPaths(settings),
-      isPage: (path) => /^\/device(?:\/|$)/.test(below(path) ?? ''),
-      isCheck: (url) => afterCheck(url) !== undefined,
-    };
-    const answer = explain(desk, {
+    const explanation = explain(createExplainContext(settings), {
       method,
       path,
-      host,
+      host: context.option('host') ?? new URL(settings.publicUrl).host,
       ...(scope !== undefined && { scope }),
       ...(client !== undefined && { client }),
       ...(integration !== undefined && { integration }),
     });
-
-    const { rule, ...rest } = answer;
-    if (context.json) {
+    const { rule, ...rest } = explanation;
+    if (context.json)
       writeJson(context, { method, ...rest, rule: rule?.name ?? null, upstream: rule?.upstream ?? null });
-      return EXIT.ok;
-    }
-    const lines = [
-      ...answer.tried.flatMap(({ rule: name, misfit }) =>
-        misfit === undefined ? [] : [`  ${name}: ${MISFITS[misfit]}`],
-      ),
-      ...(rule === undefined ? [] : [`  ${rule.name}: matches, asks for ${answer.asks ?? ''}`]),
-      ...asidesOf(answer),
-      `${VERDICTS[answer.verdict]}: ${answer.why}`,
-      ...(answer.reportOnly === true && answer.verdict !== 'passes'
-        ? ['but it passes: the rule only reports']
-        : []),
-    ];
-    context.stdout(`${method} ${path}\n${lines.join('\n')}\n`);
+    else context.stdout(`${[`${method} ${path}`, ...formatExplanation(explanation)].join('\n')}\n`);
     return EXIT.ok;
   },
 };
 
-const VERDICTS = {
-  answered_here: 'answered by gatehouse itself',
-  method_not_served: 'refused (405)',
-  misdirected: 'refused (421)',
-  bad_path: 'refused (400)',
+function createExplainContext(settings: Settings): ExplainContext {
+  const { publicUrl, hosts } = settings;
+  const rules = compileRules(buildRules(settings));
+  const pagesHost = getPagesOrigin(settings).host;
+  const matchForwardAuth = createForwardAuthMatcher(settings);
+  const parseServicePath = createServicePathParser(settings);
+  const served = createServedHosts({ settings: hosts, publicUrl, routeHosts: rules.hosts, pagesHost });
+  return {
+    rules,
+    isOwnAuthority: createOwnAuthorityCheck(publicUrl, rules, createHostMatcher(hosts.allowed, pagesHost)),
+    pagesHost,
+    isListedHost: (name) => served.isListed(name),
+    unlistedHosts: hosts.others,
+    isServicePath: createServicePathMatcher(settings),
+    isPagePath: (path) => /^\/device(?:\/|$)/.test(parseServicePath(path) ?? ''),
+    isForwardAuthPath: (url) => matchForwardAuth(url) !== undefined,
+  };
+}
+
+function formatExplanation(explanation: Explanation): string[] {
+  const { tried, rule, requirement = '', verdict, reason, reportOnly } = explanation;
+  return [
+    ...tried.flatMap(({ rule: name, misfit }) =>
+      misfit === undefined ? [] : [`  ${name}: ${MISMATCH_TEXTS[misfit]}`],
+    ),
+    ...(rule === undefined ? [] : [`  ${rule.name}: matches, requires ${requirement}`]),
+    ...formatDetails(explanation),
+    `${VERDICT_TEXTS[verdict]}: ${reason}`,
+    ...(reportOnly === true && verdict !== 'allowed' ? ['but it is forwarded: the rule is report-only'] : []),
+  ];
+}
+
+const VERDICT_TEXTS = {
+  handled_by_gatehouse: 'served by gatehouse itself',
+  method_not_allowed: 'rejected (405)',
+  misdirected: 'rejected (421)',
+  invalid_request: 'rejected (400)',
   public: 'forwarded without a token',
-  passes: 'forwarded',
-  needs_token: 'needs a token (401 without)',
-  insufficient: 'refused (403)',
+  allowed: 'forwarded',
+  token_required: 'needs a token (401 without)',
+  forbidden: 'rejected (403)',
   no_rule: 'denied (404)',
 } as const satisfies Record<Verdict, string>;
 
-/** What else the rule says, where it matters for this request. */
-const asidesOf = (told: Explanation): string[] => [
-  ...(told.unlistedHost === true && told.verdict !== 'misdirected'
+const formatDetails = (explanation: Explanation): string[] => [
+  ...(explanation.unlistedHost === true && explanation.verdict !== 'misdirected'
     ? ['  the host is not listed in hosts.allowed: a warning is logged']
     : []),
-  ...(told.onlyHttp2 === true ? ['  over HTTP/2; the HTTP/1.1 parser refuses this method (400)'] : []),
-  ...(told.websocket === true ? ['  a WebSocket may be opened here'] : []),
-  ...(told.corsOrigins === undefined
+  ...(explanation.http2Only === true ? ['  over HTTP/2; the HTTP/1.1 parser rejects this method (400)'] : []),
+  ...(explanation.websocket === true ? ['  WebSocket upgrades are allowed'] : []),
+  ...(explanation.corsOrigins === undefined
     ? []
-    : [`  pages of ${told.corsOrigins.join(', ')} may read the answer`]),
-  ...(told.preflightsFor === undefined
+    : [`  CORS: pages of ${explanation.corsOrigins.join(', ')} may read the response`]),
+  ...(explanation.preflightsFor === undefined
     ? []
     : [
-        `  as a browser's preflight for ${told.preflightsFor.join(', ')} it is answered here, without a token`,
+        `  a CORS preflight for ${explanation.preflightsFor.join(', ')} is answered by gatehouse, without a token`,
       ]),
 ];
 
-function scopeOf(context: Context) {
+function parseScopeOption(context: CommandContext) {
   const text = context.option('scope');
   if (text === undefined) return undefined;
   const parsed = parseScope(text);

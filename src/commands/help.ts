@@ -1,18 +1,16 @@
-import { COMMON } from './arguments.ts';
+import { COMMON_OPTIONS } from './arguments.ts';
 import type { Command, Option } from './command.ts';
-import { COMMANDS } from './table.ts';
+import { COMMANDS } from './registry.ts';
 
-/** Where nobody tells how wide the terminal is, and where it is wider than lines are easy to read. */
-const USUAL_WIDTH = 80;
-const MOST_WIDTH = 120;
-const LEAST_WIDTH = 40;
+const DEFAULT_WIDTH = 80;
+const MAX_WIDTH = 120;
+const MIN_WIDTH = 40;
 
-/** The columns help is written in: those of the terminal, within reason. */
-export const helpWidth = (columns: number | undefined): number =>
-  columns === undefined || columns <= 0 ? USUAL_WIDTH : Math.min(MOST_WIDTH, Math.max(LEAST_WIDTH, columns));
+/** The width of the terminal, within readable bounds. */
+export const getHelpWidth = (columns: number | undefined): number =>
+  columns === undefined || columns <= 0 ? DEFAULT_WIDTH : Math.min(MAX_WIDTH, Math.max(MIN_WIDTH, columns));
 
-/** What `gatehouse help` prints: every command with what it does. */
-export async function helpForAll(columns: number = USUAL_WIDTH): Promise<string> {
+export async function formatOverview(columns: number = DEFAULT_WIDTH): Promise<string> {
   const commands = await Promise.all(Object.values(COMMANDS).map(async (load) => (await load()).command));
   const width = Math.max(...commands.map(({ name }) => name.length));
   return [
@@ -20,9 +18,11 @@ export async function helpForAll(columns: number = USUAL_WIDTH): Promise<string>
     '',
     'usage: gatehouse COMMAND [options]',
     '',
-    ...commands.flatMap(({ name, summary }) => hanging(`  ${name.padEnd(width)}  `, summary, columns)),
+    ...commands.flatMap(({ name, summary }) =>
+      formatHangingIndent(`  ${name.padEnd(width)}  `, summary, columns),
+    ),
     '',
-    '`gatehouse COMMAND --help` tells more about one of them.',
+    '`gatehouse COMMAND --help` describes a command.',
     '',
     ...EXIT_CODES,
     '',
@@ -31,47 +31,52 @@ export async function helpForAll(columns: number = USUAL_WIDTH): Promise<string>
 
 const EXIT_CODES = [
   'exit codes:',
-  '   0  done',
-  '  64  called in a way that is not understood',
-  '  69  not available: not ready, cannot be reached',
-  '  70  an error within gatehouse, or a runtime it cannot run on',
+  '   0  success',
+  '  64  invalid arguments',
+  '  69  unavailable: not ready, or unreachable',
+  '  70  internal error, or an unsupported Node version',
   '  77  not signed in, or not allowed: run gatehouse login',
-  '  78  something is wrong with the configuration or a file it names',
+  '  78  the configuration, or a file it names, cannot be used',
 ];
 
-export function helpFor(
+export function formatHelp(
   { summary, usage, options, notes = [] }: Command,
-  columns: number = USUAL_WIDTH,
+  columns: number = DEFAULT_WIDTH,
 ): string {
-  const lines = Object.entries({ ...options, ...COMMON }).map(
-    ([name, option]) => [optionText(name, option), option.help] as const,
+  const lines = Object.entries({ ...options, ...COMMON_OPTIONS }).map(
+    ([name, option]) => [formatOption(name, option), option.help] as const,
   );
   const width = Math.max(...lines.map(([text]) => text.length));
   return [
-    ...hanging('', summary, columns),
+    ...formatHangingIndent('', summary, columns),
     '',
-    ...usage.flatMap((line, index) => usageLines(`${index === 0 ? 'usage:' : '      '} `, line, columns)),
+    ...usage.flatMap((line, index) => formatUsage(`${index === 0 ? 'usage:' : '      '} `, line, columns)),
     '',
     'options:',
-    ...lines.flatMap(([text, help]) => hanging(`  ${text.padEnd(width)}  `, help, columns)),
-    ...(notes.length > 0 ? ['', ...notes.flatMap((note) => hanging('', note, columns))] : []),
+    ...lines.flatMap(([text, help]) => formatHangingIndent(`  ${text.padEnd(width)}  `, help, columns)),
+    ...(notes.length > 0 ? ['', ...notes.flatMap((note) => formatHangingIndent('', note, columns))] : []),
     '',
   ].join('\n');
 }
 
-const optionText = (name: string, { short, value }: Option): string =>
+const formatOption = (name: string, { short, value }: Option): string =>
   `${short === undefined ? '    ' : `-${short}, `}--${name}${value === undefined ? '' : ` ${value}`}`;
 
-/** A call stays readable when it is cut between options, never within `--name VALUE` or `[…]`. */
-const usageLines = (head: string, line: string, columns: number): string[] =>
-  hanging(head, line.match(/\[[^\]]*\]…?|--\S+ [A-Z]\S*|\S+/g) ?? [], columns, '    ');
+/** Breaks lines between options, never within `--name VALUE` or `[…]`. */
+const formatUsage = (prefix: string, line: string, columns: number): string[] =>
+  formatHangingIndent(prefix, line.match(/\[[^\]]*\]…?|--\S+ [A-Z]\S*|\S+/g) ?? [], columns, '    ');
 
-/** Text beside what it is about; its further lines begin below its first. */
-function hanging(head: string, text: string | readonly string[], columns: number, further = ''): string[] {
+/** Wraps text after a prefix; further lines are indented to its column. */
+function formatHangingIndent(
+  prefix: string,
+  text: string | readonly string[],
+  columns: number,
+  extraIndent = '',
+): string[] {
   const words = typeof text === 'string' ? text.split(' ') : text;
-  const indent = ' '.repeat(head.length) + further;
+  const indent = ' '.repeat(prefix.length) + extraIndent;
   const lines: string[] = [];
-  let line = head;
+  let line = prefix;
   let isEmpty = true;
   for (const word of words) {
     if (!isEmpty && line.length + 1 + word.length > columns) {

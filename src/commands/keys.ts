@@ -1,9 +1,10 @@
-import { longestGrant } from '../config/lifetimes.ts';
+import { resolve } from 'node:path';
+import { getLongestGrantLifetime } from '../config/lifetimes.ts';
 import { Fault } from '../ports/fault.ts';
 import {
+  createKeyringFile,
   describeKeyring,
   type KeyDescription,
-  newKeyring,
   readKeyringFile,
   rotateKeyring,
   type SigningAlgorithm,
@@ -13,126 +14,118 @@ import { printColumns } from './columns.ts';
 import {
   CONFIG_OPTIONS,
   type Command,
+  type CommandContext,
   CommandError,
-  type Context,
   EXIT,
   UsageError,
   writeJson,
 } from './command.ts';
-import { settingsFor } from './settings.ts';
+import { loadCommandSettings } from './settings.ts';
 
-const ACTIONS: Readonly<
-  Record<string, (context: Context, file: string, now: number) => number | Promise<number>>
-> = {
+const ACTIONS: Readonly<Record<string, (context: CommandContext, file: string, now: number) => number>> = {
   new(context, file, now) {
-    writeKeyringFile(file, newKeyring(algorithmOf(context)), { replace: false });
-    return tell(context, file, now);
+    writeKeyringFile(file, createKeyringFile(readAlgorithm(context)), { replace: false });
+    return printKeys(context, file, now);
   },
-  async rotate(context, file, now) {
-    const keep = await keepFor(context);
-    if (keep === 'no settings') return EXIT.configuration;
+  rotate(context, file, now) {
+    const retention = readRetention(context);
     const rotated = rotateKeyring(readKeyringFile(file), {
-      alg: algorithmOf(context),
+      alg: readAlgorithm(context),
       now,
-      publishBefore: seconds(context, 'publish-before', '5m'),
-      ...(keep !== undefined && { keep }),
+      publishBefore: readDuration(context, 'publish-before', '5m'),
+      ...(retention !== undefined && { keep: retention }),
     });
     writeKeyringFile(file, rotated, { replace: true });
-    return tell(context, file, now);
+    return printKeys(context, file, now);
   },
-  list: (context, file, now) => tell(context, file, now),
+  list: (context, file, now) => printKeys(context, file, now),
 };
 
 export const command: Command = {
   name: 'keys',
-  summary: 'makes, rotates and lists signing and sealing keys',
+  summary: 'creates, rotates and lists signing and sealing keys',
   usage: ['gatehouse keys new|rotate|list FILE', 'gatehouse keys rotate FILE --config CONFIGURATION'],
   options: {
-    algorithm: { type: 'string', value: 'EdDSA|ES256', help: 'of the new signing key (default EdDSA)' },
+    algorithm: { type: 'string', value: 'EdDSA|ES256', help: 'of the new signing key (default: EdDSA)' },
     'publish-before': {
       type: 'string',
       value: 'DURATION',
-      help: 'rotate: how long until the new keys are used, so that every replica knows them (default 5m)',
+      help: 'rotate: time until the new keys are used, so that every replica has loaded them (default: 5m)',
     },
     keep: {
       type: 'string',
       value: 'DURATION',
-      help: 'rotate: how long the old keys go on checking (default: the longest grant of --config; without it, for good)',
+      help: 'rotate: how long the old keys stay valid for verification (default: the longest grant lifetime of --config; without --config, forever)',
     },
     config: {
       ...CONFIG_OPTIONS.config,
       value: 'CONFIGURATION',
-      help: 'rotate: the configuration whose longest grant decides about --keep',
+      help: 'rotate: the configuration whose longest grant lifetime is the default of --keep',
     },
   },
-  words: { least: 2, most: 2 },
+  positionals: { min: 2, max: 2 },
   notes: [
-    'The keys themselves are never printed. The file has mode 0600; a running gatehouse reads it again when it changes.',
+    'Secret keys are never printed. The file has mode 0600; a running gatehouse reloads it when it changes.',
   ],
   async run(context) {
-    const [action = '', file = ''] = context.words;
-    const act = Object.hasOwn(ACTIONS, action) ? ACTIONS[action] : undefined;
-    if (act === undefined)
-      throw new UsageError(`gatehouse keys: says new, rotate or list, not "${action.slice(0, 32)}"`);
-    const { resolve } = await import('node:path');
+    const [action = '', file = ''] = context.positionals;
+    const runAction = Object.hasOwn(ACTIONS, action) ? ACTIONS[action] : undefined;
+    if (runAction === undefined)
+      throw new UsageError(`gatehouse keys: expected new, rotate or list, not "${action.slice(0, 32)}"`);
     try {
-      return await act(context, resolve(context.cwd, file), Date.now() / 1_000);
+      return runAction(context, resolve(context.cwd, file), Date.now() / 1_000);
     } catch (error) {
       if (error instanceof Fault) throw new CommandError(error.message, EXIT.configuration);
-      throw fileProblem(error, file);
+      throw toFileError(error, file);
     }
   },
 };
 
-/** A key that retires before its last grant would make that grant's client wrong: the longest lifetime decides. */
-async function keepFor(context: Context): Promise<number | undefined | 'no settings'> {
-  if (context.option('keep') !== undefined) return seconds(context, 'keep', '');
+/** A key must not retire before the grants made with it expire. */
+function readRetention(context: CommandContext): number | undefined {
+  if (context.option('keep') !== undefined) return readDuration(context, 'keep', '');
   if (context.option('config') === undefined) return undefined;
-  const loaded = await settingsFor(context);
-  return typeof loaded === 'number' ? 'no settings' : longestGrant(loaded.settings);
+  return getLongestGrantLifetime(loadCommandSettings(context).settings);
 }
 
-function fileProblem(error: unknown, file: string): unknown {
+function toFileError(error: unknown, file: string): unknown {
   const { code } = error as { readonly code?: unknown };
   if (typeof code !== 'string' || !/^E[A-Z]+$/.test(code)) return error;
   return new CommandError(`${file}: cannot be read or written (${code})`, EXIT.configuration);
 }
 
-function algorithmOf(context: Context): SigningAlgorithm {
-  const asked = context.option('algorithm') ?? 'EdDSA';
-  if (asked === 'EdDSA' || asked === 'ES256') return asked;
-  throw new UsageError(`gatehouse keys: --algorithm is EdDSA or ES256, not "${asked}"`);
+function readAlgorithm(context: CommandContext): SigningAlgorithm {
+  const algorithm = context.option('algorithm') ?? 'EdDSA';
+  if (algorithm === 'EdDSA' || algorithm === 'ES256') return algorithm;
+  throw new UsageError(`gatehouse keys: --algorithm must be EdDSA or ES256, not "${algorithm}"`);
 }
 
 const SECONDS = { s: 1, m: 60, h: 3_600, d: 86_400 } as const;
 
-function seconds(context: Context, option: string, fallback: string): number {
+function readDuration(context: CommandContext, option: string, fallback: string): number {
   const text = context.option(option) ?? fallback;
   const [, count, unit] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
   if (count === undefined)
-    throw new UsageError(`gatehouse keys: --${option} is a duration such as 5m or 90d, not "${text}"`);
+    throw new UsageError(`gatehouse keys: --${option} must be a duration such as 5m or 90d, not "${text}"`);
   return Number(count) * SECONDS[unit as keyof typeof SECONDS];
 }
 
-function tell(context: Context, file: string, now: number): number {
+function printKeys(context: CommandContext, file: string, now: number): number {
   const keys = describeKeyring(readKeyringFile(file), now);
-  if (context.json) {
-    writeJson(context, { file, keys });
-    return EXIT.ok;
-  }
-  const rows = [['key', 'use', 'algorithm', 'state', 'used from', 'retires'], ...keys.map(rowOf)];
-  printColumns(context, rows);
+  const header = ['key', 'use', 'algorithm', 'state', 'used from', 'retires'];
+  if (context.json) writeJson(context, { file, keys });
+  else printColumns(context, [header, ...keys.map(createRow)]);
   return EXIT.ok;
 }
 
-const rowOf = ({ kid, use, algorithm, state, activeFrom, retireAt }: KeyDescription): string[] => [
+const createRow = ({ kid, use, algorithm, state, activeFrom, retireAt }: KeyDescription): string[] => [
   kid,
   use,
   algorithm,
   state,
-  time(activeFrom),
-  retireAt === undefined ? '-' : time(retireAt),
+  formatTime(activeFrom),
+  retireAt === undefined ? '-' : formatTime(retireAt),
 ];
 
-const time = (epoch: number): string =>
+const formatTime = (epoch: number): string =>
   epoch === 0 ? 'always' : new Date(epoch * 1_000).toISOString().replace('.000Z', 'Z');

@@ -1,54 +1,50 @@
 import { resolve } from 'node:path';
 import type { DevicePrompt } from '../client/device.ts';
-import { printable } from '../client/printable.ts';
-import { webAddress } from './address.ts';
-import { type Command, type Context, EXIT, UsageError, writeJson } from './command.ts';
+import { printable } from '../lib/printable.ts';
+import { type Command, type CommandContext, EXIT, UsageError, writeJson } from './command.ts';
 import {
   PROFILE_OPTION,
   type Profile,
-  profileName,
   readProfile,
+  readProfileName,
   saveProfile,
   withClient,
 } from './profile.ts';
+import { parseWebUrl } from './web-url.ts';
 
 export const command: Command = {
   name: 'login',
-  summary: 'obtains a token: by a certificate, or by confirming this terminal in a browser',
+  summary: 'obtains a token, with a certificate or by confirming in a browser',
   usage: [
     'gatehouse login --url URL --client ID --scope SCOPE',
     'gatehouse login --url URL --client ID --scope SCOPE --cert FILE --key FILE',
     'gatehouse login',
   ],
   options: {
-    url: { type: 'string', value: 'URL', help: 'where gatehouse is, such as https://api.example.test' },
+    url: { type: 'string', value: 'URL', help: 'the URL of gatehouse, such as https://api.example.test' },
     client: { type: 'string', value: 'ID', help: 'the client_id of the integration' },
-    scope: { type: 'string', value: 'SCOPE', help: 'what the token is to be good for, such as files:read' },
-    cert: {
-      type: 'string',
-      value: 'FILE',
-      help: 'client certificate, PEM: signs in by it, without a browser',
-    },
+    scope: { type: 'string', value: 'SCOPE', help: 'the scope of the token, such as files:read' },
+    cert: { type: 'string', value: 'FILE', help: 'client certificate, PEM: signs in without a browser' },
     key: { type: 'string', value: 'FILE', help: 'its private key, PEM' },
-    cacert: { type: 'string', value: 'FILE', help: 'the CA to trust, PEM (default: those of the runtime)' },
+    cacert: { type: 'string', value: 'FILE', help: 'the CA to trust, PEM (default: those of Node)' },
     service: { type: 'string', value: 'PATH', help: 'the path of the token service (default: /authsvc)' },
     'no-qr': { type: 'boolean', help: 'show no QR code' },
     ...PROFILE_OPTION,
   },
   notes: [
-    'What is left out is as it was at the last login of that profile.',
-    'Tokens are kept in files of mode 0600 below GATEHOUSE_HOME (default: ~/.config/gatehouse).',
+    'Omitted options default to those of the last login with the profile.',
+    'Tokens are stored in files with mode 0600 in GATEHOUSE_HOME (default: ~/.config/gatehouse).',
     'Afterwards: gatehouse token, gatehouse whoami, gatehouse logout.',
   ],
   async run(context) {
-    const name = profileName(context);
-    const profile = profileFor(context, name);
+    const name = readProfileName(context);
+    const profile = createProfile(context, name);
     const grant = await withClient(context, name, profile, async (client) => {
-      const shown = prompter(context);
+      const prompter = createPrompter(context);
       try {
-        return await client.login({ onDevice: shown.show });
+        return await client.login({ onDevice: prompter.show });
       } finally {
-        shown.done();
+        prompter.done();
       }
     });
     saveProfile(context, name, profile);
@@ -69,29 +65,27 @@ export const command: Command = {
   },
 };
 
-function profileFor(context: Context, name: string): Profile {
-  const said = (option: string): string | undefined => context.option(option);
-  const file = (option: string): string | undefined => {
-    const given = said(option);
-    return given === undefined ? undefined : resolve(context.cwd, given);
+function createProfile(context: CommandContext, name: string): Profile {
+  const resolveFile = (option: string): string | undefined => {
+    const file = context.option(option);
+    return file === undefined ? undefined : resolve(context.cwd, file);
   };
-  const fresh = said('url') !== undefined;
-  const before = fresh ? undefined : readProfile(context, name);
+  const previous = context.option('url') === undefined ? readProfile(context, name) : undefined;
   const profile = {
-    url: said('url') ?? before?.url,
-    servicePath: said('service') ?? before?.servicePath,
-    clientId: said('client') ?? before?.clientId,
-    scope: said('scope') ?? before?.scope,
-    cacert: file('cacert') ?? before?.cacert,
-    cert: file('cert') ?? before?.cert,
-    key: file('key') ?? before?.key,
+    url: context.option('url') ?? previous?.url,
+    servicePath: context.option('service') ?? previous?.servicePath,
+    clientId: context.option('client') ?? previous?.clientId,
+    scope: context.option('scope') ?? previous?.scope,
+    cacert: resolveFile('cacert') ?? previous?.cacert,
+    cert: resolveFile('cert') ?? previous?.cert,
+    key: resolveFile('key') ?? previous?.key,
   };
   const { url, clientId, scope } = profile;
   if (url === undefined || clientId === undefined || scope === undefined)
-    throw new UsageError('gatehouse login: --url, --client and --scope are needed');
-  webAddress('gatehouse login: --url', url, {
+    throw new UsageError('gatehouse login: --url, --client and --scope are required');
+  parseWebUrl('gatehouse login: --url', url, {
     scheme: 'https',
-    form: 'is an address, such as https://api.example.test',
+    form: 'must be a URL, such as https://api.example.test',
   });
   if ((profile.cert === undefined) !== (profile.key === undefined))
     throw new UsageError('gatehouse login: --cert and --key go together');
@@ -100,23 +94,23 @@ function profileFor(context: Context, name: string): Profile {
 
 interface Prompter {
   readonly show: (prompt: DevicePrompt) => Promise<void>;
-  /** Nothing is waited for any more. */
   readonly done: () => void;
 }
 
-/** The code to confirm, on standard error: standard output is for the result. A spinner only where somebody looks. */
-function prompter(context: Context): Prompter {
-  const terminal = process.stderr.isTTY && context.env['TERM'] !== 'dumb';
-  let spinner: ReturnType<typeof spin> | undefined;
+/** Shows the user code on standard error; standard output is for the result. The spinner needs a terminal. */
+function createPrompter(context: CommandContext): Prompter {
+  const isTerminal = process.stderr.isTTY && context.env['TERM'] !== 'dumb';
+  let spinner: ReturnType<typeof startSpinner> | undefined;
   return {
     async show({ userCode, verificationUri, verificationUriComplete, expiresIn }) {
-      const { terminalQr } = await import('./terminal-qr.ts');
-      if (terminal && !context.flag('no-qr')) context.stderr(`\n${terminalQr(verificationUriComplete)}\n`);
+      const { renderTerminalQr } = await import('./terminal-qr.ts');
+      if (isTerminal && !context.flag('no-qr'))
+        context.stderr(`\n${renderTerminalQr(verificationUriComplete)}\n`);
       context.stderr(`\nOpen    ${verificationUriComplete}\n`);
       context.stderr(`or enter ${userCode} at ${verificationUri}\n\n`);
-      const text = `Waiting for the confirmation of ${userCode}`;
-      if (terminal) spinner = spin(context, text, expiresIn);
-      else context.stderr(`${text}, ${Math.floor(expiresIn)} s at most.\n`);
+      const text = `Waiting for confirmation of ${userCode}`;
+      if (isTerminal) spinner = startSpinner(context, text, expiresIn);
+      else context.stderr(`${text}, at most ${Math.floor(expiresIn)} s.\n`);
     },
     done: () => spinner?.stop(),
   };
@@ -125,7 +119,7 @@ function prompter(context: Context): Prompter {
 const FRAMES = '⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏';
 const CLEAR_LINE = '\r\u001b[2K';
 
-function spin(context: Context, text: string, seconds: number): { readonly stop: () => void } {
+function startSpinner(context: CommandContext, text: string, seconds: number): { readonly stop: () => void } {
   const end = performance.now() + seconds * 1_000;
   let frame = 0;
   const draw = (): void => {

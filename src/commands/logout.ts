@@ -1,30 +1,31 @@
 import { type Command, EXIT, writeJson } from './command.ts';
-import { PROFILE_OPTION, profileName, readProfile, removeProfile, withClient } from './profile.ts';
+import { PROFILE_OPTION, removeProfile, withProfile } from './profile.ts';
 
 export const command: Command = {
   name: 'logout',
-  summary: 'ends the grant of the last login and removes its tokens from this machine',
+  summary: 'revokes the grant of the last login and removes its tokens from this machine',
   usage: ['gatehouse logout'],
   options: {
     forget: {
       type: 'boolean',
-      help: 'only remove the tokens here, without a word to the server; the grant lives on there',
+      help: 'only remove the tokens from this machine; the grant stays valid on the server',
     },
     ...PROFILE_OPTION,
   },
-  notes: ['When the server cannot be reached nothing is removed (exit code 69): try again, or use --forget.'],
+  notes: ['If the server is unreachable, nothing is removed (exit code 69): try again, or use --forget.'],
   async run(context) {
-    const name = profileName(context);
-    const forget = context.flag('forget');
-    const ended = await withClient(context, name, readProfile(context, name), async (client) => {
-      if (!forget) return client.logout();
-      await client.forget();
-      return false;
+    const isLocal = context.flag('forget');
+    const { name, revoked } = await withProfile(context, async (client, profile) => {
+      const wasRevoked = isLocal ? await client.forget().then(() => false) : await client.logout();
+      return { name: profile.name, revoked: wasRevoked };
     });
     removeProfile(context, name);
-    if (context.json) writeJson(context, { profile: name, revoked: ended });
-    else if (ended) context.stdout('Signed out. The grant is ended everywhere.\n');
-    else context.stdout(forget ? 'The tokens are removed here.\n' : 'There was no grant to end.\n');
+    if (context.json) writeJson(context, { profile: name, revoked });
+    else if (revoked) context.stdout('Signed out. The grant is revoked.\n');
+    else
+      context.stdout(
+        isLocal ? 'The tokens are removed from this machine.\n' : 'There was no grant to revoke.\n',
+      );
     return EXIT.ok;
   },
 };

@@ -1,18 +1,18 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { Settings } from '../config/schema.ts';
-import { openKeys, readKeys } from '../gateway/keys.ts';
-import { StartError } from '../gateway/start-error.ts';
-import { openEmbedded, restoreEmbedded } from '../stores/embedded.ts';
-import type { MacState } from '../stores/embedded-backup-mac.ts';
-import { openKeyring } from '../tokens/keyring.ts';
-import { type RecordMac, recordMac } from '../tokens/record-mac.ts';
-import { CONFIG_OPTIONS, type Command, type Context, EXIT, writeJson } from './command.ts';
-import { settingsFor } from './settings.ts';
+import { openCheckedKeyring, openKeyedAuthenticator } from '../server/keys.ts';
+import { migrateToRedis } from '../server/migrate-to-redis.ts';
+import { StartError } from '../server/start-error.ts';
+import type { MacState } from '../stores/embedded/backup-mac.ts';
+import { openEmbeddedStore, restoreBackup } from '../stores/embedded/store.ts';
+import { createRecordAuthenticator, type KeyedRecordAuthenticator } from '../tokens/record-mac.ts';
+import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT, writeJson } from './command.ts';
+import { loadCommandSettings } from './settings.ts';
 
 export const command: Command = {
   name: 'restore',
-  summary: 'puts a backup in place of an embedded store that does not exist yet, or into Redis',
+  summary: 'restores a backup into a new embedded store, or into Redis',
   usage: ['gatehouse restore [--config FILE] [--unauthenticated] FROM'],
   options: {
     ...CONFIG_OPTIONS,
@@ -21,127 +21,122 @@ export const command: Command = {
       help: 'restore without verifying the MAC: only for backups made before backups had one',
     },
   },
-  words: { least: 1, most: 1 },
+  positionals: { min: 1, max: 1 },
   notes: [
-    'Stop gatehouse first, and move an old store away: nothing is overwritten. The backup is checked to its last record.',
-    'Put the key file of that time back at keys.file first: the MAC of the backup is verified with it, and without it no grant of the backup can be used.',
-    'What was revoked after the backup was made is not revoked in it.',
-    'With store.type: redis its records are put into Redis, for the move there: again and again if need be, and never over newer ones.',
+    'Stop gatehouse first, and move an old store out of the way: nothing is overwritten. The whole backup is verified.',
+    'First restore keys.file from the time of the backup: it verifies the MAC, and without it the grants cannot be used.',
+    'Revocations made after the backup are not in it.',
+    'With store.type: redis the records are imported into Redis, to migrate there. This can be repeated, and never replaces newer records.',
   ],
   async run(context) {
-    const loaded = await settingsFor(context);
-    if (typeof loaded === 'number') return loaded;
-    const { settings } = loaded;
-    if (settings.store.type === 'redis') return moveIntoRedis(context, settings);
-    const from = resolve(context.cwd, context.words[0] ?? '');
-    const unauthenticated = isUnauthenticated(context);
-    const authenticator = authenticatorOf(settings);
-    if (authenticator instanceof StartError && !unauthenticated) {
-      for (const problem of authenticator.problems) context.stderr(`gatehouse: ${problem}\n`);
-      return EXIT.configuration;
-    }
-    const { records, refused, mac } = await restoreEmbedded({
-      from,
-      path: settings.store.path,
-      authenticator: authenticator instanceof StartError ? undefined : authenticator,
-      unauthenticated,
-    });
-    const keys = await keyProblems(settings);
-    const warnings = [...(unauthenticated ? [unverified(mac)] : []), ...refusedRecords(refused), ...keys];
-    if (context.json) writeJson(context, { restored: settings.store.path, records, refused, mac, warnings });
-    else {
-      context.stdout(`${settings.store.path}: restored, ${records} records\n`);
-      for (const warning of warnings) context.stderr(`warning: ${warning}\n`);
-      if (keys.length === 0)
-        context.stdout(`The key file fits.${warnings.length === 0 ? ' Start gatehouse now.' : ''}\n`);
-    }
+    const { settings } = loadCommandSettings(context);
+    const from = resolve(context.cwd, context.positionals[0] ?? '');
+    const isUnauthenticated = context.flag('unauthenticated');
+    await (settings.store.type === 'redis'
+      ? restoreToRedis(context, settings, from, isUnauthenticated)
+      : restoreToFolder(context, settings, from, isUnauthenticated));
     return EXIT.ok;
   },
 };
 
-const isUnauthenticated = (context: Context): boolean => context.flag('unauthenticated');
+async function restoreToFolder(
+  context: CommandContext,
+  settings: Settings,
+  from: string,
+  isUnauthenticated: boolean,
+): Promise<void> {
+  const { path } = settings.store;
+  const { records, refused, mac } = await restoreBackup({
+    from,
+    path,
+    authenticator: openAuthenticator(settings, isUnauthenticated),
+    unauthenticated: isUnauthenticated,
+  });
+  const keyProblems = await checkKeys(settings);
+  const warnings = [...listWarnings(isUnauthenticated, mac, refused), ...keyProblems];
+  if (context.json) return writeJson(context, { restored: path, records, refused, mac, warnings });
+  context.stdout(`${path}: restored ${records} records\n`);
+  for (const warning of warnings) context.stderr(`warning: ${warning}\n`);
+  if (keyProblems.length > 0) return;
+  context.stdout(`The key file matches.${warnings.length === 0 ? ' You can start gatehouse now.' : ''}\n`);
+}
 
-/** With `--unauthenticated`: what that means for this backup. */
-const unverified = (mac: MacState): string => UNVERIFIED[mac];
-const UNVERIFIED: Readonly<Record<MacState, string>> = {
-  right: 'its MAC is right, so --unauthenticated is not needed for this backup',
-  wrong:
-    'nothing was verified, and the MAC of this backup is WRONG: it was altered since it was made. Use another backup, unless you know who altered it',
-  absent:
-    'nothing was verified: this backup has no MAC. It was made before backups had one, or its end was cut off or altered',
-  unknown_key:
-    'nothing was verified: this backup has a MAC, made with a key that keys.file does not have. Put the key file of that time there and restore without --unauthenticated',
-  not_checked:
-    'nothing was verified: this backup has a MAC, but keys.file cannot be read. Put the key file of that time there and restore without --unauthenticated',
-};
+async function restoreToRedis(
+  context: CommandContext,
+  settings: Settings,
+  from: string,
+  isUnauthenticated: boolean,
+): Promise<void> {
+  const result = await migrateToRedis({
+    settings,
+    from,
+    unauthenticated: isUnauthenticated,
+    onProgress: (records) => context.stderr(`${records.toLocaleString('en')} records so far\n`),
+  });
+  const { grants, devices, userCodes, revocations, present, refused, mac } = result;
+  const warnings = listWarnings(isUnauthenticated, mac, refused);
+  if (context.json) return writeJson(context, { from, ...result, warnings });
+  context.stdout(
+    `Redis: imported ${grants} grants, ${devices} device requests, ${userCodes} user codes and ${revocations} revocations from ${from}\n`,
+  );
+  if (present > 0) context.stdout(`${present} of them were already there in the same or a newer version\n`);
+  for (const warning of warnings) context.stderr(`warning: ${warning}\n`);
+  context.stdout(
+    'The key file matches. If the old gatehouse still runs, stop it, then back up and restore once more to include later changes. Then start gatehouse with this configuration.\n',
+  );
+}
 
-const refusedRecords = (count: number): readonly string[] =>
-  count === 0
+const listWarnings = (isUnauthenticated: boolean, mac: MacState, refused: number): readonly string[] => [
+  ...(isUnauthenticated ? [UNVERIFIED_TEXTS[mac]] : []),
+  ...(refused === 0
     ? []
     : [
-        `${count} records fail authentication and are treated as absent: they were altered, their keys are not in keys.file, or they have no MAC and store.unauthenticatedRecords is refuse`,
-      ];
+        `${refused} records fail authentication and are treated as absent: they were modified, their keys are not in keys.file, or they have no MAC and store.unauthenticatedRecords is refuse`,
+      ]),
+];
+
+const UNVERIFIED_TEXTS: Readonly<Record<MacState, string>> = {
+  valid: 'the MAC is valid: --unauthenticated is not needed for this backup',
+  invalid:
+    'the MAC was not enforced, and it is WRONG: the backup was modified. Use another backup, unless you know who modified it',
+  absent:
+    'not verified: this backup has no MAC. It was made before backups had one, or it was truncated or modified',
+  unknown_key:
+    'not verified: the MAC of this backup was made with a key that is not in keys.file. Put the key file from that time there and restore without --unauthenticated',
+  not_checked:
+    'not verified: this backup has a MAC, but keys.file cannot be read. Put the key file from that time there and restore without --unauthenticated',
+};
 
 const now = (): number => Date.now() / 1_000;
 
-/** With the keys that the backup was made with, or what is wrong with them. */
-function authenticatorOf(settings: Settings): RecordMac | StartError {
-  const authenticator = recordMac({ now, unauthenticated: settings.store.unauthenticatedRecords });
+/** Undefined where the keys cannot be used, which only `--unauthenticated` permits. */
+function openAuthenticator(
+  settings: Settings,
+  isUnauthenticated: boolean,
+): KeyedRecordAuthenticator | undefined {
   try {
-    authenticator.use(
-      openKeyring(readKeys(settings, 'put the key file of that time there; the backup is verified with it')),
+    return openKeyedAuthenticator(
+      settings,
+      'put the key file from the time of the backup there; the backup is verified with it',
     );
-    return authenticator;
   } catch (error) {
-    if (error instanceof StartError) return error;
+    if (isUnauthenticated && error instanceof StartError) return undefined;
     throw error;
   }
 }
 
-/** From the embedded store, by way of its backup. */
-async function moveIntoRedis(context: Context, settings: Settings): Promise<number> {
-  const from = resolve(context.cwd, context.words[0] ?? '');
-  const { move } = await import('../gateway/move.ts');
-  try {
-    const moved = await move({
-      settings,
-      from,
-      unauthenticated: isUnauthenticated(context),
-      onProgress: (records) => context.stderr(`${records.toLocaleString('en')} records so far\n`),
-    });
-    const { grants, devices, userCodes, revocations, present, refused, mac } = moved;
-    const warnings = [...(isUnauthenticated(context) ? [unverified(mac)] : []), ...refusedRecords(refused)];
-    if (context.json) writeJson(context, { from, ...moved, warnings });
-    else {
-      context.stdout(
-        `Redis: ${grants} grants, ${devices} device requests, ${userCodes} typed codes and ${revocations} revocations of ${from}\n`,
-      );
-      if (present > 0) context.stdout(`${present} of them were there already, as new or newer\n`);
-      for (const warning of warnings) context.stderr(`warning: ${warning}\n`);
-      context.stdout(
-        'The key file fits. If the old gatehouse still runs, stop it, then back up and restore once more: what has changed meanwhile goes over too. Then start gatehouse with this configuration.\n',
-      );
-    }
-    return EXIT.ok;
-  } catch (error) {
-    if (!(error instanceof StartError)) throw error;
-    for (const problem of error.problems) context.stderr(`gatehouse: ${problem}\n`);
-    return EXIT.configuration;
-  }
-}
-
-/** Would gatehouse start with these keys? Better asked now than at the start. */
-async function keyProblems(settings: Settings): Promise<readonly string[]> {
+/** Problems with the keys that would prevent the start. */
+async function checkKeys(settings: Settings): Promise<readonly string[]> {
   if (!existsSync(settings.keys.file))
     return [
-      `keys.file: ${settings.keys.file} is missing, and a backup holds no keys; put the key file of that time there before you start gatehouse`,
+      `keys.file: ${settings.keys.file} is missing, and a backup contains no keys; put the key file from that time there before you start gatehouse`,
     ];
   const { path, mapSize, unauthenticatedRecords: unauthenticated } = settings.store;
-  // The fingerprints of the keys are a note that is read without them.
-  const authenticator = recordMac({ now, unauthenticated });
-  const store = await openEmbedded({ path, mapSize, role: 'owner', now, authenticator });
+  // The key fingerprints can be read without keys.
+  const authenticator = createRecordAuthenticator({ now, unauthenticated });
+  const store = await openEmbeddedStore({ path, mapSize, role: 'owner', now, authenticator });
   try {
-    await openKeys(settings, store, now());
+    await openCheckedKeyring(settings, store, now());
     return [];
   } catch (error) {
     if (error instanceof StartError) return error.problems;

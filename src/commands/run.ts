@@ -1,65 +1,77 @@
-import { printable, printableLines } from '../client/printable.ts';
-import { nearest } from '../config/nearest.ts';
+import { findClosestName } from '../lib/closest-name.ts';
+import { printable, printableLines } from '../lib/printable.ts';
 import { Fault } from '../ports/fault.ts';
+import { StartError } from '../server/start-error.ts';
 import { readArguments } from './arguments.ts';
-import { CommandError, type Context, EXIT, UsageError } from './command.ts';
-import { COMMANDS } from './table.ts';
+import { type CommandContext, CommandError, EXIT, ExitError, UsageError } from './command.ts';
+import { COMMANDS } from './registry.ts';
 
-export type Surroundings = Pick<Context, 'stdout' | 'stderr' | 'stdin' | 'env' | 'cwd' | 'execArgv'>;
+export type ProcessContext = Pick<CommandContext, 'stdout' | 'stderr' | 'stdin' | 'env' | 'cwd' | 'execArgv'>;
 
-/** Runs what the command line asks for and tells the exit code. Errors are one line; a trace only when asked for. */
-export async function run(args: readonly string[], around: Surroundings): Promise<number> {
-  const traced = args.includes('--trace') || !['', '0', undefined].includes(around.env['GATEHOUSE_TRACE']);
+/** Runs a command line and returns the exit code. Errors are one line; `--trace` adds the stack. */
+export async function run(args: readonly string[], processContext: ProcessContext): Promise<number> {
+  const showTrace =
+    args.includes('--trace') || !['', '0', undefined].includes(processContext.env['GATEHOUSE_TRACE']);
   try {
-    return await dispatch(args, around);
+    return await dispatch(args, processContext);
   } catch (error) {
-    return explainError(error, traced, around);
+    return reportError(error, showTrace, processContext);
   }
 }
 
-async function dispatch(args: readonly string[], around: Surroundings): Promise<number> {
+async function dispatch(args: readonly string[], processContext: ProcessContext): Promise<number> {
   const [first, ...rest] = args;
-  const asked = first === '--version' || first === '-v' ? 'version' : first;
-  if (asked === undefined || asked === 'help' || asked === '--help' || asked === '-h') {
-    const [about] = rest;
-    if (about !== undefined && !about.startsWith('-')) return dispatch([about, '--help'], around);
-    const { helpForAll, helpWidth } = await import('./help.ts');
-    const columns = helpWidth(process[asked === undefined ? 'stderr' : 'stdout'].columns);
-    around[asked === undefined ? 'stderr' : 'stdout'](await helpForAll(columns));
-    return asked === undefined ? EXIT.usage : EXIT.ok;
+  const commandName = first === '--version' || first === '-v' ? 'version' : first;
+  if (
+    commandName === undefined ||
+    commandName === 'help' ||
+    commandName === '--help' ||
+    commandName === '-h'
+  ) {
+    const [topic] = rest;
+    if (topic !== undefined && !topic.startsWith('-')) return dispatch([topic, '--help'], processContext);
+    const { formatOverview, getHelpWidth } = await import('./help.ts');
+    const columns = getHelpWidth(process[commandName === undefined ? 'stderr' : 'stdout'].columns);
+    processContext[commandName === undefined ? 'stderr' : 'stdout'](await formatOverview(columns));
+    return commandName === undefined ? EXIT.usage : EXIT.ok;
   }
-  const load = Object.hasOwn(COMMANDS, asked) ? COMMANDS[asked] : undefined;
-  if (load === undefined) throw new UsageError(`gatehouse: ${unknownCommand(asked)}`);
+  const load = Object.hasOwn(COMMANDS, commandName) ? COMMANDS[commandName] : undefined;
+  if (load === undefined) throw new UsageError(`gatehouse: ${describeUnknownCommand(commandName)}`);
   const { command } = await load();
-  const given = readArguments(command, rest);
-  if (given.flag('help')) {
-    const { helpFor, helpWidth } = await import('./help.ts');
-    around.stdout(helpFor(command, helpWidth(process.stdout.columns)));
+  const parsed = readArguments(command, rest);
+  if (parsed.flag('help')) {
+    const { formatHelp, getHelpWidth } = await import('./help.ts');
+    processContext.stdout(formatHelp(command, getHelpWidth(process.stdout.columns)));
     return EXIT.ok;
   }
-  return command.run({ ...around, ...given });
+  return command.run({ ...processContext, ...parsed });
 }
 
-function unknownCommand(asked: string): string {
-  if (asked.startsWith('-')) return 'the command comes before its options; see `gatehouse help`';
-  const near = nearest(asked, Object.keys(COMMANDS));
-  const hint = near === undefined ? 'see `gatehouse help`' : `did you mean ${near}?`;
-  return `there is no command "${asked.slice(0, 64)}"; ${hint}`;
+function describeUnknownCommand(commandName: string): string {
+  if (commandName.startsWith('-')) return 'the command comes before its options; see `gatehouse help`';
+  const closest = findClosestName(commandName, Object.keys(COMMANDS));
+  const hint = closest === undefined ? 'see `gatehouse help`' : `did you mean ${closest}?`;
+  return `unknown command "${commandName.slice(0, 64)}"; ${hint}`;
 }
 
-function explainError(error: unknown, traced: boolean, { stderr }: Surroundings): number {
+function reportError(error: unknown, showTrace: boolean, { stderr }: ProcessContext): number {
   const message = error instanceof Error ? error.message : String(error);
-  const line = (text: string): void => stderr(`${printable(text.replaceAll('\n', ' '))}\n`);
+  const printLine = (text: string): void => stderr(`${printable(text.replaceAll('\n', ' '))}\n`);
+  if (error instanceof ExitError) return error.exitCode;
   if (error instanceof UsageError) {
-    line(message);
+    printLine(message);
     return EXIT.usage;
   }
+  if (error instanceof StartError) {
+    for (const problem of error.problems) printLine(`gatehouse: ${problem}`);
+    return EXIT.configuration;
+  }
   if (error instanceof CommandError || error instanceof Fault) {
-    line(`gatehouse: ${message}`);
-    if (traced) stderr(`${printableLines(String(error.stack))}\n`);
+    printLine(`gatehouse: ${message}`);
+    if (showTrace) stderr(`${printableLines(String(error.stack))}\n`);
     return error instanceof CommandError ? error.exitCode : EXIT.unavailable;
   }
-  line(`gatehouse: internal error: ${message}${traced ? '' : ' (--trace shows where)'}`);
-  if (traced && error instanceof Error) stderr(`${printableLines(String(error.stack))}\n`);
+  printLine(`gatehouse: internal error: ${message}${showTrace ? '' : ' (use --trace for the stack)'}`);
+  if (showTrace && error instanceof Error) stderr(`${printableLines(String(error.stack))}\n`);
   return EXIT.internal;
 }

@@ -1,3 +1,4 @@
+import { renderJsonSchema } from '../config/reference.ts';
 import { type Command, EXIT } from './command.ts';
 
 export const command: Command = {
@@ -6,10 +7,9 @@ export const command: Command = {
   usage: ['gatehouse schema > gatehouse.schema.json'],
   options: {},
   notes: [
-    'For editors and for checks of generated configurations. `gatehouse check` knows more than the schema can say.',
+    'For editors and generated configurations. `gatehouse check` also validates what a schema cannot express.',
   ],
   async run({ stdout }) {
-    const { renderJsonSchema } = await import('../config/reference.ts');
     stdout(renderJsonSchema());
     return EXIT.ok;
   },

@@ -1,20 +1,21 @@
 import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
-import { type Loaded, loadSettings } from '../config/load.ts';
+import { type LoadedConfig, logDeprecations } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
-import { type DrainTerms, openGateway } from '../gateway/gateway.ts';
-import { limitLine } from '../gateway/limit-line.ts';
-import { guardLoop, type LoopGuard } from '../gateway/loop-guard.ts';
-import { createReloader } from '../gateway/reloader.ts';
-import { StartError } from '../gateway/start-error.ts';
-import { openSupervisor } from '../gateway/supervisor.ts';
-import type { FromWorker, ToWorker } from '../gateway/workers.ts';
-import { createLogger, errorFields, type Logger, stdoutSink } from '../observability/logger.ts';
+import { createLogger, createStdoutSink, errorFields, type Logger } from '../observability/logger.ts';
 import { createMetrics, type Metrics } from '../observability/metrics.ts';
-import { CONFIG_OPTIONS, type Command, type Context, EXIT } from './command.ts';
-import { selfCheck, thisRuntime } from './self-check.ts';
-import { type ServiceManager, serviceManager } from './service-manager.ts';
-import { settingsFor } from './settings.ts';
+import { type EventLoopMonitor, startEventLoopMonitor } from '../server/event-loop-monitor.ts';
+import { type DrainOptions, type Gateway, type GatewayOptions, openGateway } from '../server/gateway.ts';
+import { createReloader, type Reloader, type ReloaderOptions } from '../server/reloader.ts';
+import { StartError } from '../server/start-error.ts';
+import type { SupervisorMessage, WorkerMessage } from '../server/workers/messages.ts';
+import { createRateLimitClient } from '../server/workers/rate-limit-ipc.ts';
+import { openSupervisor } from '../server/workers/supervisor.ts';
+import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT } from './command.ts';
+import { getRuntime, selfCheck } from './self-check.ts';
+import { createServiceManager, type ServiceManager } from './service-manager.ts';
+import { loadCommandSettings, readConfig } from './settings.ts';
+import { reportStartFailure } from './start-failure.ts';
 
 export const command: Command = {
   name: 'serve',
@@ -22,181 +23,156 @@ export const command: Command = {
   usage: ['gatehouse serve [--config FILE]'],
   options: CONFIG_OPTIONS,
   notes: [
-    'SIGHUP reads the configuration and every file it names again; changed files are noticed without it. Settings that need a restart are logged as restart_needed.',
-    'SIGTERM drains and ends; a second one ends at once.',
-    'SIGUSR2 replaces the workers one by one (listen.workers above 1); no request is lost over it.',
+    'The configuration and the files it names are reloaded when they change, and on SIGHUP. Settings that need a restart are logged as restart_needed.',
+    'SIGTERM drains and exits; a second one exits at once.',
+    'SIGUSR2 replaces the workers one by one (listen.workers above 1) without dropping requests.',
   ],
   async run(context) {
-    const problems = selfCheck(thisRuntime(context.env, context.execArgv));
-    if (problems.length > 0) return refuse(context, problems);
+    const problems = selfCheck(getRuntime(context.env, context.execArgv));
+    if (problems.length > 0) return reportStartFailure(context, problems);
     try {
-      const loaded = (cluster.isWorker && (await lastGood(context))) || (await settingsFor(context));
-      if (typeof loaded === 'number') return loaded;
-      return await serve(context, loaded);
+      const lastGood = cluster.isWorker ? await loadLastGood(context) : undefined;
+      return await serve(context, lastGood ?? loadCommandSettings(context));
     } finally {
-      // A worker that could not start must end, so that the supervisor tries again: the line to it would keep it alive.
+      // The IPC channel would keep a worker alive that could not start.
       if (cluster.isWorker) process.channel?.unref();
     }
   },
 };
 
-/** A worker that finds the file broken begins with what it said when it was sound, and follows it from there. */
-async function lastGood(context: Context): Promise<Loaded | undefined> {
-  const load = reloadable(context);
-  const onDisk = load();
+const SETTINGS_TIMEOUT_MS = 5_000;
+const METRICS_INTERVAL_MS = 5_000;
+const sendToSupervisor = (message: WorkerMessage): void => void process.send?.(message);
+
+/** A worker that finds the file invalid starts with its last valid text, and follows later changes. */
+async function loadLastGood(context: CommandContext): Promise<LoadedConfig | undefined> {
+  const onDisk = readConfig(context);
   if (onDisk.ok) return onDisk;
   const text = await new Promise<string | undefined>((resolve) => {
-    const timer = setTimeout(() => resolve(undefined), ANSWER_MS);
-    process.once('message', (message: ToWorker) => {
+    const timer = setTimeout(() => resolve(undefined), SETTINGS_TIMEOUT_MS);
+    process.once('message', (message: SupervisorMessage) => {
       clearTimeout(timer);
       resolve(message.kind === 'settings' ? message.text : undefined);
     });
-    tell({ kind: 'settings_wanted' });
+    sendToSupervisor({ kind: 'config_request' });
   });
-  const before = text === undefined ? undefined : load(text);
-  return before?.ok === true ? before : undefined;
+  const lastGood = text === undefined ? undefined : readConfig(context, text);
+  return lastGood?.ok === true ? lastGood : undefined;
 }
 
-const ANSWER_MS = 5_000;
-const FIGURES_EVERY_MS = 5_000;
-const countRefused = (metrics: Metrics) => (): void => {
-  metrics.counter('gatehouse_config_reload_failed_total').value += 1;
-};
-const tell = (message: FromWorker): void => void process.send?.(message);
+interface ServeContext {
+  readonly context: CommandContext;
+  readonly loaded: LoadedConfig;
+  readonly log: Logger;
+  readonly metrics: Metrics;
+  readonly manager: ServiceManager;
+  readonly end: (code: number) => void;
+  /** Sets how an unexpected error shuts down. */
+  readonly setStop: (stop: StopFunction) => void;
+}
 
-/** Runs until a signal ends it; tells the exit code. */
-export async function serve(context: Context, loaded: Loaded): Promise<number> {
+type StopFunction = (options?: DrainOptions) => Promise<boolean>;
+
+/** Runs until a signal ends it; returns the exit code. */
+async function serve(context: CommandContext, loaded: LoadedConfig): Promise<number> {
   const { settings } = loaded;
-  outliveOutput();
-  const sink = stdoutSink(process.stdout, (lines) => log.error('log_lines_lost', { lines }));
+  ignoreOutputErrors();
+  const sink = createStdoutSink(process.stdout, (lines) => log.error('log_lines_lost', { lines }));
   const log = createLogger({
     ...settings.log,
-    write: (line, matters) => sink.write(line, matters),
+    write: (line, isImportant) => sink.write(line, isImportant),
     ...(cluster.isWorker && { fields: { worker: process.pid } }),
   });
   const metrics = createMetrics();
-  metrics.collect((set) => set('gatehouse_log_lines_dropped_total', sink.lost()));
+  metrics.addCollector((set) => set('gatehouse_log_lines_dropped_total', sink.getLostCount()));
   const ended = Promise.withResolvers<number>();
   const count = settings.listen.workers === 'auto' ? availableParallelism() : settings.listen.workers;
-  // Node opens its debugger on this signal unless somebody listens: keys and tokens would lie open.
+  // Without a listener, Node opens its debugger on this signal, which would expose keys and tokens.
   process.on('SIGUSR1', () => log.warn('debugger_refused'));
-  const surprise = endOnSurprise(log, () => sink.flush());
+  const setStop = exitOnFatalError(log, () => sink.flush());
+  if (!cluster.isWorker) logDeprecations(loaded, log);
   try {
-    const manager = serviceManager({ env: cluster.isWorker ? {} : context.env, log });
-    const run = { context, loaded, log, metrics, surprise, manager, end: ended.resolve };
-    if (cluster.isWorker) await runWorker(run, count);
-    else if (count === 1) await runAlone(run);
-    else await runSupervisor(run, count);
+    const manager = createServiceManager({ env: cluster.isWorker ? {} : context.env, log });
+    const serveContext = { context, loaded, log, metrics, manager, setStop, end: ended.resolve };
+    if (cluster.isWorker) await runWorker(serveContext, count);
+    else if (count === 1) await runSingleProcess(serveContext);
+    else await runSupervisor(serveContext, count);
+    return await ended.promise;
   } catch (error) {
-    sink.flush();
     if (!(error instanceof StartError)) throw error;
-    if (cluster.isWorker) {
-      tell({ kind: 'cannot_start', problems: error.problems });
-      return EXIT.configuration;
-    }
-    return refuse(context, error.problems);
+    if (!cluster.isWorker) return reportStartFailure(context, error.problems);
+    sendToSupervisor({ kind: 'start_failed', problems: error.problems });
+    return EXIT.configuration;
+  } finally {
+    sink.flush();
   }
-  const code = await ended.promise;
-  sink.flush();
-  return code;
 }
 
-function refuse(context: Context, problems: readonly string[]): number {
-  context.stderr(
-    `gatehouse: cannot start, ${problems.length === 1 ? 'one problem' : `${problems.length} problems`}\n`,
-  );
-  for (const problem of problems) context.stderr(`  ${problem}\n`);
-  return EXIT.configuration;
-}
-
-interface Run {
-  readonly context: Context;
-  readonly loaded: Loaded;
-  readonly log: Logger;
-  readonly metrics: Metrics;
-  readonly surprise: Surprise;
-  readonly manager: ServiceManager;
-  readonly end: (code: number) => void;
-}
-
-const reloadable = (context: Context) => {
-  const file = context.option('config');
-  return (text?: string) =>
-    loadSettings({
-      ...(file !== undefined && { file }),
-      ...(text !== undefined && { text }),
-      env: context.env,
-      overrides: context.options('set'),
-      cwd: context.cwd,
-    });
-};
-
-/** Watches the event loop from `begin` on: loading and opening everything holds it up, but no request waits for that. */
-function watchedLoop(log: Logger, onChange?: (pressed: boolean) => void) {
-  let guard: LoopGuard | undefined;
-  return {
-    isPressed: () => guard?.isPressed() === true,
-    begin() {
-      guard = guardLoop({
-        onChange(pressed, delayMs) {
-          log.warn(pressed ? 'overloaded' : 'keeps_up_again', { delayMs });
-          onChange?.(pressed);
-        },
-      });
-    },
-  };
-}
-
-async function runAlone({ context, loaded, log, metrics, surprise, manager, end }: Run): Promise<void> {
+/** Opens the gateway and reloads it when files change. The event loop is monitored once it serves. */
+async function openReloadingGateway(
+  { context, loaded, log, metrics }: ServeContext,
+  options: Pick<GatewayOptions, 'role' | 'limits'> & Pick<ReloaderOptions, 'onApplied'> = {},
+  onOverload?: (isOverloaded: boolean) => void,
+): Promise<{ readonly gateway: Gateway; readonly reloader: Reloader; readonly stop: StopFunction }> {
   const { settings, files } = loaded;
-  const loop = watchedLoop(log);
-  const opening = openGateway({ settings, log, metrics, loop });
+  const { onApplied, ...gatewayOptions } = options;
+  let monitor: EventLoopMonitor | undefined;
+  const eventLoop = { isOverloaded: () => monitor?.isOverloaded() === true };
+  const opening = openGateway({ settings, log, metrics, eventLoop, ...gatewayOptions });
   const reloader = createReloader({
-    load: () => reloadable(context)(),
+    load: () => readConfig(context),
     gateway: opening,
     settings,
     files,
     log,
-    onRefused: countRefused(metrics),
+    onRejected: () => {
+      metrics.counter('gatehouse_config_reload_failed_total').value += 1;
+    },
+    ...(onApplied && { onApplied }),
   });
   const gateway = await opening;
-  loop.begin();
-  log.info('ready', {
-    url: settings.publicUrl,
-    port: gateway.port,
-    adminPort: gateway.adminPort,
-    pid: process.pid,
+  monitor = startEventLoopMonitor({
+    onChange(isOverloaded, delayMs) {
+      log.warn(isOverloaded ? 'event_loop_overloaded' : 'event_loop_recovered', { delayMs });
+      onOverload?.(isOverloaded);
+    },
   });
-  manager.ready(`serving ${settings.publicUrl}`);
-  const stop = (terms?: DrainTerms): Promise<boolean> => {
-    manager.stopping();
+  const stop: StopFunction = (drainOptions) => {
     reloader.close();
-    return gateway.drain(terms);
+    return gateway.drain(drainOptions);
   };
-  surprise.stopBy(stop);
+  return { gateway, reloader, stop };
+}
+
+async function runSingleProcess(serveContext: ServeContext): Promise<void> {
+  const { loaded, log, manager } = serveContext;
+  const { publicUrl: url } = loaded.settings;
+  const { gateway, reloader, stop } = await openReloadingGateway(serveContext);
+  log.info('ready', { url, port: gateway.port, adminPort: gateway.adminPort, pid: process.pid });
+  manager.ready(`serving ${url}`);
   process.on('SIGHUP', () => {
     manager.reloading();
     gateway.reopenFiles();
-    void reloader.reload('SIGHUP').then(() => manager.ready(`serving ${settings.publicUrl}`));
+    void reloader.reload('SIGHUP').then(() => manager.ready(`serving ${url}`));
   });
   process.on('SIGUSR2', () =>
-    log.warn('restart_refused', { note: 'there is one process and no workers; set listen.workers above 1' }),
+    log.warn('worker_restart_unavailable', {
+      note: 'gatehouse runs as a single process without workers; set listen.workers above 1',
+    }),
   );
-  onEnd(log, async () => end(codeFor(await stop())));
+  stopOnSignal(serveContext, stop);
 }
 
-async function runSupervisor(
-  { context, loaded, log, metrics, surprise, manager, end }: Run,
-  workers: number,
-): Promise<void> {
+async function runSupervisor(serveContext: ServeContext, workers: number): Promise<void> {
+  const { context, loaded, log, metrics, manager } = serveContext;
   const { settings, text } = loaded;
-  let good = settings;
-  const latest = (): Settings => {
-    const now = reloadable(context)();
-    if (now.ok) good = now.settings;
-    return good;
+  let lastGood = settings;
+  const getSettings = (): Settings => {
+    const latest = readConfig(context);
+    if (latest.ok) lastGood = latest.settings;
+    return lastGood;
   };
-  const supervisor = await openSupervisor({ settings, latest, text, workers, log, metrics });
+  const supervisor = await openSupervisor({ settings, getSettings, text, workers, log, metrics });
   log.info('ready', {
     url: settings.publicUrl,
     port: supervisor.port,
@@ -204,139 +180,123 @@ async function runSupervisor(
     pid: process.pid,
     workers: supervisor.pids().map(String),
   });
-  const status = `serving ${settings.publicUrl} by ${workers} workers`;
+  const status = `serving ${settings.publicUrl} with ${workers} workers`;
   manager.ready(status);
-  const stop = (terms?: DrainTerms): Promise<boolean> => {
-    manager.stopping();
-    return supervisor.drain(terms);
-  };
-  surprise.stopBy(stop);
   process.on('SIGHUP', () => {
     manager.reloading();
-    // Each worker reads for itself and goes on serving meanwhile.
+    // The workers reload by themselves.
     supervisor.reload();
     manager.ready(status);
   });
   process.on('SIGUSR2', () => void supervisor.restartWorkers('SIGUSR2'));
-  onEnd(log, async () => end(codeFor(await stop())));
+  stopOnSignal(serveContext, (options) => supervisor.drain(options));
 }
 
-async function runWorker(
-  { context, loaded, log, metrics, surprise, end }: Run,
-  workers: number,
-): Promise<void> {
-  const { settings, files } = loaded;
-  // The supervisor says when to stop; a terminal sends its signals to the workers as well.
+async function runWorker(serveContext: ServeContext, workers: number): Promise<void> {
+  const { metrics, end, setStop } = serveContext;
+  // The supervisor decides when to stop; a terminal sends its signals to the workers as well.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'] as const) process.on(signal, () => {});
-  const loop = watchedLoop(log, (pressed) => tell({ kind: 'pressed', pressed }));
-  const limits = limitLine(tell, workers);
-  const opening = openGateway({ settings, log, metrics, role: 'worker', limits, loop });
-  const reloader = createReloader({
-    load: () => reloadable(context)(),
-    gateway: opening,
-    settings,
-    files,
-    log,
-    onRefused: countRefused(metrics),
-    onGood: ({ text }, needRestart) => tell({ kind: 'reloaded', text, needRestart }),
-  });
-  const gateway = await opening;
-  loop.begin();
-  const stop = (terms?: DrainTerms): Promise<boolean> => {
-    reloader.close();
-    return gateway.drain(terms);
+  const limits = createRateLimitClient(sendToSupervisor, workers);
+  const { gateway, reloader, stop } = await openReloadingGateway(
+    serveContext,
+    {
+      role: 'worker',
+      limits,
+      onApplied: ({ text }, pendingRestart) => sendToSupervisor({ kind: 'reloaded', text, pendingRestart }),
+    },
+    (overloaded) => sendToSupervisor({ kind: 'overload', overloaded }),
+  );
+  setStop(stop);
+  const sendMetrics = async (): Promise<void> =>
+    sendToSupervisor({ kind: 'snapshot', snapshot: await metrics.snapshot() });
+  // Bounds what is lost when the worker is killed.
+  const metricsTimer = setInterval(() => void sendMetrics(), METRICS_INTERVAL_MS).unref();
+  const drainAndEnd = async (options: DrainOptions): Promise<void> => {
+    const isDrained = await stop(options);
+    clearInterval(metricsTimer);
+    await sendMetrics();
+    // No further message is expected: the IPC channel must not keep this process alive.
+    process.channel?.unref();
+    end(getExitCode(isDrained));
   };
-  surprise.stopBy(stop);
-  const tellFigures = async (): Promise<void> => tell({ kind: 'figures', figures: await metrics.snapshot() });
-  // Should it be killed, no more than this is lost.
-  const telling = setInterval(() => void tellFigures(), FIGURES_EVERY_MS).unref();
-  process.on('message', (message: ToWorker) => {
-    if (message.kind === 'limit') limits.heard(message);
-    if (message.kind === 'figures_wanted') void tellFigures();
-    if (message.kind === 'reload') {
-      gateway.reopenFiles();
-      void reloader.reload('SIGHUP');
-    }
-    if (message.kind !== 'drain') return;
-    void stop(message).then(async (gentle) => {
-      // What it counted outlives it.
-      clearInterval(telling);
-      await tellFigures();
-      // Nothing more is expected from the supervisor, so the line to it no longer keeps this process alive.
-      process.channel?.unref();
-      end(codeFor(gentle));
-    });
+  process.on('message', (message: SupervisorMessage) => {
+    if (message.kind === 'limit') limits.onResponse(message);
+    if (message.kind === 'snapshot_request') void sendMetrics();
+    if (message.kind === 'drain') void drainAndEnd(message);
+    if (message.kind !== 'reload') return;
+    gateway.reopenFiles();
+    void reloader.reload('SIGHUP');
   });
-  // Without a supervisor nobody holds the store's lock.
+  // Without the supervisor the store has no lock.
   process.on('disconnect', () => process.exit(EXIT.internal));
-  tell({ kind: 'ready', port: gateway.port });
+  sendToSupervisor({ kind: 'ready', port: gateway.port });
 }
 
-/** Requests that were cut off are worth a code that somebody notices. */
-const codeFor = (gentle: boolean): number => (gentle ? EXIT.ok : CUT_OFF);
-const CUT_OFF = 1;
+const EXIT_CUT_OFF = 1;
+/** Requests that were cut off are reported by the exit code. */
+const getExitCode = (isDrained: boolean): number => (isDrained ? EXIT.ok : EXIT_CUT_OFF);
 
-/** A terminal and a wrapper, or a control group, hand us the same signal twice: so soon it is still the first one. */
+/** A wrapper or control group may deliver one signal twice within this time. */
 const SAME_SIGNAL_MS = 250;
 
-function onEnd(log: Logger, stop: () => Promise<void>): void {
-  let began: number | undefined;
+function stopOnSignal({ log, manager, end, setStop }: ServeContext, drain: StopFunction): void {
+  let firstSignalAt: number | undefined;
+  const stop: StopFunction = (options) => {
+    manager.stopping();
+    return drain(options);
+  };
+  setStop(stop);
   for (const signal of ['SIGTERM', 'SIGINT'] as const)
     process.on(signal, () => {
-      if (began !== undefined) {
-        if (performance.now() - began > SAME_SIGNAL_MS) process.exit(CUT_OFF);
+      if (firstSignalAt !== undefined) {
+        if (performance.now() - firstSignalAt > SAME_SIGNAL_MS) process.exit(EXIT_CUT_OFF);
         return;
       }
-      began = performance.now();
-      stop().catch((error: unknown) => {
-        log.error('stop_failed', errorFields(error));
-        process.exit(1);
-      });
+      firstSignalAt = performance.now();
+      stop()
+        .then((isDrained) => end(getExitCode(isDrained)))
+        .catch((error: unknown) => {
+          log.error('stop_failed', errorFields(error));
+          process.exit(1);
+        });
     });
 }
 
-/** A full disk below the log, or a reader of it that has gone, costs lines and not the service. It ends other commands. */
-function outliveOutput(): void {
+/** A full disk or a closed pipe loses log lines, but must not end the service. */
+function ignoreOutputErrors(): void {
   for (const stream of [process.stdout, process.stderr])
     stream.removeAllListeners('error').on('error', () => {});
 }
 
-/** What to do when an error comes that nobody expected. */
-interface Surprise {
-  stopBy(stop: (terms: DrainTerms) => Promise<unknown>): void;
-}
-
-const LAST_SECONDS = 2;
+const FINAL_DRAIN_SECONDS = 2;
 
 /**
- * An error nobody expected: said, counted, and ended. A process in an unknown state takes nothing new; what runs may end
- * within a moment, and a supervisor starts it again.
+ * Ends the process after an unexpected error, since its state is unknown: running requests get a moment to complete, and a
+ * supervisor starts it again. Returns a setter for the function that drains.
  */
-function endOnSurprise(log: Logger, flush: () => void): Surprise {
-  let stop = async (_terms: DrainTerms): Promise<unknown> => undefined;
+function exitOnFatalError(log: Logger, flush: () => void): (stop: StopFunction) => void {
+  let stop: StopFunction = async () => true;
   let count = 0;
   const exit = (): void => {
     flush();
     process.exit(1);
   };
-  const leave = async (): Promise<void> => {
-    setTimeout(exit, (LAST_SECONDS + 1) * 1_000);
+  const shutDown = async (): Promise<void> => {
+    setTimeout(exit, (FINAL_DRAIN_SECONDS + 1) * 1_000);
     try {
-      await stop({ preStop: 0, drain: LAST_SECONDS });
+      await stop({ preStop: 0, drain: FINAL_DRAIN_SECONDS });
     } finally {
       exit();
     }
   };
-  const end = (event: string) => (error: unknown) => {
+  const createHandler = (event: string) => (error: unknown) => {
     count += 1;
     log.error(event, { ...errorFields(error), count });
-    if (count === 1) void leave();
+    if (count === 1) void shutDown();
   };
-  process.on('uncaughtException', end('uncaught_exception'));
-  process.on('unhandledRejection', end('unhandled_rejection'));
-  return {
-    stopBy: (how) => {
-      stop = how;
-    },
+  process.on('uncaughtException', createHandler('uncaught_exception'));
+  process.on('unhandledRejection', createHandler('unhandled_rejection'));
+  return (newStop) => {
+    stop = newStop;
   };
 }

@@ -2,10 +2,10 @@ import { execFile } from 'node:child_process';
 import type { Logger } from '../observability/logger.ts';
 
 /**
- * Tells systemd how far we are (sd_notify(3)): units of `Type=notify`. Does nothing where nobody asked for it.
+ * Notifies systemd (sd_notify(3)) for units with `Type=notify`; does nothing without NOTIFY_SOCKET.
  *
- * Node opens no datagram sockets of the unix kind, and native code of our own is not worth these few words; so they go
- * through systemd's own program. It is a child of ours, hence `NotifyAccess=all` in the unit.
+ * Node has no Unix datagram sockets, so systemd-notify sends the messages. It is a child process, hence `NotifyAccess=all` in
+ * the unit.
  */
 export interface ServiceManager {
   ready(status: string): void;
@@ -21,62 +21,67 @@ export interface ServiceManagerOptions {
 }
 
 const PROGRAM = '/usr/bin/systemd-notify';
-const LIMIT_MS = 5_000;
-const NOBODY: ServiceManager = { ready: () => {}, reloading: () => {}, stopping: () => {} };
+const TIMEOUT_MS = 5_000;
+const NO_SERVICE_MANAGER: ServiceManager = { ready: () => {}, reloading: () => {}, stopping: () => {} };
 
-export function serviceManager(options: ServiceManagerOptions): ServiceManager {
+export function createServiceManager(options: ServiceManagerOptions): ServiceManager {
   const { env, log, pid = process.pid, program = PROGRAM } = options;
   const socket = env['NOTIFY_SOCKET'];
-  if (socket === undefined || !/^[/@]/.test(socket)) return NOBODY;
+  if (socket === undefined || !/^[/@]/.test(socket)) return NO_SERVICE_MANAGER;
 
-  // One after the other: READY must not overtake RELOADING.
+  // In order: READY must not overtake RELOADING.
   let last: Promise<void> = Promise.resolve();
-  let waiting = 0;
-  let toldOff = false;
-  const send = (...words: readonly string[]): void => {
-    if (waiting >= MOST_WAITING) return;
-    waiting += 1;
+  let queued = 0;
+  let isFailureReported = false;
+  const send = (...assignments: readonly string[]): void => {
+    if (queued >= MAX_QUEUED) return;
+    queued += 1;
     last = last
-      .then(() => say(program, socket, words))
+      .then(() => notify(program, socket, assignments))
       .then((problem) => {
-        waiting -= 1;
-        if (problem === undefined || toldOff) return;
-        toldOff = true;
+        queued -= 1;
+        if (problem === undefined || isFailureReported) return;
+        isFailureReported = true;
         log.warn('service_manager_unreachable', { problem });
       });
   };
 
-  const beat = watchdogBeat(env, pid);
-  let beating: NodeJS.Timeout | undefined;
+  const watchdogInterval = getWatchdogInterval(env, pid);
+  let watchdogTimer: NodeJS.Timeout | undefined;
   return {
     ready(status) {
       send('READY=1', `MAINPID=${pid}`, `STATUS=${status}`);
-      // A process whose event loop stands still does not get here, and is started again.
-      if (beat !== undefined)
-        beating ??= setInterval(() => waiting === 0 && send('WATCHDOG=1'), beat).unref();
+      // A stalled event loop sends no keep-alive, and systemd restarts the process.
+      if (watchdogInterval !== undefined)
+        watchdogTimer ??= setInterval(() => queued === 0 && send('WATCHDOG=1'), watchdogInterval).unref();
     },
-    reloading: () => send('RELOADING=1', 'STATUS=reading the configuration again'),
+    reloading: () => send('RELOADING=1', 'STATUS=reloading the configuration'),
     stopping: () => send('STOPPING=1', 'STATUS=draining'),
   };
 }
 
-const MOST_WAITING = 16;
+const MAX_QUEUED = 16;
 
-/** Milliseconds: twice as often as asked for. Undefined when nobody watches, or watches another process. */
-function watchdogBeat(env: ServiceManagerOptions['env'], pid: number): number | undefined {
+/** Milliseconds, half the watchdog timeout; undefined without a watchdog for this process. */
+function getWatchdogInterval(env: ServiceManagerOptions['env'], pid: number): number | undefined {
   const microseconds = Number(env['WATCHDOG_USEC']);
-  const meant = env['WATCHDOG_PID'];
-  if (!(microseconds >= 1_000) || (meant !== undefined && Number(meant) !== pid)) return undefined;
+  const watchdogPid = env['WATCHDOG_PID'];
+  if (!(microseconds >= 1_000) || (watchdogPid !== undefined && Number(watchdogPid) !== pid))
+    return undefined;
   return Math.max(1, Math.floor(microseconds / 2_000));
 }
 
-/** Tells what went wrong, if anything did. The program gets the socket's name and nothing else of our environment. */
-const say = (program: string, socket: string, words: readonly string[]): Promise<string | undefined> =>
+/** Returns the problem, if any. The child gets only NOTIFY_SOCKET of the environment. */
+const notify = (
+  program: string,
+  socket: string,
+  assignments: readonly string[],
+): Promise<string | undefined> =>
   new Promise((resolve) => {
     execFile(
       program,
-      [...words],
-      { env: { NOTIFY_SOCKET: socket }, timeout: LIMIT_MS, killSignal: 'SIGKILL' },
+      [...assignments],
+      { env: { NOTIFY_SOCKET: socket }, timeout: TIMEOUT_MS, killSignal: 'SIGKILL' },
       (error) =>
         resolve(error === null ? undefined : `${program} (${error.code ?? error.signal ?? 'failed'})`),
     );

@@ -1,19 +1,24 @@
-import type { Loaded } from '../config/load.ts';
-import { type Context, EXIT, writeJson } from './command.ts';
+import { formatProblems, type InvalidConfig, type LoadedConfig, loadSettings } from '../config/load.ts';
+import { type CommandContext, EXIT, ExitError, writeJson } from './command.ts';
 
-/** The settings a command line asks for; or the exit code, after all problems were told. */
-export async function settingsFor(context: Context): Promise<Loaded | number> {
-  const { loadSettings, writeProblems } = await import('../config/load.ts');
+/** Reads the configuration of a command line; `text` replaces the content of the file. */
+export function readConfig(context: CommandContext, text?: string): LoadedConfig | InvalidConfig {
   const file = context.option('config');
-  const result = loadSettings({
+  return loadSettings({
     ...(file !== undefined && { file }),
+    ...(text !== undefined && { text }),
     env: context.env,
     overrides: context.options('set'),
     cwd: context.cwd,
   });
+}
+
+/** As `readConfig`; prints all problems of an invalid configuration and ends the command. */
+export function loadCommandSettings(context: CommandContext): LoadedConfig {
+  const result = readConfig(context);
   if (result.ok) return result;
   const { name, problems, unchecked } = result;
   if (context.json) writeJson(context, { ok: false, configuration: name, problems, unchecked });
-  else context.stderr(writeProblems(result));
-  return EXIT.configuration;
+  else context.stderr(formatProblems(result));
+  throw new ExitError(EXIT.configuration);
 }

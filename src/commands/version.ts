@@ -1,7 +1,5 @@
-import { packageVersion } from '../observability/build.ts';
+import { readPackageVersion } from '../lib/package-version.ts';
 import { type Command, EXIT, writeJson } from './command.ts';
-
-export { packageVersion } from '../observability/build.ts';
 
 export const command: Command = {
   name: 'version',
@@ -10,7 +8,7 @@ export const command: Command = {
   options: {},
   async run(context) {
     const { node, openssl } = process.versions;
-    const version = packageVersion();
+    const version = readPackageVersion();
     if (context.json) writeJson(context, { gatehouse: version, node, openssl });
     else context.stdout(`gatehouse ${version} (Node ${node}, OpenSSL ${openssl})\n`);
     return EXIT.ok;

@@ -1,32 +1,28 @@
-import { printable } from '../client/printable.ts';
+import { printable } from '../lib/printable.ts';
 import { type Command, EXIT, writeJson } from './command.ts';
-import { PROFILE_OPTION, profileName, readProfile, withClient } from './profile.ts';
+import { PROFILE_OPTION, withProfile } from './profile.ts';
 
 export const command: Command = {
   name: 'whoami',
-  summary: 'tells who is signed in, for what and until when',
+  summary: 'shows the signed-in identity, its scope and its expiry',
   usage: ['gatehouse whoami'],
   options: PROFILE_OPTION,
   async run(context) {
-    const name = profileName(context);
-    const profile = readProfile(context, name);
-    const { said, grant } = await withClient(context, name, profile, async (client) => ({
-      said: await client.whoami(),
-      grant: await client.grant(),
-    }));
-    if (context.json) writeJson(context, said);
-    else {
+    await withProfile(context, async (client, { profile }) => {
+      const verification = await client.whoami();
+      const grant = await client.grant();
+      if (context.json) return writeJson(context, verification);
       const minutes = Math.max(0, Math.floor(((grant?.expires ?? 0) - Date.now() / 1_000) / 60));
       const lines = [
-        ['identity', said['identity']],
-        ['client', said['application']],
-        ['scope', said['scope']],
+        ['identity', verification['identity']],
+        ['client', verification['application']],
+        ['scope', verification['scope']],
         ['at', profile.url],
-        ['token', `good for ${minutes} min more`],
-        ['grant', `until ${String(said['expires_ISO8601'])}`],
+        ['token', `valid for ${minutes} min`],
+        ['grant', `until ${String(verification['expires_ISO8601'])}`],
       ];
-      for (const [word, value] of lines) context.stdout(`${String(word).padEnd(9)} ${printable(value)}\n`);
-    }
+      for (const [label, value] of lines) context.stdout(`${String(label).padEnd(9)} ${printable(value)}\n`);
+    });
     return EXIT.ok;
   },
 };

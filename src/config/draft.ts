@@ -1,9 +1,16 @@
-import { childOf, isSecret, type KnownSetting, knownSettings, placesOf } from './known-settings.ts';
-import { nearest } from './nearest.ts';
-import { type SettingPath, writePath } from './setting-path.ts';
+import { findClosestName } from '../lib/closest-name.ts';
+import {
+  getChild,
+  getKnownSettings,
+  isSecret,
+  type KnownSetting,
+  listNames,
+  listSettingPaths,
+} from './known-settings.ts';
+import { parseYaml } from './parse-yaml.ts';
+import { formatPath, type SettingPath } from './setting-path.ts';
 import { substitute } from './substitute.ts';
 import { isObject, type Tree, type TreeObject } from './tree.ts';
-import { readYaml } from './yaml-source.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -11,88 +18,125 @@ export interface Finding {
   readonly path: SettingPath;
   readonly message: string;
   readonly line?: number;
-  /** What set it, when that was not the file. */
-  readonly from?: string;
+  /** The environment variable, flag or setting that set the value, if it was not the file. */
+  readonly from?: string | undefined;
 }
 
-/** A configuration on its way from text to settings, with what was found wrong so far. */
+/** A configuration while it is read: the merged tree and the problems found so far. */
 export interface Draft {
   readonly tree: TreeObject;
   readonly findings: Finding[];
-  /** Places whose value is lost already: what the schema says about them would be an echo. */
-  readonly lost: SettingPath[];
-  /** What a value looked like before variables were filled in: problems quote this and not the value. */
+  /** Settings that were given under a former name. */
+  readonly deprecations: Finding[];
+  /** By path: the name under which a setting that was renamed is given. */
+  readonly spellings: Map<string, string>;
+  /** Paths whose value has already been reported: problems of the schema with them would be repetitions. */
+  readonly invalidPaths: SettingPath[];
+  /** Values before variables were substituted: messages quote these, since a variable may hold a secret. */
   readonly templates: Map<string, { readonly value: string; readonly template: string }>;
-  /** Which variable or flag set a place. */
+  /** By path: the variable or flag that set it. */
   readonly origins: Map<string, string>;
 }
 
 const MAX_DEPTH = 24;
 const MAX_VALUES = 500_000;
 
-export const newDraft = (): Draft => ({
+export const createDraft = (): Draft => ({
   tree: {},
   findings: [],
-  lost: [],
+  deprecations: [],
+  spellings: new Map(),
+  invalidPaths: [],
   templates: new Map(),
   origins: new Map(),
 });
 
-/** Takes what a file says into the draft: known names only, variables filled in. */
-export function takeFile(draft: Draft, value: Tree | undefined, env: Environment): void {
+/** Adds the content of the file to the draft: known names only, variables substituted. */
+export function applyFile(draft: Draft, value: Tree | undefined, env: Environment): void {
   if (value === undefined || value === null) return;
   if (!isObject(value)) {
     draft.findings.push({ path: [], message: 'must be settings such as `listen:`, one below the other' });
     return;
   }
-  const taken = clean(draft, value, knownSettings(), [], env);
-  if (isObject(taken)) Object.assign(draft.tree, taken);
+  const cleaned = dropUnknownSettings(draft, value, getKnownSettings(), [], env);
+  if (isObject(cleaned)) Object.assign(draft.tree, cleaned);
 }
 
 /**
- * A copy with known names only. Each unknown name becomes a finding, so that the schema sees a sound shape and
- * can judge the rest. With `env`, variables are filled in.
+ * A copy with current, known names only, so that the schema can validate the rest. Unknown names are reported, former
+ * names replaced. With `env`, variables are substituted.
  */
-export function clean(
+export function dropUnknownSettings(
   draft: Draft,
   value: Tree,
   setting: KnownSetting,
   path: SettingPath,
   env?: Environment,
 ): Tree | undefined {
-  let left = MAX_VALUES;
-  const visit = (here: Tree, known: KnownSetting, at: SettingPath): Tree | undefined => {
-    left -= 1;
-    if (left < 0 || at.length > MAX_DEPTH) {
-      if (left >= -1) draft.findings.push({ path: at, message: 'is nested too deeply or too large' });
-      left = Math.min(left, left < 0 ? -2 : left);
+  let remaining = MAX_VALUES;
+  const visit = (node: Tree, known: KnownSetting, at: SettingPath): Tree | undefined => {
+    remaining -= 1;
+    if (remaining < 0 || at.length > MAX_DEPTH) {
+      if (remaining >= -1) draft.findings.push({ path: at, message: 'is nested too deeply or is too large' });
+      remaining = Math.min(remaining, remaining < 0 ? -2 : remaining);
       return undefined;
     }
-    if (typeof here === 'string') return env ? filled(draft, here, known, at, env) : here;
-    if (Array.isArray(here)) {
+    if (typeof node === 'string') return env ? substituteVariables(draft, node, known, at, env) : node;
+    if (Array.isArray(node)) {
       const { items } = known;
-      // What cannot be a list is handed on empty: the schema says so, and nobody walks through it.
-      return items ? here.map((item, index) => visit(item, items, [...at, index]) ?? null) : [];
+      // A list where none is allowed: the schema reports it, and its content does not matter.
+      return items ? node.map((item, index) => visit(item, items, [...at, index]) ?? null) : [];
     }
-    if (!isObject(here)) return here;
+    if (!isObject(node)) return node;
     if (known.properties.size === 0 && !known.entries) return {};
-    const made: TreeObject = {};
-    for (const [name, inner] of Object.entries(here)) {
-      const child = name === '__proto__' ? undefined : childOf(known, name);
+    const result: TreeObject = {};
+    for (const [name, inner] of Object.entries(node)) {
+      const child = name === '__proto__' ? undefined : getChild(known, name);
       if (child === undefined) {
-        draft.findings.push({ path: [...at, name], message: unknownName(name, known) });
-        draft.lost.push([...at, name]);
+        draft.findings.push({ path: [...at, name], message: describeUnknownName(name, known) });
+        draft.invalidPaths.push([...at, name]);
         continue;
       }
-      const taken = visit(inner, child, [...at, name]);
-      if (taken !== undefined) made[name] = taken;
+      const { replacedBy = name } = child;
+      recordSpelling(draft, at, name, child);
+      const cleaned = visit(inner, child, [...at, replacedBy]);
+      if (cleaned !== undefined) result[replacedBy] = cleaned;
     }
-    return made;
+    return result;
   };
   return visit(value, setting, path);
 }
 
-function filled(
+/** Former names are accepted with a warning. A setting that is given under both names is an error. */
+export function recordSpelling(
+  draft: Draft,
+  parent: SettingPath,
+  name: string | number | undefined,
+  { replacedBy, formerName }: KnownSetting,
+  from?: string,
+): void {
+  if (typeof name !== 'string' || (replacedBy ?? formerName) === undefined) return;
+  const formerPath = [...parent, replacedBy === undefined ? String(formerName) : name];
+  const currentPath = formatPath([...parent, replacedBy ?? name]);
+  const spelling = draft.spellings.get(currentPath);
+  draft.spellings.set(currentPath, name);
+  if (spelling !== undefined && spelling !== name)
+    draft.findings.push({
+      path: formerPath,
+      message: `is the former name of ${currentPath}, and both are set; remove ${formatPath(formerPath)}`,
+      from,
+    });
+  else if (replacedBy !== undefined) {
+    if (from === undefined) draft.origins.set(currentPath, formatPath(formerPath));
+    draft.deprecations.push({
+      path: formerPath,
+      message: `is deprecated and will be removed in the next release; write ${currentPath} instead`,
+      from,
+    });
+  }
+}
+
+function substituteVariables(
   draft: Draft,
   text: string,
   known: KnownSetting,
@@ -101,62 +145,62 @@ function filled(
 ): Tree | undefined {
   const result = substitute(text, env);
   switch (result.kind) {
-    case 'plain':
+    case 'unchanged':
       return text;
     case 'problem':
       draft.findings.push({ path, message: result.message });
-      draft.lost.push(path);
+      draft.invalidPaths.push(path);
       return undefined;
-    case 'filled': {
-      draft.templates.set(writePath(path), { value: result.text, template: text });
-      return readValue(result.text, known).value;
+    case 'substituted': {
+      draft.templates.set(formatPath(path), { value: result.text, template: text });
+      return parseValue(result.text, known).value;
     }
   }
 }
 
 /**
- * A value that came as bare text (a variable, a flag). What the setting can be decides how it is read: text
- * stays as it is, so that an id in braces or a password of digits is no YAML; a number, a switch or a list is
- * read as YAML; a list of words may be written with commas.
+ * Parses the text of a variable or a flag by the type of the setting. Text is taken as it is, so that an id in braces or
+ * a password of digits is not read as YAML. Numbers, booleans and lists are YAML; a list can also be `a,b`.
  */
-export function readValue(
+export function parseValue(
   text: string,
   known: KnownSetting,
 ): { readonly value: Tree; readonly problem?: string } {
-  const { kinds } = known;
-  if (kinds.size === 1 && kinds.has('string')) return { value: text };
-  // A wildcard, and no alias: there are no anchors in a single value.
-  if (kinds.has('array') && !kinds.has('string') && text.startsWith('*')) return { value: wordsOf(text) };
-  const yaml = readYaml(text);
+  const { types } = known;
+  if (types.size === 1 && types.has('string')) return { value: text };
+  // `*` is a wildcard here, not a YAML alias.
+  if (types.has('array') && !types.has('string') && text.startsWith('*')) return { value: splitList(text) };
+  const yaml = parseYaml(text);
   if (!yaml.ok)
-    return kinds.has('string')
+    return types.has('string')
       ? { value: text }
       : { value: null, problem: yaml.problems[0]?.message ?? 'not valid YAML' };
   const value = yaml.value ?? null;
-  if (Array.isArray(value) && !kinds.has('array')) return { value: text };
-  if (isObject(value) && !kinds.has('object')) return { value: text };
-  if (typeof value === 'string' && !kinds.has('string') && kinds.has('array'))
-    return { value: wordsOf(value) };
+  if (Array.isArray(value) && !types.has('array')) return { value: text };
+  if (isObject(value) && !types.has('object')) return { value: text };
+  if (typeof value === 'string' && !types.has('string') && types.has('array'))
+    return { value: splitList(value) };
   return { value };
 }
 
-const wordsOf = (text: string): string[] => text.split(',').map((item) => item.trim());
+const splitList = (text: string): string[] => text.split(',').map((item) => item.trim());
 
-export function unknownName(name: string, known: KnownSetting): string {
-  const names = [...known.properties.keys()];
-  const near = nearest(name, names);
-  if (near !== undefined) return `is not a known setting; did you mean "${near}"?`;
-  const places = placesOf(name).filter((path) => path.length > 1);
-  if (places.length > 0 && places.length <= 3) {
-    const shown = places.map((path) => `"${writePath(path)}"`).join(' or ');
-    return `is not a known setting here; did you mean ${shown}?`;
+export function describeUnknownName(name: string, known: KnownSetting): string {
+  const names = listNames(known);
+  const closest = findClosestName(name, names);
+  if (closest !== undefined) return `is not a known setting; did you mean "${closest}"?`;
+  const paths = listSettingPaths().filter((path) => path.length > 1 && path.at(-1) === name);
+  if (paths.length > 0 && paths.length <= 3) {
+    const suggestions = paths.map((path) => `"${formatPath(path)}"`).join(' or ');
+    return `is not a known setting here; did you mean ${suggestions}?`;
   }
-  const list = names.length === 0 ? 'there are none here' : `known here: ${names.sort().join(', ')}`;
-  return `is not a known setting; take it out (${list})`;
+  const list =
+    names.length === 0 ? 'no settings are allowed here' : `known here: ${names.toSorted().join(', ')}`;
+  return `is not a known setting; remove it (${list})`;
 }
 
-/** A value as a problem may show it: never a secret, never long. */
-export function shown(path: SettingPath, value: Tree | undefined): string | undefined {
+/** A value for a message: never a secret, never long. */
+export function formatValue(path: SettingPath, value: Tree | undefined): string | undefined {
   if (isSecret(path) || value === undefined || value === null || typeof value === 'object') return undefined;
   const text = JSON.stringify(value);
   return text.length > 60 ? `${text.slice(0, 57)}…"` : text;

@@ -1,31 +1,50 @@
 import { z } from 'zod';
-import { settingsSchema, settingsSections } from './schema.ts';
+import { createSections, createSettingsSchema } from './schema.ts';
 import type { SettingPath } from './setting-path.ts';
 
-export type Kind = 'string' | 'number' | 'boolean' | 'array' | 'object';
+export type ValueType = 'string' | 'number' | 'boolean' | 'array' | 'object';
 
-/** What may stand at one place of the configuration, as far as names and kinds go. The schema judges the values. */
-export interface KnownSetting {
-  readonly kinds: ReadonlySet<Kind>;
-  /** What it is called when it has a form of its own: `a duration such as 30s`. */
-  readonly form?: string;
-  readonly properties: ReadonlyMap<string, KnownSetting>;
-  /** What a list holds. */
-  readonly items?: KnownSetting;
-  /** What stands under names of the operator's own choice. */
-  readonly entries?: KnownSetting;
+/**
+ * When a changed value applies, if not at the next reload. `restart`: the process (with several workers, the supervisor)
+ * reads it at start. `workerRestart`: each worker reads it at start, so replacing the workers is enough.
+ */
+export type AppliesAfter = 'restart' | 'workerRestart';
+
+declare module 'zod' {
+  interface GlobalMeta {
+    /** Inherited by the settings of a section. */
+    readonly appliesAfter?: AppliesAfter | undefined;
+    /** The name of this setting in the previous release, which is still accepted with a warning. */
+    readonly formerName?: string | undefined;
+  }
 }
 
-type Plain = string | number | boolean;
+/** Names and types allowed at one place of the configuration. The schema validates the values. */
+export interface KnownSetting {
+  readonly types: ReadonlySet<ValueType>;
+  /** For messages: `a duration such as 30s`. */
+  readonly expected?: string;
+  readonly properties: ReadonlyMap<string, KnownSetting>;
+  /** Elements of a list. */
+  readonly items?: KnownSetting;
+  /** Values under names that the operator chooses. */
+  readonly entries?: KnownSetting;
+  readonly appliesAfter?: AppliesAfter;
+  readonly formerName?: string;
+  /** This is a deprecated name; the current one. */
+  readonly replacedBy?: string;
+}
 
-/** JSON Schema of the configuration, as it is written in the file. */
+type Scalar = string | number | boolean;
+
+/** JSON Schema of the configuration file. */
 export interface JsonSchema {
   readonly type?: string;
   readonly title?: string;
   readonly description?: string;
-  readonly default?: Plain | readonly Plain[] | Readonly<Record<string, unknown>>;
-  readonly enum?: readonly Plain[];
-  readonly const?: Plain;
+  readonly default?: Scalar | readonly Scalar[] | Readonly<Record<string, unknown>>;
+  readonly enum?: readonly Scalar[];
+  readonly const?: Scalar;
   readonly examples?: readonly unknown[];
   readonly properties?: Readonly<Record<string, JsonSchema>>;
   readonly required?: readonly string[];
@@ -36,22 +55,43 @@ export interface JsonSchema {
   readonly pattern?: string;
   readonly minimum?: number;
   readonly maximum?: number;
+  readonly deprecated?: boolean;
+  readonly appliesAfter?: AppliesAfter;
+  readonly formerName?: string;
+  readonly replacedBy?: string;
 }
 
 let schema: JsonSchema | undefined;
 let root: KnownSetting | undefined;
 
-export function jsonSchema(): JsonSchema {
-  schema ??= z.toJSONSchema(settingsSchema(settingsSections('.')), { io: 'input' }) as JsonSchema;
+export function getJsonSchema(): JsonSchema {
+  schema ??= z.toJSONSchema(createSettingsSchema(createSections('.')), {
+    io: 'input',
+    override: ({ jsonSchema }) => addFormerNames(jsonSchema as { properties?: Record<string, JsonSchema> }),
+  }) as JsonSchema;
   return schema;
 }
 
-export function knownSettings(): KnownSetting {
-  root ??= read(jsonSchema());
+/** Former names are properties of their own: editors, the chart and the loader accept them, each as deprecated. */
+function addFormerNames({ properties = {} }: { properties?: Record<string, JsonSchema> }): void {
+  for (const [name, property] of Object.entries(properties)) {
+    const { formerName, default: _default, appliesAfter: _appliesAfter, ...rest } = property;
+    if (formerName === undefined) continue;
+    properties[formerName] = {
+      ...rest,
+      description: `Deprecated: use \`${name}\`.`,
+      deprecated: true,
+      replacedBy: name,
+    };
+  }
+}
+
+export function getKnownSettings(): KnownSetting {
+  root ??= readSchema(getJsonSchema());
   return root;
 }
 
-const KINDS: Readonly<Record<string, Kind>> = {
+const VALUE_TYPES: Readonly<Record<string, ValueType>> = {
   string: 'string',
   integer: 'number',
   number: 'number',
@@ -60,62 +100,72 @@ const KINDS: Readonly<Record<string, Kind>> = {
   object: 'object',
 };
 
-function read(json: JsonSchema): KnownSetting {
-  const forms = [...(json.anyOf ?? []), ...(json.oneOf ?? [])].map(read);
-  const kind = json.type === undefined ? undefined : KINDS[json.type];
-  const own = Object.entries(json.properties ?? {}).map(([name, value]) => [name, read(value)] as const);
-  const items = json.items ? read(json.items) : forms.find((form) => form.items)?.items;
+function readSchema(json: JsonSchema, inherited?: AppliesAfter): KnownSetting {
+  const { title, examples, formerName, replacedBy, appliesAfter = inherited } = json;
+  const read = (inner: JsonSchema): KnownSetting => readSchema(inner, appliesAfter);
+  const variants = [...(json.anyOf ?? []), ...(json.oneOf ?? [])].map(read);
+  const type = json.type === undefined ? undefined : VALUE_TYPES[json.type];
+  const properties = Object.entries(json.properties ?? {}).map(
+    ([name, value]) => [name, read(value)] as const,
+  );
+  const items = json.items ? read(json.items) : variants.find((variant) => variant.items)?.items;
   const entries =
     typeof json.additionalProperties === 'object'
       ? read(json.additionalProperties)
-      : forms.find((form) => form.entries)?.entries;
+      : variants.find((variant) => variant.entries)?.entries;
   return {
-    ...(json.title !== undefined && { form: formOf(json.title, json.examples?.[0]) }),
-    kinds: new Set([...(kind ? [kind] : []), ...forms.flatMap((form) => [...form.kinds])]),
-    properties: new Map([...forms.flatMap((form) => [...form.properties]), ...own]),
+    ...(title !== undefined && { expected: formatExpected(title, examples?.[0]) }),
+    types: new Set([...(type ? [type] : []), ...variants.flatMap((variant) => [...variant.types])]),
+    properties: new Map([...variants.flatMap((variant) => [...variant.properties]), ...properties]),
     ...(items && { items }),
     ...(entries && { entries }),
+    ...(appliesAfter && { appliesAfter }),
+    ...(formerName !== undefined && { formerName }),
+    ...(replacedBy !== undefined && { replacedBy }),
   };
 }
 
-const formOf = (title: string, example: unknown): string =>
+const formatExpected = (title: string, example: unknown): string =>
   `a ${title}${typeof example === 'string' ? ` such as ${example}` : ''}`;
 
-/** What is known about a place; undefined when there is no such place. */
+/** Undefined when there is no setting with this path. */
 export function settingAt(path: SettingPath): KnownSetting | undefined {
-  let here: KnownSetting | undefined = knownSettings();
-  for (const segment of path) here = here && childOf(here, segment);
-  return here;
+  let setting: KnownSetting | undefined = getKnownSettings();
+  for (const segment of path) setting = setting && getChild(setting, segment);
+  return setting;
 }
 
-export function childOf(setting: KnownSetting, segment: string | number): KnownSetting | undefined {
+export function getChild(setting: KnownSetting, segment: string | number): KnownSetting | undefined {
   if (typeof segment === 'number') return setting.items;
   return setting.properties.get(segment) ?? setting.entries;
 }
 
-/** `passwordHash` beside `passwordHashFile`: a secret that may also stand in a file of its own. */
-export function secretTwins(setting: KnownSetting): readonly string[] {
+/** Names of the settings in a group, without deprecated ones. */
+export const listNames = (setting: KnownSetting): readonly string[] =>
+  [...setting.properties].flatMap(([name, { replacedBy }]) => (replacedBy === undefined ? [name] : []));
+
+/** A secret can be in a file of its own: `passwordHash` has a twin, `passwordHashFile`. */
+export function listSecretNames(setting: KnownSetting): readonly string[] {
   return [...setting.properties.keys()].filter((name) => setting.properties.has(`${name}File`));
 }
 
 export function isSecret(path: SettingPath): boolean {
-  let here: KnownSetting | undefined = knownSettings();
+  let setting: KnownSetting | undefined = getKnownSettings();
   for (const segment of path) {
-    if (here && typeof segment === 'string' && secretTwins(here).includes(segment)) return true;
-    here = here && childOf(here, segment);
+    if (setting && typeof segment === 'string' && listSecretNames(setting).includes(segment)) return true;
+    setting = setting && getChild(setting, segment);
   }
   return false;
 }
 
-/** Where in the whole configuration a name is known, for a setting that was put into the wrong place. */
-export function placesOf(name: string): readonly SettingPath[] {
-  const found: SettingPath[] = [];
-  const walk = (setting: KnownSetting, path: SettingPath): void => {
-    for (const [key, child] of setting.properties) {
-      if (key === name) found.push([...path, key]);
-      walk(child, [...path, key]);
-    }
-  };
-  walk(knownSettings(), []);
-  return found;
+/** Paths of all settings in groups; entries of lists and records are not included. */
+export function listSettingPaths(
+  setting = getKnownSettings(),
+  parent: SettingPath = [],
+): readonly SettingPath[] {
+  return listNames(setting).flatMap((name) => {
+    const path = [...parent, name];
+    const child = setting.properties.get(name);
+    return [path, ...(child ? listSettingPaths(child, path) : [])];
+  });
 }

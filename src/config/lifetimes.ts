@@ -1,5 +1,5 @@
 import type { Settings } from './schema.ts';
 
-/** Seconds: how long a grant made today can live, at most. */
-export const longestGrant = ({ tokens, integrations }: Settings): number =>
-  Math.max(tokens.grantLifetime, ...integrations.map((one) => one.grantLifetime ?? 0));
+/** In seconds: the longest lifetime of grants that are issued under these settings. */
+export const getLongestGrantLifetime = ({ tokens, integrations }: Settings): number =>
+  Math.max(tokens.grantLifetime, ...integrations.map((integration) => integration.grantLifetime ?? 0));

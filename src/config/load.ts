@@ -1,85 +1,93 @@
 import { readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
+import type { Logger } from '../observability/logger.ts';
 import { redactText } from '../observability/redact.ts';
-import { crossCheck } from './cross-check.ts';
-import { type Draft, type Environment, type Finding, newDraft, takeFile } from './draft.ts';
-import { findingsOf } from './issues.ts';
+import { applyFile, createDraft, type Draft, type Environment, type Finding } from './draft.ts';
+import { convertIssues } from './issues.ts';
 import { applyEnvironment, applyFlags } from './overrides.ts';
-import { salvage } from './salvage.ts';
-import { ONCE, type Settings, settingsSchema, settingsSections } from './schema.ts';
-import { resolveSecretFiles, whyUnreadable } from './secret-files.ts';
-import { comparePaths, readPath, type SettingPath, startsWithPath, writePath } from './setting-path.ts';
-import { readYaml } from './yaml-source.ts';
+import { parseYaml } from './parse-yaml.ts';
+import {
+  CROSS_CHECKS,
+  createSections,
+  createSettingsSchema,
+  PARSE_OPTIONS,
+  type Settings,
+} from './schema.ts';
+import { describeReadError, resolveSecretFiles } from './secret-files.ts';
+import { comparePaths, formatPath, parsePath, type SettingPath, startsWithPath } from './setting-path.ts';
+import { parseValidSections } from './valid-sections.ts';
 
 const DEFAULT_FILE = '/etc/gatehouse/gatehouse.yaml';
 const MAX_FILE_BYTES = 8 * 1_048_576;
 
-export interface LoadRequest {
-  /** The file named on the command line, which counts before GATEHOUSE_CONFIG and the default place. */
+export interface LoadOptions {
+  /** The file named on the command line; overrides GATEHOUSE_CONFIG and the default. */
   readonly file?: string;
   readonly env: Environment;
-  /** `path=value`, stronger than everything else. */
+  /** `path=value`; override everything else. */
   readonly overrides?: readonly string[];
   readonly cwd?: string;
-  /** What the file said when it was sound: read instead of what it says now. */
+  /** A former content of the file, to use instead of the current one. */
   readonly text?: string;
 }
 
-interface Read {
-  /** How messages call the configuration: its file, or the variable it came in. */
+interface LoadResult {
+  /** For messages: the file, or the variable that contains the configuration. */
   readonly name: string;
-  /** Every file that was read or asked for: what a reload has to watch. */
+  /** Every file that was read or could not be read: a reload watches them. */
   readonly files: readonly string[];
 }
 
-export interface Loaded extends Read {
+export interface LoadedConfig extends LoadResult {
   readonly ok: true;
-  /** The file as it was read; undefined when the configuration came in a variable. */
+  /** Content of the file; undefined if the configuration is in a variable. */
   readonly text: string | undefined;
   readonly settings: Settings;
+  /** Settings that are given under a former name. */
+  readonly deprecations: readonly ConfigProblem[];
 }
 
-export interface Problems extends Read {
+export interface InvalidConfig extends LoadResult {
   readonly ok: false;
-  readonly problems: readonly Problem[];
-  /** What could not be compared with the rest before its own problems are solved. */
+  readonly problems: readonly ConfigProblem[];
+  /** Sections and entries that could not be cross-checked because they are invalid themselves. */
   readonly unchecked: readonly string[];
 }
 
-export interface Problem {
-  /** Such as `integrations[0].scope`; empty for the configuration as a whole. */
+export interface ConfigProblem {
+  /** Such as `integrations[0].scope`; empty for the whole configuration. */
   readonly path: string;
   readonly message: string;
   readonly line?: number;
-  /** The variable, flag or setting the value came from, when it is not in the file. */
+  /** The variable, flag or setting that the value comes from, if it is not in the file. */
   readonly from?: string;
 }
 
-/** Reads the configuration: settings, or everything that is wrong with it at once. Nothing else happens. */
-export function loadSettings(request: LoadRequest): Loaded | Problems {
-  const source = readSource(request);
-  const draft = newDraft();
+/** Reads and validates the configuration. Returns the settings, or all problems at once. */
+export function loadSettings(options: LoadOptions): LoadedConfig | InvalidConfig {
+  const source = readSource(options);
+  const draft = createDraft();
   const files = source.file === undefined ? [] : [source.file];
-  const fail = (unchecked: readonly string[], secretFiles: readonly string[] = []): Problems => ({
+  const fail = (unchecked: readonly string[], secretFiles: readonly string[] = []): InvalidConfig => ({
     ok: false,
     name: source.name,
     files: [...files, ...secretFiles],
-    problems: problemsOf(draft, source.ok ? source.lineOf : () => undefined),
+    problems: collectProblems(draft, draft.findings, source.ok ? source.findLine : () => undefined),
     unchecked,
   });
 
   if (!source.ok) {
     draft.findings.push(...source.problems.map((problem) => ({ path: [], ...problem })));
-    // Of a file that was not read there is nothing else to compare.
+    // A file that could not be read has no other settings to check.
     return fail(source.problems.some(({ line }) => line !== undefined) ? ['everything else'] : []);
   }
-  takeFile(draft, source.value, request.env);
-  applyEnvironment(draft, request.env);
-  applyFlags(draft, request.overrides ?? []);
+  applyFile(draft, source.value, options.env);
+  applyEnvironment(draft, options.env);
+  applyFlags(draft, options.overrides ?? []);
   const secretFiles = resolveSecretFiles(draft, source.folder);
 
-  const sections = settingsSections(source.folder);
-  const parsed = settingsSchema(sections).safeParse(draft.tree, ONCE);
+  const sections = createSections(source.folder);
+  const parsed = createSettingsSchema(sections).safeParse(draft.tree, PARSE_OPTIONS);
   if (parsed.success && draft.findings.length === 0)
     return {
       ok: true,
@@ -87,19 +95,20 @@ export function loadSettings(request: LoadRequest): Loaded | Problems {
       text: source.text,
       files: [...files, ...secretFiles],
       settings: parsed.data,
+      deprecations: collectProblems(draft, draft.deprecations, source.findLine),
     };
   if (parsed.success) return fail([], secretFiles);
 
-  const { sound, unchecked } = salvage(sections, draft.tree);
-  const found = [...findingsOf(draft, parsed.error.issues)];
-  crossCheck(sound, (path, message) => found.push({ path, message }));
-  draft.findings.push(...found.filter((finding) => !isEcho(draft, finding)));
+  const { valid, unchecked } = parseValidSections(sections, draft.tree);
+  const findings = [...convertIssues(draft, parsed.error.issues)];
+  for (const rule of CROSS_CHECKS) rule.run(valid, (path, message) => findings.push({ path, message }));
+  draft.findings.push(...findings.filter((finding) => !isAlreadyReported(draft, finding)));
   return fail(unchecked, secretFiles);
 }
 
 type Source =
   | ({ readonly ok: true; readonly folder: string; readonly text: string | undefined } & SourceName &
-      Extract<ReturnType<typeof readYaml>, { ok: true }>)
+      Extract<ReturnType<typeof parseYaml>, { ok: true }>)
   | ({ readonly ok: false; readonly problems: readonly Omit<Finding, 'path'>[] } & SourceName);
 
 interface SourceName {
@@ -107,60 +116,62 @@ interface SourceName {
   readonly file?: string;
 }
 
-function readSource({ file, env, cwd = process.cwd(), text }: LoadRequest): Source {
-  const { GATEHOUSE_CONFIG: fromEnv, GATEHOUSE_CONFIG_YAML: inEnv } = env;
-  if (file === undefined && inEnv !== undefined) {
+function readSource({ file, env, cwd = process.cwd(), text }: LoadOptions): Source {
+  const { GATEHOUSE_CONFIG: fileFromEnv, GATEHOUSE_CONFIG_YAML: yamlFromEnv } = env;
+  if (file === undefined && yamlFromEnv !== undefined) {
     const name = 'GATEHOUSE_CONFIG_YAML';
-    if (fromEnv !== undefined)
+    if (fileFromEnv !== undefined)
       return {
         ok: false,
         name,
         problems: [{ message: 'GATEHOUSE_CONFIG and GATEHOUSE_CONFIG_YAML are both set; unset one of them' }],
       };
-    const yaml = readYaml(inEnv);
+    const yaml = parseYaml(yamlFromEnv);
     return yaml.ok ? { ...yaml, name, folder: cwd, text: undefined } : { ...yaml, name };
   }
-  const path = resolve(cwd, file ?? (fromEnv || DEFAULT_FILE));
-  const read = text === undefined ? readText(path) : { text };
+  const path = resolve(cwd, file ?? (fileFromEnv || DEFAULT_FILE));
+  const read = text === undefined ? readFileText(path) : { text };
   if ('problem' in read) {
-    const unasked = file === undefined && !fromEnv;
-    const hint = unasked ? '; name yours by --config FILE or GATEHOUSE_CONFIG' : '';
+    const isDefaultFile = file === undefined && !fileFromEnv;
+    const hint = isDefaultFile ? '; set another one with --config FILE or GATEHOUSE_CONFIG' : '';
     return { ok: false, name: path, file: path, problems: [{ message: `${read.problem}${hint}` }] };
   }
-  const yaml = readYaml(read.text);
+  const yaml = parseYaml(read.text);
   return yaml.ok
     ? { ...yaml, name: path, file: path, folder: dirname(path), text: read.text }
     : { ...yaml, name: path, file: path };
 }
 
-function readText(path: string): { readonly text: string } | { readonly problem: string } {
+function readFileText(path: string): { readonly text: string } | { readonly problem: string } {
   try {
     const bytes = readFileSync(path);
     if (bytes.length > MAX_FILE_BYTES) return { problem: `${path} is larger than 8 MiB` };
     return { text: new TextDecoder('utf-8', { fatal: true }).decode(bytes) };
   } catch (error) {
     if (error instanceof TypeError) return { problem: `${path} is not UTF-8 text` };
-    return { problem: whyUnreadable(path, error) };
+    return { problem: describeReadError(path, error) };
   }
 }
 
-function problemsOf(draft: Draft, lineOf: (path: SettingPath) => number | undefined): readonly Problem[] {
-  const seen = new Map<string, Problem>();
-  const findings = draft.findings.toSorted(
-    (a, b) => comparePaths(a.path, b.path) || (a.line ?? 0) - (b.line ?? 0),
-  );
+function collectProblems(
+  draft: Draft,
+  found: readonly Finding[],
+  lineOf: (path: SettingPath) => number | undefined,
+): readonly ConfigProblem[] {
+  const seen = new Map<string, ConfigProblem>();
+  const findings = found.toSorted((a, b) => comparePaths(a.path, b.path) || (a.line ?? 0) - (b.line ?? 0));
   for (const finding of findings) {
-    const path = writePath(finding.path);
+    const path = formatPath(finding.path);
     const template = draft.templates.get(path);
     const message = template
       ? finding.message.replaceAll(template.value || '\0', template.template)
       : finding.message;
-    const from = finding.from ?? originOf(draft, finding.path);
+    const from = finding.from ?? findOrigin(draft, finding.path);
     const line =
       finding.line ?? (from === undefined || isSettingPath(from) ? lineOf(finding.path) : undefined);
-    const problem: Problem = {
+    const problem: ConfigProblem = {
       path,
-      message: oneLine(redactText(message)),
+      message: toSingleLine(redactText(message)),
       ...(line !== undefined && { line }),
       ...(from !== undefined && { from }),
     };
@@ -169,36 +180,51 @@ function problemsOf(draft: Draft, lineOf: (path: SettingPath) => number | undefi
   return [...seen.values()];
 }
 
-/** Nothing a file says may break a line or steer a terminal. */
-const oneLine = (text: string): string => text.replace(/\p{Cc}+/gu, ' ');
+/** Control characters in values must not break lines or control a terminal. */
+const toSingleLine = (text: string): string => text.replace(/\p{Cc}+/gu, ' ');
 
 const isSettingPath = (from: string): boolean =>
-  from !== '--set' && !from.startsWith('GATEHOUSE_') && readPath(from) !== undefined;
+  from !== '--set' && !from.startsWith('GATEHOUSE_') && parsePath(from) !== undefined;
 
-/** Told already, by whoever found that a value is lost: about that value, or about the group that now lacks it. */
-const isEcho = (draft: Draft, { path }: Finding): boolean =>
-  draft.lost.some(
-    (lost) =>
-      startsWithPath(path, lost) ||
-      (path.length > 0 && path.length === lost.length - 1 && startsWithPath(lost, path)),
+/** Is this about a value that has already been reported, or about a group that lacks it for that reason? */
+const isAlreadyReported = (draft: Draft, { path }: Finding): boolean =>
+  draft.invalidPaths.some(
+    (invalidPath) =>
+      startsWithPath(path, invalidPath) ||
+      (path.length > 0 && path.length === invalidPath.length - 1 && startsWithPath(invalidPath, path)),
   );
 
-function originOf(draft: Draft, path: SettingPath): string | undefined {
+function findOrigin(draft: Draft, path: SettingPath): string | undefined {
   for (let length = path.length; length > 0; length -= 1) {
-    const from = draft.origins.get(writePath(path.slice(0, length)));
+    const from = draft.origins.get(formatPath(path.slice(0, length)));
     if (from !== undefined) return from;
   }
   return undefined;
 }
 
-/** All problems as lines for a person: paths in one column, what to do in the next. */
-export function writeProblems({ name, problems, unchecked }: Problems): string {
+/** All problems as text: paths in one column, messages in the next. */
+export function formatProblems({ name, problems, unchecked }: InvalidConfig): string {
   const width = Math.min(44, Math.max(...problems.map(({ path }) => path.length), 0));
-  const lines = problems.map(({ path, message, line, from }) => {
-    const where = [from && `from ${from}`, line !== undefined && `line ${line}`].filter(Boolean).join(', ');
-    return `  ${path.padEnd(width)}${width > 0 ? '  ' : ''}${message}${where === '' ? '' : ` (${where})`}`;
-  });
+  const lines = problems.map(
+    (problem) =>
+      `  ${problem.path.padEnd(width)}${width > 0 ? '  ' : ''}${problem.message}${formatSource(problem)}`,
+  );
   const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`;
-  const rest = unchecked.length === 0 ? [] : [`  not compared with the rest yet: ${unchecked.join(', ')}`];
+  const rest = unchecked.length === 0 ? [] : [`  not cross-checked yet: ${unchecked.join(', ')}`];
   return `${[`gatehouse: ${count} in ${name}`, ...lines, ...rest].join('\n')}\n`;
+}
+
+function formatSource({ line, from }: ConfigProblem): string {
+  const source = [from && `from ${from}`, line !== undefined && `line ${line}`].filter(Boolean).join(', ');
+  return source === '' ? '' : ` (${source})`;
+}
+
+/** The warnings of `gatehouse check` about settings under former names. */
+export const formatDeprecations = ({ deprecations }: LoadedConfig): string[] =>
+  deprecations.map((problem) => `${problem.path}: ${problem.message}${formatSource(problem)}`);
+
+/** The same as log events, at start and at each reload. */
+export function logDeprecations({ deprecations }: LoadedConfig, log: Pick<Logger, 'warn'>): void {
+  for (const { path, message, from } of deprecations)
+    log.warn('setting_deprecated', { setting: path, note: message, ...(from !== undefined && { from }) });
 }

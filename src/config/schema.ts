@@ -1,97 +1,112 @@
 import { z } from 'zod';
-import { crossCheck } from './cross-check.ts';
-import { integrationSection, introspectionSection } from './sections/integrations.ts';
+import { type CrossCheck, checkWith } from './cross-check.ts';
+import { certificatesSection, directorySection, identityRules } from './sections/identity.ts';
+import { integrationRules, integrationSection, introspectionSection } from './sections/integrations.ts';
 import { limitsSection, shutdownSection } from './sections/limits.ts';
-import { adminSection, hostsSection, listenSection, serviceSection } from './sections/listen.ts';
+import { adminSection, hostsSection, listenRules, listenSection, serviceSection } from './sections/listen.ts';
 import { auditSection, logSection, tracingSection } from './sections/observability.ts';
-import { pagesSection, signInSection } from './sections/pages.ts';
-import { certificatesSection, directorySection } from './sections/people.ts';
-import { routeSection } from './sections/routes.ts';
+import { pagesRules, pagesSection, signInRules, signInSection } from './sections/pages.ts';
+import { routeRules, routeSection } from './sections/routes.ts';
 import { storeSection } from './sections/store.ts';
 import { deviceSection, keysSection, tokensSection } from './sections/tokens.ts';
-import { headersSection, upstreamSection } from './sections/upstreams.ts';
-import { isOrigin, pathIn, peers } from './units.ts';
+import { headerRules, headersSection, upstreamSection } from './sections/upstreams.ts';
+import { isOrigin, pathRelativeTo, peers } from './units.ts';
 
-/** A name of the operator's choice. */
-const ownName = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/);
+/** A name that the operator chooses. */
+const customName = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/);
 
 /**
- * The sections of the configuration file, each in a file of sections/. The single source of types, validation,
- * `gatehouse schema` and docs/configuration.md. Paths are resolved against the folder of the file.
+ * The sections of the configuration file. The single source of types, validation, `gatehouse schema` and
+ * docs/configuration.md. Relative paths are resolved against the folder of the file.
  */
-export function settingsSections(folder: string) {
-  const path = pathIn(folder);
+export function createSections(folder: string) {
+  const path = pathRelativeTo(folder);
   return {
     publicUrl: z
       .string()
       .refine(
         isOrigin,
-        'must be an origin such as https://api.example.test, without a path or a slash at its end',
+        'must be an origin such as https://api.example.test, without a path or a trailing slash',
       )
       .default('https://localhost:8443')
-      .meta({ description: 'The address clients use ({base_url}); issuer and audience of tokens.' }),
+      .meta({ description: 'URL that clients use ({base_url}); issuer and audience of tokens.' }),
     listen: listenSection(path).prefault({}),
     trustedProxies: peers.prefault([]).meta({
       description:
-        'Peers (address or CIDR) whose X-Forwarded-* headers are believed, and which may ask by forward-auth.',
+        'Peers (address or CIDR) whose X-Forwarded-* headers are trusted and which may use forward-auth.',
     }),
     hosts: hostsSection().prefault({}).meta({
       description:
-        'Which hosts a request may name. The upstream gets the name as `X-Forwarded-Host`, and may build links from it.',
+        'Hosts that requests may name. The upstream receives the name as `X-Forwarded-Host` and may build links from it.',
     }),
-    admin: adminSection(path).prefault({}),
+    admin: adminSection(path).prefault({}).meta({ appliesAfter: 'restart' }),
     service: serviceSection().prefault({}),
-    store: storeSection(path).prefault({}),
+    store: storeSection(path).prefault({}).meta({ appliesAfter: 'restart' }),
     keys: keysSection(path).prefault({}),
     tokens: tokensSection().prefault({}),
     certificates: certificatesSection(path).prefault({}),
     device: deviceSection().prefault({}),
     directories: z
-      .record(ownName, directorySection(path))
+      .record(customName, directorySection(path))
       .prefault({})
-      .meta({ description: 'Where people and workloads are known, by a name of your choice.' }),
+      .meta({ description: 'Directories of users and workloads, by a name that you choose.' }),
     introspection: introspectionSection().prefault({}).meta({
       description:
-        'Who may ask what an access token is worth (oauth2/introspect, RFC 7662). Nobody when both are left out.',
+        'Who may introspect access tokens (oauth2/introspect, RFC 7662). If both settings are omitted, introspection is off.',
     }),
     signIn: signInSection(path).prefault({}).meta({
-      description: 'How people sign in on the pages, beside passwords of directories and certificates.',
+      description:
+        'Sign-in methods on the pages, in addition to passwords of directories and client certificates.',
     }),
-    pages: pagesSection(path).prefault({}).meta({ description: 'The pages people meet.' }),
+    pages: pagesSection(path).prefault({}).meta({ description: 'The browser pages.' }),
     integrations: z
       .array(integrationSection())
       .prefault([])
       .meta({ description: 'The registered API integrations.' }),
     upstreams: z
-      .record(ownName, upstreamSection(path))
+      .record(customName, upstreamSection(path))
       .prefault({})
-      .meta({ description: 'Where requests are forwarded to, by a name of your choice.' }),
+      .meta({ description: 'Where requests are forwarded to, by a name that you choose.' }),
     routes: z
       .array(routeSection())
       .prefault([])
-      .meta({ description: 'First match wins; what no rule matches is denied.' }),
+      .meta({ description: 'The first match wins; requests without a match are denied.' }),
     headers: headersSection()
       .prefault({})
-      .meta({ description: 'Names of the headers that tell the upstream who is calling.' }),
+      .meta({ description: 'Names of the headers that identify the caller to the upstream.' }),
     limits: limitsSection().prefault({}),
     shutdown: shutdownSection().prefault({}),
     log: logSection(path).prefault({}),
-    audit: auditSection(path).prefault({}),
-    tracing: tracingSection(path).prefault({}),
+    audit: auditSection(path).prefault({}).meta({ appliesAfter: 'workerRestart' }),
+    tracing: tracingSection(path).prefault({}).meta({ appliesAfter: 'workerRestart' }),
   };
 }
 
-/** A schema that reads one file is not worth compiling: that takes longer than reading it. */
-export const ONCE = { jitless: true } as const;
+/** Compiling the parser takes longer than parsing one file without it. */
+export const PARSE_OPTIONS = { jitless: true } as const;
 
-export type SettingsSections = ReturnType<typeof settingsSections>;
+export type SettingsSections = ReturnType<typeof createSections>;
 
-/** The configuration file, whole: each section by itself, then what they say about each other. */
-export function settingsSchema(sections: SettingsSections) {
-  return z.strictObject(sections).superRefine((settings, context) => {
-    crossCheck(settings, (path, message) => context.addIssue({ code: 'custom', path: [...path], message }));
-  });
+/** Rules about several sections, declared with the sections whose settings they report. */
+export const CROSS_CHECKS: readonly CrossCheck[] = [
+  ...listenRules,
+  ...identityRules,
+  ...signInRules,
+  ...integrationRules,
+  ...routeRules,
+  ...headerRules,
+  ...pagesRules,
+];
+
+/** The whole configuration file: every section by itself, then the rules about several. */
+export function createSettingsSchema(sections: SettingsSections) {
+  return z.strictObject(sections).superRefine(
+    checkWith((settings, report) => {
+      for (const { run } of CROSS_CHECKS) run(settings, report);
+    }),
+  );
 }
 
-export type Settings = z.output<ReturnType<typeof settingsSchema>>;
-export type SettingsInput = z.input<ReturnType<typeof settingsSchema>>;
+type SettingsObject = z.ZodObject<SettingsSections, z.core.$strict>;
+export type Settings = z.output<SettingsObject>;
+export type SettingsInput = z.input<SettingsObject>;

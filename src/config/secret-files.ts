@@ -1,48 +1,48 @@
 import { readFileSync } from 'node:fs';
 import { isAbsolute, resolve } from 'node:path';
 import type { Draft } from './draft.ts';
-import { childOf, type KnownSetting, knownSettings, secretTwins } from './known-settings.ts';
-import { type SettingPath, writePath } from './setting-path.ts';
+import { getChild, getKnownSettings, type KnownSetting, listSecretNames } from './known-settings.ts';
+import { formatPath, type SettingPath } from './setting-path.ts';
 import { isObject, type Tree } from './tree.ts';
 
 const MAX_BYTES = 64 * 1_024;
 
-/** Puts what `passwordHashFile` and its like point to in the place of the file. Tells which files were read. */
+/** Replaces `passwordHashFile` and similar settings with the content of the file. Returns the files it has read. */
 export function resolveSecretFiles(draft: Draft, folder: string): readonly string[] {
   const files: string[] = [];
-  const visit = (here: Tree, known: KnownSetting, path: SettingPath): void => {
-    if (Array.isArray(here)) {
+  const visit = (node: Tree, known: KnownSetting, path: SettingPath): void => {
+    if (Array.isArray(node)) {
       const { items } = known;
-      if (items) here.forEach((item, index) => visit(item, items, [...path, index]));
+      if (items) node.forEach((item, index) => visit(item, items, [...path, index]));
       return;
     }
-    if (!isObject(here)) return;
-    for (const name of secretTwins(known)) {
-      const asked = here[`${name}File`];
-      if (typeof asked !== 'string' || asked === '') continue;
-      const place = [...path, `${name}File`];
-      delete here[`${name}File`];
-      if (here[name] !== undefined) {
-        draft.findings.push({ path: place, message: `stands beside ${name}; keep one of them` });
+    if (!isObject(node)) return;
+    for (const name of listSecretNames(known)) {
+      const fileValue = node[`${name}File`];
+      if (typeof fileValue !== 'string' || fileValue === '') continue;
+      const filePath = [...path, `${name}File`];
+      delete node[`${name}File`];
+      if (node[name] !== undefined) {
+        draft.findings.push({ path: filePath, message: `is set in addition to ${name}; remove one of them` });
         continue;
       }
-      const file = isAbsolute(asked) ? asked : resolve(folder, asked);
+      const file = isAbsolute(fileValue) ? fileValue : resolve(folder, fileValue);
       files.push(file);
       const read = readSecret(file);
       if (read.ok) {
-        here[name] = read.text;
-        draft.origins.set(writePath([...path, name]), writePath(place));
+        node[name] = read.text;
+        draft.origins.set(formatPath([...path, name]), formatPath(filePath));
       } else {
-        draft.findings.push({ path: place, message: read.problem });
-        draft.lost.push([...path, name]);
+        draft.findings.push({ path: filePath, message: read.problem });
+        draft.invalidPaths.push([...path, name]);
       }
     }
-    for (const [name, inner] of Object.entries(here)) {
-      const child = childOf(known, name);
+    for (const [name, inner] of Object.entries(node)) {
+      const child = getChild(known, name);
       if (child) visit(inner, child, [...path, name]);
     }
   };
-  visit(draft.tree, knownSettings(), []);
+  visit(draft.tree, getKnownSettings(), []);
   return files;
 }
 
@@ -55,15 +55,15 @@ function readSecret(
     const text = bytes.toString('utf8').trim();
     return text === '' ? { ok: false, problem: `${file} is empty` } : { ok: true, text };
   } catch (error) {
-    return { ok: false, problem: whyUnreadable(file, error) };
+    return { ok: false, problem: describeReadError(file, error) };
   }
 }
 
-/** Why a file could not be read, in a few words. */
-export function whyUnreadable(file: string, error: unknown): string {
+export function describeReadError(file: string, error: unknown): string {
   const { code } = error as { readonly code?: string };
-  if (code === 'ENOENT' || code === 'ENOTDIR') return `there is no file ${file}`;
-  if (code === 'EACCES' || code === 'EPERM') return `${file} may not be read by this user`;
+  if (code === 'ENOENT' || code === 'ENOTDIR') return `${file} does not exist`;
+  if (code === 'EACCES' || code === 'EPERM')
+    return `${file} cannot be read by this user; check its permissions`;
   if (code === 'EISDIR') return `${file} is a folder`;
   return `${file} cannot be read (${code ?? 'unknown error'})`;
 }

@@ -1,9 +1,9 @@
-/** Where a setting stands: `integrations[0].scope` is `['integrations', 0, 'scope']`. */
+/** `integrations[0].scope` is `['integrations', 0, 'scope']`. */
 export type SettingPath = readonly (string | number)[];
 
 const PLAIN = /^[A-Za-z0-9_-]+$/;
 
-export function writePath(path: SettingPath): string {
+export function formatPath(path: SettingPath): string {
   let text = '';
   for (const segment of path) {
     if (typeof segment === 'number') text += `[${segment}]`;
@@ -13,8 +13,8 @@ export function writePath(path: SettingPath): string {
   return text;
 }
 
-/** Reads what `writePath` writes, and `integrations.0.scope` as well. Undefined when it is no path. */
-export function readPath(text: string): SettingPath | undefined {
+/** Parses the output of `formatPath`, and `integrations.0.scope` too. Undefined if it is not a path. */
+export function parsePath(text: string): SettingPath | undefined {
   const segment = /\.?([A-Za-z0-9_-]+)|\[(\d{1,6})\]|\[("(?:[^"\\]|\\.)*")\]/y;
   const path: (string | number)[] = [];
   while (segment.lastIndex < text.length) {
@@ -24,13 +24,13 @@ export function readPath(text: string): SettingPath | undefined {
     const [whole, name, index, quoted] = found;
     if (name !== undefined && whole.startsWith('.') !== at > 0) return undefined;
     if (index !== undefined) path.push(Number(index));
-    else if (quoted !== undefined) path.push(unquoted(quoted));
+    else if (quoted !== undefined) path.push(unquote(quoted));
     else if (name !== undefined) path.push(path.length > 0 && /^\d{1,6}$/.test(name) ? Number(name) : name);
   }
   return path.length === 0 ? undefined : path;
 }
 
-function unquoted(text: string): string {
+function unquote(text: string): string {
   try {
     return String(JSON.parse(text));
   } catch {
@@ -38,7 +38,7 @@ function unquoted(text: string): string {
   }
 }
 
-/** In the order of names, indexes by their number; what stands above comes first. */
+/** By name, indexes as numbers, parents first. */
 export function comparePaths(a: SettingPath, b: SettingPath): number {
   for (let at = 0; at < Math.min(a.length, b.length); at += 1) {
     const [left, right] = [a[at], b[at]];

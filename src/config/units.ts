@@ -5,9 +5,9 @@ import { parseScope } from '../domain/scope.ts';
 
 const SECONDS = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_400 } as const;
 const BYTES = { '': 1, B: 1, KiB: 1_024, MiB: 1_048_576, GiB: 1_073_741_824 } as const;
-const PER = { s: 1, m: 60, h: 3_600 } as const;
+const PERIOD_SECONDS = { s: 1, m: 60, h: 3_600 } as const;
 
-/** `90d` in the file, seconds in the program. */
+/** `90d` in the file, seconds in the settings. */
 export const duration = z
   .string()
   .regex(/^\d{1,9}(?:ms|s|m|h|d)$/, 'must be a whole number followed by ms, s, m, h or d, such as 15m')
@@ -17,16 +17,14 @@ export const duration = z
     return Number.parseInt(text, 10) * SECONDS[unit];
   });
 
-/** A duration within bounds, both included. */
-export const durationFrom = (least: number, most: number, words: string) =>
-  duration.refine((seconds) => seconds >= least && seconds <= most, words);
+export const durationBetween = (min: number, max: number, message: string) =>
+  duration.refine((seconds) => seconds >= min && seconds <= max, message);
 
-/** Of anything that works for a time. */
-export const lifetime = durationFrom(1, Number.MAX_SAFE_INTEGER, 'must be at least 1s');
+export const lifetime = durationBetween(1, Number.MAX_SAFE_INTEGER, 'must be at least 1s');
 
-export const codeLifetime = durationFrom(10, 86_400, 'must be from 10s to 1d');
+export const codeLifetime = durationBetween(10, 86_400, 'must be from 10s to 1d');
 
-/** `16KiB` in the file, bytes in the program. */
+/** `16KiB` in the file, bytes in the settings. */
 export const size = z
   .union([
     z.int().nonnegative(),
@@ -39,7 +37,7 @@ export const size = z
     return Number.parseInt(value, 10) * BYTES[unit];
   });
 
-/** `600/m` in the file; how many at once and how many per second in the program. `off` means no limit. */
+/** `600/m` in the file, a token bucket in the settings. `off` is no limit. */
 export const rate = z
   .string()
   .regex(/^(?:off|[1-9]\d{0,8}\/[smh])$/, 'must be a rate such as 20/s or 600/m, or off')
@@ -47,7 +45,10 @@ export const rate = z
   .transform((text): Rate | undefined => {
     if (text === 'off') return undefined;
     const [count = '', unit = 's'] = text.split('/');
-    return { burst: Number(count), perSecond: Number(count) / PER[unit as keyof typeof PER] };
+    return {
+      burst: Number(count),
+      perSecond: Number(count) / PERIOD_SECONDS[unit as keyof typeof PERIOD_SECONDS],
+    };
   });
 
 export interface Rate {
@@ -70,17 +71,17 @@ export const scope = z
     return z.NEVER;
   });
 
-/** A path in the file is relative to the file. */
-export const pathIn = (folder: string) =>
+/** Relative paths are relative to the folder of the configuration file. */
+export const pathRelativeTo = (folder: string) =>
   z
     .string()
     .min(1)
     .meta({ title: 'path' })
     .transform((path) => (isAbsolute(path) ? path : resolve(folder, path)));
 
-export type Path = ReturnType<typeof pathIn>;
+export type PathSchema = ReturnType<typeof pathRelativeTo>;
 
-function addPeers(list: BlockList, text: string): boolean {
+function addToBlockList(list: BlockList, text: string): boolean {
   const [address = '', bits, ...rest] = text.split('/');
   const family = isIPv4(address) ? 'ipv4' : isIPv6(address) ? 'ipv6' : undefined;
   if (family === undefined || rest.length > 0) return false;
@@ -93,33 +94,34 @@ function addPeers(list: BlockList, text: string): boolean {
   return true;
 }
 
-/** Peers by address or CIDR. Empty: nobody. */
+/** Peers by address or CIDR; an empty list includes none. */
 export const peers = z
   .array(z.string())
   .meta({ title: 'list of peers', examples: [['10.0.0.0/8', '::1']] })
   .transform((texts, context): Peers => {
     const list = new BlockList();
     texts.forEach((text, index) => {
-      if (!addPeers(list, text))
+      if (!addToBlockList(list, text))
         context.addIssue({ code: 'custom', path: [index], message: `not an address or CIDR: "${text}"` });
     });
     return {
-      listed: texts,
-      some: texts.length > 0,
+      entries: texts,
+      hasEntries: texts.length > 0,
       includes: (address) => {
-        const plain = address.startsWith('::ffff:') && isIPv4(address.slice(7)) ? address.slice(7) : address;
+        const unmapped =
+          address.startsWith('::ffff:') && isIPv4(address.slice(7)) ? address.slice(7) : address;
         return (
           texts.length > 0 &&
-          (isIPv4(plain) ? list.check(plain, 'ipv4') : isIPv6(plain) && list.check(plain, 'ipv6'))
+          (isIPv4(unmapped) ? list.check(unmapped, 'ipv4') : isIPv6(unmapped) && list.check(unmapped, 'ipv6'))
         );
       },
     };
   });
 
 export interface Peers {
-  /** As written. */
-  readonly listed: readonly string[];
-  readonly some: boolean;
+  /** As in the file. */
+  readonly entries: readonly string[];
+  readonly hasEntries: boolean;
   readonly includes: (address: string) => boolean;
 }
 
@@ -130,5 +132,5 @@ export const headerName = z
   .string()
   .regex(/^[A-Za-z0-9][A-Za-z0-9-]{0,63}$/, 'must be a header name of letters, digits and dashes');
 
-/** Host names in a URL by which a machine means itself. */
-export const LOOPBACK = /^(?:localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])$/;
+/** Host names in a URL that mean this machine. */
+export const LOOPBACK_HOST = /^(?:localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])$/;

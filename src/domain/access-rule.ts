@@ -1,17 +1,16 @@
 import type { CorsPolicy } from './cors.ts';
-import type { PathReading } from './path-spelling.ts';
+import type { PathComparison } from './path-comparison.ts';
 import type { Scope } from './scope.ts';
 
-/** One segment of a pattern: a literal, `*` for any one segment, or `**` for any rest. */
+/** A literal, `*` for any segment, or `**` for any number of them. */
 export type PatternSegment = { readonly literal: string } | '*' | '**';
 
-export type ParsedPattern =
+type ParsedPattern =
   | { readonly ok: true; readonly segments: readonly PatternSegment[] }
   | { readonly ok: false; readonly problem: string };
 
-/** Reads a route's path. There are no regular expressions here: a pattern is compared segment by segment. */
 export function parsePattern(text: string): ParsedPattern {
-  const problem = (words: string): ParsedPattern => ({ ok: false, problem: `${words}: "${text}"` });
+  const problem = (message: string): ParsedPattern => ({ ok: false, problem: `${message}: "${text}"` });
   if (!text.startsWith('/')) return problem('a path starts with /');
   if (/[?#%\\;\s]|\/\//.test(text))
     return problem('a path has no query, fragment, %, backslash, semicolon, space or //');
@@ -20,39 +19,38 @@ export function parsePattern(text: string): ParsedPattern {
   for (const [index, part] of parts.entries()) {
     if (part === '.' || part === '..') return problem('a path has no . or .. segment');
     if (part === '**') {
-      if (index !== parts.length - 1) return problem('** stands only at the end');
+      if (index !== parts.length - 1) return problem('** is allowed only as the last segment');
       segments.push('**');
     } else if (part === '*') segments.push('*');
-    else if (part.includes('*')) return problem('* stands for a whole segment');
+    else if (part.includes('*')) return problem('* must be a whole segment');
     else segments.push({ literal: part });
   }
   return { ok: true, segments };
 }
 
-/** What a rule asks of a request that matches it. */
-export type Demand =
+/** What a rule requires of requests. */
+export type Requirement =
   | { readonly kind: 'public' }
   | { readonly kind: 'any-token' }
   | { readonly kind: 'scope'; readonly scope: Scope };
 
-/** A rule of the configuration: first match wins, and what none matches is denied. */
+/** A configured route: the first match wins; requests without a match are denied. */
 export interface AccessRule {
-  /** How logs and `explain` name it: its place in the file and its path. */
+  /** Its position in the file and its path, for logs and `explain`. */
   readonly name: string;
   readonly pattern: readonly PatternSegment[];
   readonly host?: string;
   readonly methods?: ReadonlySet<string>;
-  readonly demand: Demand;
+  readonly requirement: Requirement;
   readonly clients?: ReadonlySet<string>;
   readonly upstream: string;
-  /** How the API behind it reads paths; omitted: not known. */
-  readonly paths?: PathReading;
+  /** How the API compares paths; unknown if omitted. */
+  readonly paths?: PathComparison;
   readonly stripPrefix?: string;
   readonly encodedSlash: boolean;
   readonly forwardAuthorization: boolean;
-  /** Takes WebSocket handshakes. */
   readonly websocket?: boolean;
   readonly cors?: CorsPolicy;
-  /** Turns nobody away for want of a token or a scope; the log tells whom it would have. */
+  /** Log requests without the required token or scope instead of refusing them. */
   readonly reportOnly?: boolean;
 }

@@ -1,28 +1,28 @@
-/** Which pages of other origins may read what a route answers. Browsers enforce it; we only say it (Fetch standard §3.2). */
+/** Which origins may read responses of a route. Enforced by browsers (Fetch standard §3.2). */
 export interface CorsPolicy {
   readonly origins: ReadonlySet<string> | 'any';
-  /** Left out: whatever the rule itself takes. */
+  /** If omitted, the methods of the rule. */
   readonly methods?: readonly string[];
-  /** What pages may send beyond the few fields that are always allowed. */
+  /** Request headers beyond the CORS-safelisted ones. */
   readonly headers: readonly string[];
-  /** What pages may read beyond the few fields that are always readable. */
+  /** Response headers beyond the CORS-safelisted ones. */
   readonly exposeHeaders: readonly string[];
-  /** Cookies and client certificates of the browser come along. Never together with any origin. */
+  /** Allows cookies and client certificates. Never together with any origin. */
   readonly credentials: boolean;
-  /** Seconds for which a browser may remember the answer to a preflight. */
+  /** Seconds for which a browser may cache a preflight response. */
   readonly maxAge: number;
 }
 
-type Fields = Readonly<Record<string, string>>;
+type HeaderFields = Readonly<Record<string, string>>;
 
-/** `null` is the origin of every sandboxed frame and local file: it names nobody, so nobody can have meant to list it. */
-export const allowsOrigin = ({ origins }: CorsPolicy, origin: string | undefined): boolean =>
+/** `null` is the origin of all sandboxed frames and local files, so it is never listed. */
+export const isAllowedOrigin = ({ origins }: CorsPolicy, origin: string | undefined): boolean =>
   origins === 'any' || (origin !== undefined && origin !== 'null' && origins.has(origin));
 
-/** What every answer of such a route carries, refusals included: without it a page learns nothing but that it failed. */
-export function corsFields(policy: CorsPolicy, origin: string | undefined): Fields {
-  const vary = varyOf(policy, 'Origin');
-  if (!allowsOrigin(policy, origin)) return vary;
+/** Fields of all responses of a route, also of refusals, so that pages can read those. */
+export function corsFields(policy: CorsPolicy, origin: string | undefined): HeaderFields {
+  const vary = varyField(policy);
+  if (!isAllowedOrigin(policy, origin)) return vary;
   return {
     ...originFields(policy, origin),
     ...(policy.exposeHeaders.length > 0 && {
@@ -32,9 +32,13 @@ export function corsFields(policy: CorsPolicy, origin: string | undefined): Fiel
   };
 }
 
-/** The answer to a preflight: what is allowed, for the browser to compare. Undefined when the origin is not. */
-export function preflightFields(policy: CorsPolicy, origin: string, method: string): Fields | undefined {
-  if (!allowsOrigin(policy, origin)) return undefined;
+/** Undefined if the origin is not allowed. */
+export function preflightFields(
+  policy: CorsPolicy,
+  origin: string,
+  method: string,
+): HeaderFields | undefined {
+  if (!isAllowedOrigin(policy, origin)) return undefined;
   return {
     ...originFields(policy, origin),
     'Access-Control-Allow-Methods': (policy.methods ?? [method]).join(', '),
@@ -44,10 +48,10 @@ export function preflightFields(policy: CorsPolicy, origin: string, method: stri
   };
 }
 
-const originFields = ({ origins, credentials }: CorsPolicy, origin = ''): Fields => ({
+const originFields = ({ origins, credentials }: CorsPolicy, origin = ''): HeaderFields => ({
   'Access-Control-Allow-Origin': origins === 'any' ? '*' : origin,
   ...(credentials && origins !== 'any' && { 'Access-Control-Allow-Credentials': 'true' }),
 });
 
-/** An answer that is the same for everyone depends on nobody's origin. */
-const varyOf = ({ origins }: CorsPolicy, names: string): Fields => (origins === 'any' ? {} : { Vary: names });
+/** Without Vary if the response is the same for all origins. */
+const varyField = ({ origins }: CorsPolicy): HeaderFields => (origins === 'any' ? {} : { Vary: 'Origin' });

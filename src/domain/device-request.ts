@@ -1,111 +1,99 @@
 import type { Epoch } from './epoch.ts';
-import { granted, type Outcome, refused } from './outcome.ts';
+import { type Outcome, ok, refused } from './outcome.ts';
+import type { Refusal } from './refusal.ts';
 
-interface Asked {
-  /** Digest of the device code; the grant that comes of it takes this id. */
+interface DeviceRequestBase {
+  /** Digest of the device code; the id of the resulting grant. */
   readonly id: string;
   readonly clientId: string;
-  /** As it was asked for, to the letter. */
+  /** Exactly as requested. */
   readonly scope: string;
   readonly askedAt: Epoch;
-  /** The address that asked, shown to the person who decides. */
+  /** The client's address, shown on the confirmation page. */
   readonly askedFrom: string;
   readonly expires: Epoch;
-  /** Wrong passwords given for this request so far. */
   readonly failedSignIns: number;
 }
 
 /**
- * A device waiting for a person to say yes in a browser.
+ * A device that waits for confirmation by a user.
  *
  *   pending ──confirm──▶ confirmed ──▶ a grant with the same id
  *      ├──────deny─────▶ denied
  *      └──failed sign-ins──▶ closed
  *
- * Each state carries only what is true in it: a pending request has no identity. There is no "used" state to
- * keep in step: the grant takes the request's id, and a store creates an id once.
+ * There is no "used" state: the grant takes the id of the request, and a store creates an id only once.
  */
 export type DeviceRequest =
-  | (Asked & { readonly state: 'pending' })
-  | (Asked & {
+  | (DeviceRequestBase & { readonly state: 'pending' })
+  | (DeviceRequestBase & {
       readonly state: 'confirmed';
       readonly identity: string;
-      /** When they said yes; left out by an earlier gatehouse. */
+      /** Missing in records of earlier versions. */
       readonly decidedAt?: Epoch;
     })
-  | (Asked & { readonly state: 'denied' })
-  | (Asked & { readonly state: 'closed' });
+  | (DeviceRequestBase & { readonly state: 'denied' })
+  | (DeviceRequestBase & { readonly state: 'closed' });
 
-export type Confirmed = Extract<DeviceRequest, { state: 'confirmed' }>;
-export type Pending = Extract<DeviceRequest, { state: 'pending' }>;
+type ConfirmedRequest = Extract<DeviceRequest, { state: 'confirmed' }>;
+export type PendingRequest = Extract<DeviceRequest, { state: 'pending' }>;
 
 export const MAX_FAILED_SIGN_INS = 5;
 
-/** Can a person still decide about this request? */
-export function decidable(request: DeviceRequest, now: Epoch): Outcome<Pending> {
+const STATE_REFUSALS = {
+  pending: { reason: 'device_pending' },
+  confirmed: { reason: 'device_code_used' },
+  denied: { reason: 'device_denied' },
+  closed: { reason: 'device_closed' },
+} as const satisfies Record<DeviceRequest['state'], Refusal>;
+
+/** Whether the user can still decide. */
+export function checkDecidable(request: DeviceRequest, now: Epoch): Outcome<PendingRequest> {
   if (now >= request.expires) return refused({ reason: 'device_code_expired' });
-  switch (request.state) {
-    case 'pending':
-      return granted(request);
-    case 'confirmed':
-      return refused({ reason: 'device_code_spent' });
-    case 'denied':
-      return refused({ reason: 'device_denied' });
-    case 'closed':
-      return refused({ reason: 'device_closed' });
-  }
+  return request.state === 'pending' ? ok(request) : refused(STATE_REFUSALS[request.state]);
 }
 
-/** Says yes. The same person saying it twice (a double click) is the same yes. */
-export function confirm(request: DeviceRequest, identity: string, now: Epoch): Outcome<Confirmed> {
+/** Idempotent for the same user (a double click). */
+export function confirm(request: DeviceRequest, identity: string, now: Epoch): Outcome<ConfirmedRequest> {
   if (request.state === 'confirmed' && request.identity === identity && now < request.expires)
-    return granted(request);
-  const open = decidable(request, now);
-  return open.ok
-    ? granted({ ...open.value, state: 'confirmed', identity, decidedAt: Math.floor(now) })
-    : open;
+    return ok(request);
+  const decidable = checkDecidable(request, now);
+  return decidable.ok
+    ? ok({ ...decidable.value, state: 'confirmed', identity, decidedAt: Math.floor(now) })
+    : decidable;
 }
 
 export function deny(request: DeviceRequest, now: Epoch): Outcome<DeviceRequest> {
-  if (request.state === 'denied' && now < request.expires) return granted(request);
-  const open = decidable(request, now);
-  return open.ok ? granted({ ...open.value, state: 'denied' }) : open;
+  if (request.state === 'denied' && now < request.expires) return ok(request);
+  const decidable = checkDecidable(request, now);
+  return decidable.ok ? ok({ ...decidable.value, state: 'denied' }) : decidable;
 }
 
-/** Counts a wrong password; too many close the request. */
-export function signInFailed(request: DeviceRequest, now: Epoch): Outcome<DeviceRequest> {
-  const open = decidable(request, now);
-  if (!open.ok) return open;
-  const failedSignIns = open.value.failedSignIns + 1;
-  return granted({
-    ...open.value,
+/** Too many failed sign-ins close the request. */
+export function recordFailedSignIn(request: DeviceRequest, now: Epoch): Outcome<DeviceRequest> {
+  const decidable = checkDecidable(request, now);
+  if (!decidable.ok) return decidable;
+  const failedSignIns = decidable.value.failedSignIns + 1;
+  return ok({
+    ...decidable.value,
     failedSignIns,
     state: failedSignIns >= MAX_FAILED_SIGN_INS ? 'closed' : 'pending',
   });
 }
 
-/** The token endpoint's question: may this device code become a grant now? */
-export function exchangeable(request: DeviceRequest, now: Epoch): Outcome<Confirmed> {
+/** Whether the device code can be exchanged for a grant. */
+export function checkExchangeable(request: DeviceRequest, now: Epoch): Outcome<ConfirmedRequest> {
   if (now >= request.expires) return refused({ reason: 'device_code_expired' });
-  switch (request.state) {
-    case 'pending':
-      return refused({ reason: 'device_pending' });
-    case 'denied':
-      return refused({ reason: 'device_denied' });
-    case 'closed':
-      return refused({ reason: 'device_closed' });
-    case 'confirmed':
-      return granted(request);
-  }
+  return request.state === 'confirmed' ? ok(request) : refused(STATE_REFUSALS[request.state]);
 }
 
-/** Letters without vowels (no words) and without look-alikes: RFC 8628 §6.1. 20^8 codes. */
+/** RFC 8628 §6.1: no vowels (no words), no similar letters. 20^8 codes. */
 export const USER_CODE_ALPHABET = 'BCDFGHJKLMNPQRSTVWXZ';
 
-/** What a person typed, as the code it stands for: any case, with or without dash or spaces. */
-export function readUserCode(typed: string): string | undefined {
+/** Accepts any case, with or without dash and spaces. */
+export function parseUserCode(typed: string): string | undefined {
   const code = typed.replace(/[\s-]/g, '').toUpperCase();
   return /^[BCDFGHJKLMNPQRSTVWXZ]{8}$/.test(code) ? code : undefined;
 }
 
-export const showUserCode = (code: string): string => `${code.slice(0, 4)}-${code.slice(4)}`;
+export const formatUserCode = (code: string): string => `${code.slice(0, 4)}-${code.slice(4)}`;

@@ -1,34 +1,31 @@
-import { type Epoch, wholeSeconds } from './epoch.ts';
+import { type Epoch, floorToSeconds } from './epoch.ts';
 import type { GrantType, TokenFormat } from './integration.ts';
 import type { Refusal } from './refusal.ts';
 
 /**
- * What an integration was given on behalf of an identity, until `refreshUntil`.
- *
- * A grant holds no secret. Its refresh token is its id and generation under a MAC, its access token is signed;
- * both can be made again from this record alone, so a lost answer is answered again with the same strings.
+ * What an integration may do on behalf of an identity, until `refreshUntil`. Contains no secret: its refresh token is its id
+ * and generation under a MAC, its access token is signed. Both can be recomputed, so a retry gets the same response.
  */
 export interface Grant {
   readonly id: string;
   readonly clientId: string;
   readonly identity: string;
   readonly grantType: GrantType;
-  /** As it was asked for, to the letter. */
+  /** Exactly as requested. */
   readonly scope: string;
   readonly issuedAt: Epoch;
-  /** Fixed when the grant is made; never moves. */
+  /** Never changes. */
   readonly refreshUntil: Epoch;
-  /** Which refresh token works now. Each rotation adds one; earlier numbers are spent. */
+  /** The number of the valid refresh token. Each rotation adds one. */
   readonly generation: number;
-  /** When this generation began, to the millisecond. */
+  /** The start of this generation, with milliseconds. */
   readonly rotatedAt: Epoch;
-  /** When this generation's access token ends. */
   readonly accessExpires: Epoch;
-  /** The keys this generation's tokens were made with, so that they can be made again. */
+  /** The keys of this generation's tokens, to recompute them. */
   readonly keys: KeyIds;
-  /** The form of this generation's access token, so that it can be made again. Left out: `jwt`. */
+  /** The format of this generation's access token, to recompute it; `jwt` if omitted. */
   readonly format?: TokenFormat;
-  /** SHA-256 of the certificate the grant is bound to (RFC 8705), when it is. */
+  /** SHA-256 of the certificate that the grant is bound to (RFC 8705). */
   readonly boundTo?: string;
   readonly revokedAt?: Epoch;
 }
@@ -38,29 +35,27 @@ export interface KeyIds {
   readonly sealing: string;
 }
 
-export type GrantPhase = 'live' | 'expired' | 'revoked';
+type GrantState = 'live' | 'expired' | 'revoked';
 
-/** Phases follow from facts, so nothing has to wake up and move a grant from one to the next. */
-export function phaseOf(grant: Grant, now: Epoch): GrantPhase {
+export function getGrantState(grant: Grant, now: Epoch): GrantState {
   if (grant.revokedAt !== undefined) return 'revoked';
   return now < grant.refreshUntil ? 'live' : 'expired';
 }
 
-/** An access token never outlives its grant. */
-export const accessExpiry = (now: Epoch, lifetime: number, refreshUntil: Epoch): Epoch =>
-  Math.min(wholeSeconds(now) + lifetime, refreshUntil);
+/** Access tokens never outlive their grant. */
+export const computeAccessExpiry = (now: Epoch, lifetime: number, refreshUntil: Epoch): Epoch =>
+  Math.min(floorToSeconds(now) + lifetime, refreshUntil);
 
 export interface RefreshAttempt {
   readonly clientId: string;
   readonly generation: number;
-  /** The certificate on this connection, SHA-256. */
+  /** SHA-256 of the client certificate of the connection. */
   readonly certificate?: string;
   readonly now: Epoch;
-  /** When this request reached us. */
   readonly arrivedAt: Epoch;
-  /** How long a lost answer can be asked for again; 0 is never. */
+  /** Seconds in which a lost response can be requested again; 0: never. */
   readonly retryWindow: number;
-  /** The known outages of gatehouse; asked for only when the answer depends on them. */
+  /** Called only if the decision depends on outages. */
   readonly outages: () => readonly Outage[];
   readonly accessLifetime: number;
   readonly keys: KeyIds;
@@ -73,31 +68,28 @@ export interface Outage {
   readonly ended: Epoch;
 }
 
-export type RefreshVerdict =
-  /** Store this grant, then answer with its tokens. `rolledForward`: the store had lost a later generation. */
+export type RefreshDecision =
+  /** Store this grant, then return its tokens. `rolledForward`: the store had lost a later generation. */
   | { readonly kind: 'rotated'; readonly grant: Grant; readonly rolledForward: boolean }
-  /** The last answer was lost on its way: answer the same again, store nothing. */
-  | { readonly kind: 'repeated'; readonly grant: Grant }
-  /** A spent token came back, so two parties hold this grant. */
+  /** The last response was lost: return the same again, store nothing. */
+  | { readonly kind: 'retried'; readonly grant: Grant }
+  /** A used token was presented again, so two parties hold this grant. */
   | { readonly kind: 'reused'; readonly grant: Grant }
   | { readonly kind: 'refused'; readonly refusal: Refusal };
 
-/** Seconds from judging a rotation to its answer, at most, on a busy machine: the record knows only when it was judged. */
-const ROTATION_TAKES = 1;
+/** The longest time from the decision about a rotation, which the record contains, to its response. */
+const MAX_ROTATION_SECONDS = 1;
 
-const refuse = (refusal: Refusal): RefreshVerdict => ({ kind: 'refused', refusal });
+const refuse = (refusal: Refusal): RefreshDecision => ({ kind: 'refused', refusal });
 
-/**
- * What a refresh token of this grant is worth now. Whoever loses a race reads the grant again and asks again:
- * the same rules then give the right answer.
- */
-export function judgeRefresh(grant: Grant, attempt: RefreshAttempt): RefreshVerdict {
+/** Pure: the loser of a race reads the grant again and decides again. */
+export function decideRefresh(grant: Grant, attempt: RefreshAttempt): RefreshDecision {
   const { generation, now } = attempt;
   if (grant.clientId !== attempt.clientId) return refuse({ reason: 'client_mismatch', grantId: grant.id });
   if (grant.boundTo !== undefined && grant.boundTo !== attempt.certificate)
-    return refuse({ reason: 'certificate_binding_unmet', grantId: grant.id });
+    return refuse({ reason: 'certificate_binding_mismatch', grantId: grant.id });
 
-  switch (phaseOf(grant, now)) {
+  switch (getGrantState(grant, now)) {
     case 'revoked':
       return refuse({ reason: 'grant_revoked' });
     case 'expired':
@@ -106,7 +98,7 @@ export function judgeRefresh(grant: Grant, attempt: RefreshAttempt): RefreshVerd
       break;
   }
 
-  // The token is sealed, so a number above the record's means that a fail-over set the record back: go on from the token.
+  // The token is authentic, so a generation above the record's means that a failover lost an update: continue from the token.
   if (generation >= grant.generation)
     return {
       kind: 'rotated',
@@ -115,50 +107,47 @@ export function judgeRefresh(grant: Grant, attempt: RefreshAttempt): RefreshVerd
         ...grant,
         generation: generation + 1,
         rotatedAt: now,
-        accessExpires: accessExpiry(now, attempt.accessLifetime, grant.refreshUntil),
+        accessExpires: computeAccessExpiry(now, attempt.accessLifetime, grant.refreshUntil),
         keys: attempt.keys,
         format: attempt.format ?? 'jwt',
       },
     };
 
   if (generation === grant.generation - 1) {
-    if (inRetryWindow(grant, attempt)) return { kind: 'repeated', grant };
-    // On its way together with the one that spent it, it lost a race; nobody replayed it.
-    if (attempt.arrivedAt <= grant.rotatedAt + ROTATION_TAKES)
-      return refuse({ reason: 'refresh_token_spent', grantId: grant.id });
+    if (isInRetryWindow(grant, attempt)) return { kind: 'retried', grant };
+    // Received together with the request that used the token: a lost race, not a replay.
+    if (attempt.arrivedAt <= grant.rotatedAt + MAX_ROTATION_SECONDS)
+      return refuse({ reason: 'refresh_token_used', grantId: grant.id });
   }
   return { kind: 'reused', grant };
 }
 
-/**
- * The window counts only time in which gatehouse served. An outage pauses an open window, and never opens a closed one:
- * at the moment it begins, a closed window has already been served in full.
- */
-function inRetryWindow(grant: Grant, { now, retryWindow, outages }: RefreshAttempt): boolean {
-  // A time far ahead of the clock is from before the clock was set back. It would hold the window open until then.
+/** The window counts only time in which gatehouse served: an outage pauses an open window, and never reopens a closed one. */
+function isInRetryWindow(grant: Grant, { now, retryWindow, outages }: RefreshAttempt): boolean {
+  // The clock was set back since: the window would stay open until it catches up.
   if (retryWindow <= 0 || grant.rotatedAt > now + retryWindow) return false;
   if (now < grant.rotatedAt + retryWindow) return true;
-  return servedBetween(grant.rotatedAt, now, outages()) < retryWindow;
+  return computeServedSeconds(grant.rotatedAt, now, outages()) < retryWindow;
 }
 
-/** Seconds from `from` to `to` without the outages in between, which may overlap. */
-export function servedBetween(from: Epoch, to: Epoch, outages: readonly Outage[]): number {
+/** Seconds from `from` to `to` without outages, which may overlap. */
+export function computeServedSeconds(from: Epoch, to: Epoch, outages: readonly Outage[]): number {
   let served = to - from;
-  let counted = from;
+  let countedUntil = from;
   for (const { began, ended } of outages.toSorted((one, other) => one.began - other.began)) {
     const end = Math.min(ended, to);
-    const paused = end - Math.max(began, counted);
+    const paused = end - Math.max(began, countedUntil);
     if (paused <= 0) continue;
     served -= paused;
-    counted = end;
+    countedUntil = end;
   }
   return served;
 }
 
-export function revoked(grant: Grant, now: Epoch): Grant {
-  return grant.revokedAt === undefined ? { ...grant, revokedAt: wholeSeconds(now) } : grant;
+export function markRevoked(grant: Grant, now: Epoch): Grant {
+  return grant.revokedAt === undefined ? { ...grant, revokedAt: floorToSeconds(now) } : grant;
 }
 
-/** A grant's record outlives the grant by a day, so that a late client hears "expired" and not "unknown". */
-export const keepGrantUntil = (grant: Grant, atLeast: Epoch = 0): Epoch =>
+/** Records are kept for a day after the grant expires, so that late clients get "expired" and not "unknown". */
+export const getGrantRecordExpiry = (grant: Grant, atLeast: Epoch = 0): Epoch =>
   Math.max(grant.refreshUntil, atLeast) + 86_400;

@@ -1,17 +1,17 @@
-import { granted, type Outcome, refused } from './outcome.ts';
-import type { Person } from './person.ts';
-import { excessOf, type Scope, union, writeScope } from './scope.ts';
+import { type Outcome, ok, refused } from './outcome.ts';
+import { findExcess, formatScope, type Scope, uniteScopes } from './scope.ts';
+import type { User } from './user.ts';
 
 export const GRANT_TYPES = ['certificate', 'device'] as const;
 export type GrantType = (typeof GRANT_TYPES)[number];
 
-/** Access tokens are signed texts that say everything, or short handles that say nothing and are looked up. */
+/** Access tokens are self-contained (JWT), or opaque handles that are looked up. */
 export const TOKEN_FORMATS = ['jwt', 'opaque'] as const;
 export type TokenFormat = (typeof TOKEN_FORMATS)[number];
 
-/** A registered API integration: what it may ask for, by which flows, for whom. */
+/** A registered client: its scope, its grant types and who may use it. */
 export interface Integration {
-  /** Compared exactly, case included. */
+  /** Case-sensitive. */
   readonly clientId: string;
   readonly name: string;
   readonly scope: Scope;
@@ -19,53 +19,57 @@ export interface Integration {
   readonly access: readonly AccessEntry[];
   readonly accessLifetime: number;
   readonly grantLifetime: number;
-  /** Of its device codes, where they differ from everybody's. */
+  /** Overrides the defaults for its device codes. */
   readonly device?: { readonly codeLifetime?: number; readonly interval?: number };
-  /** Only these of the approved issuers (by their key's fingerprint); undefined: all of them. */
+  /** Key fingerprints of the accepted issuers; all if omitted. */
   readonly issuers?: ReadonlySet<string>;
   readonly bindToCertificate: boolean;
-  /** Of its access tokens made from now on; those of the other form go on working. Left out: `jwt`. */
+  /** For new access tokens; others stay valid. `jwt` if omitted. */
   readonly tokenFormat?: TokenFormat;
 }
 
-/** One line of an access list. Entries add up; whoever no entry names has no access. */
+/** An entry of an access list. Entries are additive; users without an entry have no access. */
 export interface AccessEntry {
   readonly groups: ReadonlySet<string>;
   readonly identities: ReadonlySet<string>;
   readonly directory?: string;
-  /** Only this part of the integration's scope. */
+  /** Restricts the scope of the integration. */
   readonly scope?: Scope;
-  /** Only by these flows. */
+  /** Restricts the grant types. */
   readonly grants?: ReadonlySet<GrantType>;
 }
 
-export const names = (entry: AccessEntry, person: Person): boolean =>
-  entry.identities.has(person.identity) ||
-  (entry.directory !== undefined && entry.directory === person.directory) ||
-  !entry.groups.isDisjointFrom(person.groups);
+export const matchesUser = (entry: AccessEntry, user: User): boolean =>
+  entry.identities.has(user.identity) ||
+  (entry.directory !== undefined && entry.directory === user.directory) ||
+  !entry.groups.isDisjointFrom(user.groups);
 
-/** The most this person may be given here by this flow; undefined when the access list does not let them in by it. */
-export function accessOf(integration: Integration, person: Person, by: GrantType): Scope | undefined {
+/** The largest scope for this user and grant type; undefined without access. */
+export function getAllowedScope(
+  integration: Integration,
+  user: User,
+  grantType: GrantType,
+): Scope | undefined {
   const entries = integration.access.filter(
-    (entry) => names(entry, person) && (entry.grants === undefined || entry.grants.has(by)),
+    (entry) => matchesUser(entry, user) && (entry.grants === undefined || entry.grants.has(grantType)),
   );
   if (entries.length === 0) return undefined;
-  return union(entries.map((entry) => entry.scope ?? integration.scope));
+  return uniteScopes(entries.map((entry) => entry.scope ?? integration.scope));
 }
 
-/** May this person hold a grant of this scope here? Asked when a grant is made and at every refresh. */
-export function mayHold(
+/** Checked when a grant is issued and at every refresh. */
+export function checkGrantAllowed(
   integration: Integration,
-  person: Person,
-  by: GrantType,
+  user: User,
+  grantType: GrantType,
   scope: Scope,
 ): Outcome<Scope> {
-  const access = accessOf(integration, person, by);
-  if (access === undefined) return refused({ reason: 'identity_not_allowed', identity: person.identity });
-  const beyondIntegration = excessOf(scope, integration.scope);
+  const access = getAllowedScope(integration, user, grantType);
+  if (access === undefined) return refused({ reason: 'identity_not_allowed', identity: user.identity });
+  const beyondIntegration = findExcess(scope, integration.scope);
   if (beyondIntegration)
-    return refused({ reason: 'scope_exceeds_integration', excess: writeScope(beyondIntegration) });
-  const beyondAccess = excessOf(scope, access);
-  if (beyondAccess) return refused({ reason: 'scope_exceeds_access', excess: writeScope(beyondAccess) });
-  return granted(scope);
+    return refused({ reason: 'scope_exceeds_integration', excess: formatScope(beyondIntegration) });
+  const beyondAccess = findExcess(scope, access);
+  if (beyondAccess) return refused({ reason: 'scope_exceeds_access', excess: formatScope(beyondAccess) });
+  return ok(scope);
 }

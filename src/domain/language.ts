@@ -1,10 +1,10 @@
-/** The languages the pages speak. */
+/** The languages of the pages. */
 export const LANGUAGES = ['en', 'de'] as const;
 export type Language = (typeof LANGUAGES)[number];
 
-/** Words of the operator: in one language for everybody, or in several. */
-export type OwnText = Readonly<Partial<Record<Language, string>>>;
+/** Configured text in one or several languages. */
+export type LocalizedText = Readonly<Partial<Record<Language, string>>>;
 
-/** In the language asked for; else in the first there is. */
-export const inLanguage = (text: OwnText, language: Language): string =>
-  text[language] ?? LANGUAGES.map((one) => text[one]).find((words) => words !== undefined) ?? '';
+/** Falls back to the first language that is present. */
+export const localize = (text: LocalizedText, language: Language): string =>
+  text[language] ?? LANGUAGES.map((one) => text[one]).find((translation) => translation !== undefined) ?? '';

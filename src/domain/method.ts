@@ -1,7 +1,7 @@
 /**
- * A method that is forwarded. RFC 9110 §9.1 allows any token and compares with case, but servers that fold case exist: to
- * them `delete` is `DELETE`, while no rule matches it as such. All registered methods have this form.
+ * Methods are case-sensitive (RFC 9110 §9.1), but some servers ignore case: `delete` would bypass a rule for `DELETE`. All
+ * registered methods have this form.
  */
-export const METHOD = /^[A-Z][A-Z-]{0,31}$/;
+export const FORWARDABLE_METHOD = /^[A-Z][A-Z-]{0,31}$/;
 
-export const isMethod = (text: string): boolean => METHOD.test(text);
+export const isForwardableMethod = (text: string): boolean => FORWARDABLE_METHOD.test(text);

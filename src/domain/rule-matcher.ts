@@ -2,403 +2,411 @@ import type { AccessRule, PatternSegment } from './access-rule.ts';
 import {
   ALL_DIFFERENCES,
   type Differences,
-  ignoredBy,
+  foldCase,
+  getIgnoredDifferences,
+  getPossiblyIgnoredDifferences,
   isPlainPath,
   isPlainPattern,
   LETTER_CASE,
-  notKeptApartBy,
+  normalizePath,
+  normalizePattern,
   patternCovers,
-  patternFits,
+  patternMatches,
   patternsOverlap,
-  respelled,
-  respelledPattern,
+  stripTrailingSlash,
   TRAILING_SLASH,
-  UNKNOWN_READING,
-  withoutCase,
-  withoutSlash,
-} from './path-spelling.ts';
+  UNKNOWN_COMPARISON,
+} from './path-comparison.ts';
 import type { RequestTarget } from './request-target.ts';
-import { isAtLeastAsStrict } from './strictness.ts';
+import { isAtLeastAsStrict } from './rule-strictness.ts';
 
-/** What a rule is matched against. */
-export interface MatchQuestion {
+export interface MatchInput {
   readonly method: string;
-  /** As in the Host field; a port does not count. */
+  /** As in the Host field; the port is ignored. */
   readonly host: string;
   readonly target: Pick<RequestTarget, 'segments' | 'encodedSlash'>;
 }
 
 /**
- * Why a rule does not apply to a request. `other_spelling`: the path differs from the rule's only in letter case or by a
- * trailing slash. `other_reading`: an upstream may read the path as one that another rule restricts.
+ * Why a rule does not apply to a request. `equivalent_path`: the path differs from the rule's only in letter case or by a
+ * trailing slash. `ambiguous_path`: an upstream may read the path as one that another rule restricts.
  */
-export type Misfit = 'path' | 'host' | 'method' | 'encoded_slash' | 'other_spelling' | 'other_reading';
+export type Mismatch = 'path' | 'host' | 'method' | 'encoded_slash' | 'equivalent_path' | 'ambiguous_path';
 
-export interface Tried {
+export interface TraceEntry {
   readonly rule: AccessRule;
   /** Undefined for the rule that matched. */
-  readonly misfit: Misfit | undefined;
+  readonly mismatch: Mismatch | undefined;
 }
 
-/** Requests that `rule` matches are refused where they are another spelling of paths of `stricter`. */
-export interface SpellingConflict {
+/** Requests that match `rule` are refused if their path is another spelling of one that `stricter` matches. */
+interface PathConflict {
   readonly rule: AccessRule;
   readonly stricter: AccessRule;
 }
 
-/**
- * The rules, compiled once. First match wins, at a cost that follows the length of the path and not the number
- * of rules: a tree of segments for each host and one for all hosts, in which each branch knows its earliest rule.
- */
-export interface CompiledRules {
-  readonly rules: readonly AccessRule[];
-  /** Some rule lets `%2F` stand. */
-  readonly encodedSlash: boolean;
-  /** Host names that rules speak of, in lower case. */
-  readonly hosts: ReadonlySet<string>;
-  /** Rules that would match other spellings of paths for which another rule asks for more. */
-  readonly conflicts: readonly SpellingConflict[];
-  match(question: MatchQuestion): AccessRule | undefined;
-  /** The rules in their order up to the one that matches, and why each of the others does not. */
-  trace(question: MatchQuestion): readonly Tried[];
-}
-
-interface Placed {
-  readonly place: number;
+interface IndexedRule {
+  readonly index: number;
   readonly rule: AccessRule;
   readonly host: string | undefined;
-  /** Differences its upstream ignores: it matches all spellings. */
+  /** Differences that its upstream ignores: the rule matches all spellings. */
   readonly ignores: Differences;
-  /** Its pattern without differences, by these. */
+  /** Its pattern, normalized by each set of differences. */
   readonly patterns: readonly (readonly PatternSegment[])[];
-  rivals: Rivals | undefined;
+  stricterRules: StricterRules | undefined;
 }
 
-/** Rules that ask for more than one rule does, and match paths of its in another spelling. */
-interface Rivals {
-  readonly rules: ReadonlySet<Placed>;
-  /** Their patterns are the same in any spelling, so a path that is so too matches them as sent or not at all. */
+/** Rules that require more than one rule, and match other spellings of its paths. */
+interface StricterRules {
+  readonly rules: ReadonlySet<IndexedRule>;
+  /** No pattern has another spelling, so that a plain path matches them as sent or not at all. */
   readonly plain: boolean;
-  /** All rules, for paths without the differences that the upstream may ignore. */
-  readonly trees: readonly Tree[];
+  /** All rules, normalized by the differences that the upstream may ignore. */
+  readonly trees: readonly RuleTree[];
 }
 
-/** Rules by host, for paths without some differences. */
-interface Tree {
+/** Rules by host, normalized by some differences. */
+interface RuleTree {
   readonly ignores: Differences;
-  readonly everywhere: Branch;
-  readonly byHost: Map<string, Branch>;
+  readonly anyHost: TreeNode;
+  readonly byHost: Map<string, TreeNode>;
 }
 
-interface Branch {
-  /** Place of the earliest rule at or below this branch. */
-  earliest: number;
-  readonly literal: Map<string, Branch>;
-  any: Branch | undefined;
-  /** Rules whose pattern ends here, and those that end in `/**` here. Both in order. */
-  readonly ends: Placed[];
-  readonly rests: Placed[];
+interface TreeNode {
+  /** Index of the first rule at or below this node. */
+  minIndex: number;
+  readonly literal: Map<string, TreeNode>;
+  wildcard: TreeNode | undefined;
+  /** Rules whose pattern ends here, and those that end in `/**` here; both in order. */
+  readonly exact: IndexedRule[];
+  readonly catchAll: IndexedRule[];
 }
 
-const newBranch = (place: number): Branch => ({
-  earliest: place,
+const createNode = (index: number): TreeNode => ({
+  minIndex: index,
   literal: new Map(),
-  any: undefined,
-  ends: [],
-  rests: [],
+  wildcard: undefined,
+  exact: [],
+  catchAll: [],
 });
 
-/** The name in a Host field: no port, no trailing dot, lower case. */
-export function hostName(host: string): string {
+/** The host name in a Host field: without port and trailing dot, lower case. */
+export function normalizeHost(host: string): string {
   const end = host.startsWith('[') ? host.indexOf(']') + 1 : host.indexOf(':');
   const name = (end > 0 ? host.slice(0, end) : host).toLowerCase();
   return name.endsWith('.') ? name.slice(0, -1) : name;
 }
 
-export function compileRules(rules: readonly AccessRule[]): CompiledRules {
-  const all = rules.map(
-    (rule, place): Placed => ({
-      place,
-      rule,
-      host: rule.host === undefined ? undefined : hostName(rule.host),
-      ignores: ignoredBy(rule.paths ?? UNKNOWN_READING),
-      patterns: ALL_DIFFERENCES.map((ignored) => respelledPattern(rule.pattern, ignored)),
-      rivals: undefined,
-    }),
-  );
-  const hosts = new Set(all.flatMap(({ host }) => host ?? []));
-  const trees = treesOf(all, 0);
-  const respelledTrees = remembered((blurred: Differences) => treesOf(all, blurred));
-  const conflicts = findRivals(all, respelledTrees);
+export const compileRules = (rules: readonly AccessRule[]): CompiledRules => new CompiledRules(rules);
 
-  const matchAsSent = (question: MatchQuestion, segments: readonly string[]): Placed | undefined => {
-    const { method } = question;
-    const host = hosts.size === 0 ? '' : hostName(question.host);
-    let found: Placed | undefined;
-    for (const tree of trees) {
-      const path = tree.ignores === 0 ? segments : respelled(segments, tree.ignores);
-      const own = host === '' ? undefined : tree.byHost.get(host);
-      if (own !== undefined) found = search(own, 0, path, method, found);
-      found = search(tree.everywhere, 0, path, method, found);
-    }
-    return found;
-  };
+/**
+ * First match wins. The cost depends on the length of the path, not on the number of rules: the rules are trees of segments,
+ * one for each host and one for all hosts, whose nodes know their first rule.
+ */
+export class CompiledRules {
+  readonly rules: readonly AccessRule[];
+  /** Whether some rule allows `%2F`. */
+  readonly encodedSlash: boolean;
+  /** The host names in rules, lower case. */
+  readonly hosts: ReadonlySet<string>;
+  /** Rules that match other spellings of paths for which another rule requires more. */
+  readonly conflicts: readonly PathConflict[];
+  readonly #indexedRules: readonly IndexedRule[];
+  readonly #trees: readonly RuleTree[];
+  readonly #getNormalizedTrees: (possiblyIgnored: Differences) => readonly RuleTree[];
 
-  const match = (question: MatchQuestion): AccessRule | undefined => {
-    const { segments, encodedSlash } = question.target;
-    const found = matchAsSent(question, segments);
-    if (found === undefined) return undefined;
-    const { rule, place } = found;
-    if (rivalOf(found, question, segments) !== undefined) return undefined;
+  constructor(rules: readonly AccessRule[]) {
+    const indexedRules = rules.map(
+      (rule, index): IndexedRule => ({
+        index,
+        rule,
+        host: rule.host === undefined ? undefined : normalizeHost(rule.host),
+        ignores: getIgnoredDifferences(rule.paths ?? UNKNOWN_COMPARISON),
+        patterns: ALL_DIFFERENCES.map((ignored) => normalizePattern(rule.pattern, ignored)),
+        stricterRules: undefined,
+      }),
+    );
+    this.rules = rules;
+    this.encodedSlash = rules.some((rule) => rule.encodedSlash);
+    this.hosts = new Set(indexedRules.flatMap(({ host }) => host ?? []));
+    this.#indexedRules = indexedRules;
+    this.#trees = buildTrees(indexedRules, 0);
+    this.#getNormalizedTrees = memoize((possiblyIgnored) => buildTrees(indexedRules, possiblyIgnored));
+    this.conflicts = assignStricterRules(indexedRules, this.#getNormalizedTrees);
+  }
+
+  match(input: MatchInput): AccessRule | undefined {
+    const { segments, encodedSlash } = input.target;
+    const found = this.#matchAsSent(input, segments);
+    if (found === undefined || findStricterRule(found, input, segments) !== undefined) return undefined;
+    const { rule } = found;
     const hasParameters = segments.some((segment) => segment.includes(';'));
     if (!encodedSlash && !hasParameters) return rule;
 
-    // A rule that does not take `%2F` refuses it; a later and laxer one never gets to see it.
+    // A rule that does not allow `%2F` refuses it, also for later rules that do.
     if (encodedSlash && !rule.encodedSlash) return undefined;
-    // To some upstreams `/admin%2Fx` is `/admin/x`: what an earlier rule would claim then is no other rule's.
-    const isClaimed = (path: readonly string[]): boolean => {
-      const other = matchAsSent(question, path);
-      if (other !== undefined && other.place < place) return true;
-      const isStricter = (one: Placed): boolean => one.place < place && !isAtLeastAsStrict(rule, one.rule);
-      return findIn(respelledTrees(blurredBy(found)), question, path, isStricter) !== undefined;
-    };
+    // Some upstreams read `/admin%2Fx` as `/admin/x`: it must not match an earlier rule then.
     const split = encodedSlash ? segments.flatMap((segment) => segment.split('/')) : segments;
+    const isClaimed = (path: readonly string[]): boolean => this.#isClaimedByEarlierRule(found, input, path);
     if (encodedSlash && alsoMerged(split).some(isClaimed)) return undefined;
     if (!hasParameters) return rule;
 
-    // To some upstreams `/admin;x` is `/admin`, and `/;x/admin` too. Where readings lead to different rules, none counts.
-    for (const bare of withoutParameters(segments))
-      if (matchAsSent(question, bare) !== found || rivalOf(found, question, bare) !== undefined)
+    // Some upstreams read `/admin;x` and `/;x/admin` as `/admin`: all readings must match the same rule.
+    for (const path of withoutParameters(segments))
+      if (this.#matchAsSent(input, path) !== found || findStricterRule(found, input, path) !== undefined)
         return undefined;
     return encodedSlash && withoutParameters(split).some(isClaimed) ? undefined : rule;
-  };
+  }
 
-  return {
-    rules,
-    encodedSlash: rules.some((rule) => rule.encodedSlash),
-    hosts,
-    conflicts,
-    match,
-    trace(question) {
-      const { segments } = question.target;
-      const winner = match(question);
-      const asSent = winner === undefined ? matchAsSent(question, segments) : undefined;
-      const rival = asSent && rivalOf(asSent, question, segments);
-      const tried: Tried[] = [];
-      for (const placed of all) {
-        const { rule } = placed;
-        if (rule === winner) return [...tried, { rule, misfit: undefined }];
-        const misfit = placed === rival ? 'other_spelling' : (misfitOf(placed, question) ?? 'other_reading');
-        tried.push({ rule, misfit });
-        // The first that would match decides, also when it decides against it.
-        if (misfit === 'encoded_slash' || misfit === 'other_reading') break;
-      }
-      if (rival !== undefined && !tried.some(({ rule }) => rule === rival.rule))
-        tried.push({ rule: rival.rule, misfit: 'other_spelling' });
-      return tried;
-    },
-  };
+  /** The rules in order up to the one that matches, and why the others do not. */
+  trace(input: MatchInput): readonly TraceEntry[] {
+    const { segments } = input.target;
+    const winner = this.match(input);
+    const asSent = winner === undefined ? this.#matchAsSent(input, segments) : undefined;
+    const stricter = asSent && findStricterRule(asSent, input, segments);
+    const entries: TraceEntry[] = [];
+    for (const indexed of this.#indexedRules) {
+      const { rule } = indexed;
+      if (rule === winner) return [...entries, { rule, mismatch: undefined }];
+      const mismatch =
+        indexed === stricter ? 'equivalent_path' : (findMismatch(indexed, input) ?? 'ambiguous_path');
+      entries.push({ rule, mismatch });
+      // The first rule that would match decides, even if it refuses.
+      if (mismatch === 'encoded_slash' || mismatch === 'ambiguous_path') break;
+    }
+    if (stricter !== undefined && !entries.some(({ rule }) => rule === stricter.rule))
+      entries.push({ rule: stricter.rule, mismatch: 'equivalent_path' });
+    return entries;
+  }
+
+  #matchAsSent(input: MatchInput, segments: readonly string[]): IndexedRule | undefined {
+    const host = this.hosts.size === 0 ? '' : normalizeHost(input.host);
+    let found: IndexedRule | undefined;
+    for (const tree of this.#trees) {
+      const path = tree.ignores === 0 ? segments : normalizePath(segments, tree.ignores);
+      const hostRoot = host === '' ? undefined : tree.byHost.get(host);
+      if (hostRoot !== undefined) found = search(hostRoot, 0, path, input.method, found);
+      found = search(tree.anyHost, 0, path, input.method, found);
+    }
+    return found;
+  }
+
+  #isClaimedByEarlierRule(found: IndexedRule, input: MatchInput, path: readonly string[]): boolean {
+    const { rule, index } = found;
+    const other = this.#matchAsSent(input, path);
+    if (other !== undefined && other.index < index) return true;
+    const trees = this.#getNormalizedTrees(getPossiblyIgnored(found));
+    const isStricter = (one: IndexedRule): boolean => one.index < index && !isAtLeastAsStrict(rule, one.rule);
+    return findInTrees(trees, input, path, isStricter) !== undefined;
+  }
 }
 
-/** Segments without `;parameters`. */
 const withoutParameters = (segments: readonly string[]): (readonly string[])[] =>
   alsoMerged(segments.map((segment) => segment.split(';', 1)[0] ?? ''));
 
-/** A path, and where it has empty segments, also as servers read it that merge slashes. */
+/** The path, and if it has empty segments, also as servers read it that merge slashes. */
 function alsoMerged(segments: readonly string[]): (readonly string[])[] {
   const merged = segments.filter((segment, index) => segment !== '' || index === segments.length - 1);
   return merged.length === segments.length ? [segments] : [segments, merged];
 }
 
-function treesOf(all: readonly Placed[], ignored: Differences): Tree[] {
-  const trees: Tree[] = [];
-  for (const placed of all) {
-    const ignores = ignored | placed.ignores;
+function buildTrees(all: readonly IndexedRule[], ignored: Differences): RuleTree[] {
+  const trees: RuleTree[] = [];
+  for (const indexed of all) {
+    const ignores = ignored | indexed.ignores;
     let tree = trees.find((one) => one.ignores === ignores);
-    if (tree === undefined) trees.push((tree = { ignores, everywhere: newBranch(0), byHost: new Map() }));
-    plant(rootFor(tree, placed), placed, patternOf(placed, ignores));
+    if (tree === undefined) trees.push((tree = { ignores, anyHost: createNode(0), byHost: new Map() }));
+    insert(getRoot(tree, indexed), indexed, getPattern(indexed, ignores));
   }
   return trees;
 }
 
-function rootFor({ everywhere, byHost }: Tree, { host, place }: Placed): Branch {
-  if (host === undefined) return everywhere;
-  const root = byHost.get(host) ?? newBranch(place);
+function getRoot({ anyHost, byHost }: RuleTree, { host, index }: IndexedRule): TreeNode {
+  if (host === undefined) return anyHost;
+  const root = byHost.get(host) ?? createNode(index);
   byHost.set(host, root);
   return root;
 }
 
-/** Differences that the upstream of a rule ignores, or may ignore. */
-const blurredBy = ({ rule }: Placed): Differences => notKeptApartBy(rule.paths ?? UNKNOWN_READING);
+const getPossiblyIgnored = ({ rule }: IndexedRule): Differences =>
+  getPossiblyIgnoredDifferences(rule.paths ?? UNKNOWN_COMPARISON);
 
-function remembered<Key, Value>(make: (key: Key) => Value): (key: Key) => Value {
-  const known = new Map<Key, Value>();
+function memoize<Key, Value>(make: (key: Key) => Value): (key: Key) => Value {
+  const values = new Map<Key, Value>();
   return (key) => {
-    const value = known.get(key) ?? make(key);
-    known.set(key, value);
+    const value = values.get(key) ?? make(key);
+    values.set(key, value);
     return value;
   };
 }
 
-/** Gives each rule its rivals: nearly all rules have none, and their requests are not looked at again. */
-function findRivals(
-  all: readonly Placed[],
-  trees: (blurred: Differences) => readonly Tree[],
-): SpellingConflict[] {
-  const conflicts: SpellingConflict[] = [];
+/** Most rules have no stricter rules, and need no second check of their requests. */
+function assignStricterRules(
+  all: readonly IndexedRule[],
+  trees: (possiblyIgnored: Differences) => readonly RuleTree[],
+): PathConflict[] {
+  const conflicts: PathConflict[] = [];
   const byFirst = Map.groupBy(all, firstLiteral);
-  for (const placed of all) {
-    const blurred = blurredBy(placed);
-    if (blurred === 0) continue;
-    const first = firstLiteral(placed);
-    const near =
+  for (const indexed of all) {
+    const possiblyIgnored = getPossiblyIgnored(indexed);
+    if (possiblyIgnored === 0) continue;
+    const first = firstLiteral(indexed);
+    const candidates =
       first === undefined ? all : [...(byFirst.get(first) ?? []), ...(byFirst.get(undefined) ?? [])];
-    const rivals = near.filter((other) => other !== placed && isRival(placed, other, blurred));
-    if (rivals.length === 0) continue;
-    placed.rivals = {
-      rules: new Set(rivals),
-      plain: rivals.every(({ rule }) => isPlainPattern(rule.pattern)),
-      trees: trees(blurred),
+    const stricter = candidates.filter(
+      (other) => other !== indexed && isStricterOverlap(indexed, other, possiblyIgnored),
+    );
+    if (stricter.length === 0) continue;
+    indexed.stricterRules = {
+      rules: new Set(stricter),
+      plain: stricter.every(({ rule }) => isPlainPattern(rule.pattern)),
+      trees: trees(possiblyIgnored),
     };
-    for (const { rule } of rivals) conflicts.push({ rule: placed.rule, stricter: rule });
+    for (const { rule } of stricter) conflicts.push({ rule: indexed.rule, stricter: rule });
   }
   return conflicts;
 }
 
-/** In any spelling; undefined where a pattern begins with a wildcard or is `/`. */
-function firstLiteral(placed: Placed): string | undefined {
-  const [first] = patternOf(placed, LETTER_CASE | TRAILING_SLASH);
+/** Normalized; undefined if the pattern begins with a wildcard or is `/`. */
+function firstLiteral(placed: IndexedRule): string | undefined {
+  const [first] = getPattern(placed, LETTER_CASE | TRAILING_SLASH);
   return typeof first === 'object' ? first.literal : undefined;
 }
 
-function isRival(placed: Placed, other: Placed, blurred: Differences): boolean {
-  const [{ rule }, { rule: stricter }] = [placed, other];
+function isStricterOverlap(indexed: IndexedRule, other: IndexedRule, possiblyIgnored: Differences): boolean {
+  const [{ rule }, { rule: stricter }] = [indexed, other];
   if (isAtLeastAsStrict(rule, stricter)) return false;
-  if (placed.host !== undefined && other.host !== undefined && placed.host !== other.host) return false;
+  if (indexed.host !== undefined && other.host !== undefined && indexed.host !== other.host) return false;
   if (rule.methods !== undefined && stricter.methods?.isDisjointFrom(rule.methods) === true) return false;
-  const ignored = blurred | other.ignores;
-  if (!patternsOverlap(patternOf(placed, ignored), patternOf(other, ignored))) return false;
-  // A rule that matches as sent whatever this one does is no other spelling of it: the first of the two wins.
-  if (coversAsSent(other, placed)) return false;
-  // Behind a rule that matches all of its paths, it is never reached.
-  return placed.place > other.place || !coversAsSent(placed, other);
+  const ignored = possiblyIgnored | other.ignores;
+  if (!patternsOverlap(getPattern(indexed, ignored), getPattern(other, ignored))) return false;
+  // If it matches all of these paths as sent, the first of the two rules wins.
+  if (coversUnnormalized(other, indexed)) return false;
+  // It is never reached behind a rule that matches all of its paths.
+  return indexed.index > other.index || !coversUnnormalized(indexed, other);
 }
 
-const coversAsSent = (wide: Placed, narrow: Placed): boolean =>
+const coversUnnormalized = (wide: IndexedRule, narrow: IndexedRule): boolean =>
   wide.ignores === narrow.ignores &&
   (wide.host === undefined || wide.host === narrow.host) &&
-  patternCovers(patternOf(wide, wide.ignores), patternOf(narrow, narrow.ignores));
+  patternCovers(getPattern(wide, wide.ignores), getPattern(narrow, narrow.ignores));
 
-const patternOf = ({ patterns }: Placed, ignored: Differences): readonly PatternSegment[] =>
+const getPattern = ({ patterns }: IndexedRule, ignored: Differences): readonly PatternSegment[] =>
   patterns[ignored] ?? [];
 
-/** A rule that asks for more than the one found, and matches this path in another spelling only. */
-function rivalOf(
-  { rivals }: Placed,
-  question: MatchQuestion,
+/** A rule that requires more than the one found, and matches another spelling of this path only. */
+function findStricterRule(
+  { stricterRules }: IndexedRule,
+  input: MatchInput,
   segments: readonly string[],
-): Placed | undefined {
-  if (rivals === undefined || (rivals.plain && isPlainPath(segments))) return undefined;
-  const isOne = (one: Placed): boolean => rivals.rules.has(one) && !fitsAsSent(one, segments);
-  return findIn(rivals.trees, question, segments, isOne);
+): IndexedRule | undefined {
+  if (stricterRules === undefined || (stricterRules.plain && isPlainPath(segments))) return undefined;
+  const isMatch = (one: IndexedRule): boolean =>
+    stricterRules.rules.has(one) && !matchesAsSent(one, segments);
+  return findInTrees(stricterRules.trees, input, segments, isMatch);
 }
 
-/** Any of the rules looked for that matches this path, in the spellings of these trees. */
-function findIn(
-  trees: readonly Tree[],
-  { host, method }: MatchQuestion,
+/** Any wanted rule that matches the path, as normalized in these trees. */
+function findInTrees(
+  trees: readonly RuleTree[],
+  { host, method }: MatchInput,
   segments: readonly string[],
-  isWanted: (placed: Placed) => boolean,
-): Placed | undefined {
-  const name = hostName(host);
-  const isOne = (placed: Placed): boolean => isWanted(placed) && takesMethod(placed.rule, method);
-  for (const { ignores, everywhere, byHost } of trees) {
-    const path = (ignores & TRAILING_SLASH) === 0 ? segments : withoutSlash(segments);
-    const own = byHost.get(name);
+  isWanted: (placed: IndexedRule) => boolean,
+): IndexedRule | undefined {
+  const name = normalizeHost(host);
+  const isMatch = (placed: IndexedRule): boolean => isWanted(placed) && allowsMethod(placed.rule, method);
+  for (const { ignores, anyHost, byHost } of trees) {
+    const path = (ignores & TRAILING_SLASH) === 0 ? segments : stripTrailingSlash(segments);
+    const hostRoot = byHost.get(name);
     const found =
-      (own && searchAny(own, 0, path, ignores, isOne)) ?? searchAny(everywhere, 0, path, ignores, isOne);
+      (hostRoot && searchAny(hostRoot, 0, path, ignores, isMatch)) ??
+      searchAny(anyHost, 0, path, ignores, isMatch);
     if (found !== undefined) return found;
   }
   return undefined;
 }
 
-const fitsAsSent = (placed: Placed, segments: readonly string[]): boolean =>
-  patternFits(patternOf(placed, placed.ignores), respelled(segments, placed.ignores));
+const matchesAsSent = (placed: IndexedRule, segments: readonly string[]): boolean =>
+  patternMatches(getPattern(placed, placed.ignores), normalizePath(segments, placed.ignores));
 
-/** Any rule below `branch` that fits and is one of those looked for. */
+/** Any rule at or below the node that matches. */
 function searchAny(
-  branch: Branch,
+  node: TreeNode,
   at: number,
   path: readonly string[],
   ignores: Differences,
-  isOne: (placed: Placed) => boolean,
-): Placed | undefined {
-  const rest = branch.rests.find(isOne);
+  isMatch: (placed: IndexedRule) => boolean,
+): IndexedRule | undefined {
+  const rest = node.catchAll.find(isMatch);
   if (rest !== undefined) return rest;
   const sent = path[at];
-  if (sent === undefined) return branch.ends.find(isOne);
-  const segment = (ignores & LETTER_CASE) === 0 ? sent : withoutCase(sent);
-  const literal = branch.literal.get(segment);
-  const found = literal && searchAny(literal, at + 1, path, ignores, isOne);
-  if (found !== undefined || branch.any === undefined || segment === '') return found;
-  return searchAny(branch.any, at + 1, path, ignores, isOne);
+  if (sent === undefined) return node.exact.find(isMatch);
+  const segment = (ignores & LETTER_CASE) === 0 ? sent : foldCase(sent);
+  const literal = node.literal.get(segment);
+  const found = literal && searchAny(literal, at + 1, path, ignores, isMatch);
+  if (found !== undefined || node.wildcard === undefined || segment === '') return found;
+  return searchAny(node.wildcard, at + 1, path, ignores, isMatch);
 }
 
-function plant(root: Branch, placed: Placed, pattern: readonly PatternSegment[]): void {
-  let branch = root;
+function insert(root: TreeNode, indexed: IndexedRule, pattern: readonly PatternSegment[]): void {
+  let node = root;
   for (const segment of pattern) {
     if (segment === '**') {
-      branch.rests.push(placed);
+      node.catchAll.push(indexed);
       return;
     }
-    branch = childFor(branch, segment, placed.place);
+    node = getOrCreateChild(node, segment, indexed.index);
   }
-  branch.ends.push(placed);
+  node.exact.push(indexed);
 }
 
-function childFor(branch: Branch, segment: Exclude<PatternSegment, '**'>, place: number): Branch {
-  if (segment === '*') return (branch.any ??= newBranch(place));
-  const known = branch.literal.get(segment.literal);
-  if (known !== undefined) return known;
-  const made = newBranch(place);
-  branch.literal.set(segment.literal, made);
-  return made;
+function getOrCreateChild(node: TreeNode, segment: Exclude<PatternSegment, '**'>, index: number): TreeNode {
+  if (segment === '*') return (node.wildcard ??= createNode(index));
+  const child = node.literal.get(segment.literal);
+  if (child !== undefined) return child;
+  const created = createNode(index);
+  node.literal.set(segment.literal, created);
+  return created;
 }
 
-/** The earliest rule below `branch` that fits and comes before `best`. */
+/** The first rule at or below the node that matches and precedes `best`; otherwise `best`. */
 function search(
-  branch: Branch,
+  node: TreeNode,
   at: number,
   path: readonly string[],
   method: string,
-  best: Placed | undefined,
-): Placed | undefined {
-  if (best !== undefined && branch.earliest > best.place) return best;
-  let found = firstFit(branch.rests, method, best);
+  best: IndexedRule | undefined,
+): IndexedRule | undefined {
+  if (best !== undefined && node.minIndex > best.index) return best;
+  let found = findFirstMatch(node.catchAll, method, best);
   const segment = path[at];
-  if (segment === undefined) return firstFit(branch.ends, method, found);
-  const literal = branch.literal.get(segment);
+  if (segment === undefined) return findFirstMatch(node.exact, method, found);
+  const literal = node.literal.get(segment);
   if (literal !== undefined) found = search(literal, at + 1, path, method, found);
-  if (branch.any !== undefined && segment !== '') found = search(branch.any, at + 1, path, method, found);
+  if (node.wildcard !== undefined && segment !== '')
+    found = search(node.wildcard, at + 1, path, method, found);
   return found;
 }
 
-function firstFit(list: readonly Placed[], method: string, best: Placed | undefined): Placed | undefined {
+function findFirstMatch(
+  list: readonly IndexedRule[],
+  method: string,
+  best: IndexedRule | undefined,
+): IndexedRule | undefined {
   for (const placed of list) {
-    if (best !== undefined && placed.place > best.place) return best;
-    if (takesMethod(placed.rule, method)) return placed;
+    if (best !== undefined && placed.index > best.index) return best;
+    if (allowsMethod(placed.rule, method)) return placed;
   }
   return best;
 }
 
-/** Everything but path and host, which the tree has settled. */
-const takesMethod = ({ methods }: AccessRule, method: string): boolean =>
+const allowsMethod = ({ methods }: AccessRule, method: string): boolean =>
   methods === undefined || methods.has(method);
 
-function misfitOf(placed: Placed, question: MatchQuestion): Misfit | undefined {
-  const { rule, host } = placed;
-  if (!fitsAsSent(placed, question.target.segments)) return 'path';
-  if (host !== undefined && host !== hostName(question.host)) return 'host';
-  if (!takesMethod(rule, question.method)) return 'method';
-  return question.target.encodedSlash && !rule.encodedSlash ? 'encoded_slash' : undefined;
+function findMismatch(indexed: IndexedRule, input: MatchInput): Mismatch | undefined {
+  const { rule, host } = indexed;
+  if (!matchesAsSent(indexed, input.target.segments)) return 'path';
+  if (host !== undefined && host !== normalizeHost(input.host)) return 'host';
+  if (!allowsMethod(rule, input.method)) return 'method';
+  return input.target.encodedSlash && !rule.encodedSlash ? 'encoded_slash' : undefined;
 }

@@ -1,11 +1,8 @@
-import { granted, type Outcome, refused } from './outcome.ts';
+import { type Outcome, ok, refused } from './outcome.ts';
 
 /**
- * What a token may be used for: `resource:permission,permission;resource`.
- *
- * Resources compare without case and are kept in lower case. Permissions are lower-case words and compare
- * exactly. A resource without permissions is the resource "with no particular permission": it is met by any
- * item of that resource and meets no permission.
+ * `resource:permission,permission;resource`. Resources are case-insensitive and stored in lower case; permissions are lower
+ * case. A resource without permissions is covered by any item of that resource, and covers no permission.
  */
 export type Scope = ReadonlyMap<string, ReadonlySet<string>>;
 
@@ -13,27 +10,28 @@ const RESOURCE = /[A-Za-z][A-Za-z0-9_.-]*/y;
 const PERMISSION = /[a-z][a-z0-9_-]*/y;
 const MAX_LENGTH = 4_096;
 
-export interface ScopeDialect {
-  /** The standard face joins items by spaces as well (RFC 6749 §3.3). */
-  readonly spaces: boolean;
+export interface ScopeSyntax {
+  /** The OAuth endpoints also allow spaces between items (RFC 6749 §3.3). */
+  readonly allowSpaces: boolean;
 }
 
-export function parseScope(text: string, dialect: ScopeDialect = { spaces: false }): Outcome<Scope> {
+export function parseScope(text: string, syntax: ScopeSyntax = { allowSpaces: false }): Outcome<Scope> {
   const malformed = (at: number): Outcome<never> => refused({ reason: 'scope_malformed', at });
   if (text.length > MAX_LENGTH) return malformed(MAX_LENGTH);
 
-  const separates = (char: string | undefined): boolean => char === ';' || (dialect.spaces && char === ' ');
+  const isSeparator = (char: string | undefined): boolean =>
+    char === ';' || (syntax.allowSpaces && char === ' ');
   const scope = new Map<string, Set<string>>();
   let at = 0;
-  const word = (shape: RegExp): string | undefined => {
-    shape.lastIndex = at;
-    const found = shape.exec(text)?.[0];
+  const readToken = (pattern: RegExp): string | undefined => {
+    pattern.lastIndex = at;
+    const found = pattern.exec(text)?.[0];
     if (found !== undefined) at += found.length;
     return found;
   };
 
   while (at < text.length) {
-    const resource = word(RESOURCE);
+    const resource = readToken(RESOURCE);
     if (resource === undefined) return malformed(at);
     const name = resource.toLowerCase();
     const permissions = scope.get(name) ?? new Set<string>();
@@ -41,20 +39,20 @@ export function parseScope(text: string, dialect: ScopeDialect = { spaces: false
     if (text[at] === ':') {
       do {
         at += 1;
-        const permission = word(PERMISSION);
+        const permission = readToken(PERMISSION);
         if (permission === undefined) return malformed(at);
         permissions.add(permission);
       } while (text[at] === ',');
     }
     if (at === text.length) break;
-    if (!separates(text[at])) return malformed(at);
+    if (!isSeparator(text[at])) return malformed(at);
     at += 1;
   }
-  return scope.size === 0 ? refused({ reason: 'scope_missing' }) : granted(scope);
+  return scope.size === 0 ? refused({ reason: 'scope_missing' }) : ok(scope);
 }
 
-/** The normal form: lower-case resources in order, permissions in order. It is what tokens and upstreams see. */
-export function writeScope(scope: Scope): string {
+/** The normal form, sorted, for tokens and upstreams. */
+export function formatScope(scope: Scope): string {
   return [...scope]
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
     .map(([resource, permissions]) =>
@@ -63,20 +61,18 @@ export function writeScope(scope: Scope): string {
     .join(';');
 }
 
-/** Does `held` give everything `asked` names? */
-export function covers(held: Scope, asked: Scope): boolean {
-  for (const [resource, permissions] of asked) {
-    const has = held.get(resource);
-    if (has === undefined) return false;
-    for (const permission of permissions) if (!has.has(permission)) return false;
+export function covers(grantedScope: Scope, requested: Scope): boolean {
+  for (const [resource, permissions] of requested) {
+    const grantedPermissions = grantedScope.get(resource);
+    if (grantedPermissions === undefined || !permissions.isSubsetOf(grantedPermissions)) return false;
   }
   return true;
 }
 
-/** What of `asked` goes beyond `limit`; undefined when nothing does. */
-export function excessOf(asked: Scope, limit: Scope): Scope | undefined {
+/** The part of `requested` beyond `limit`; undefined if there is none. */
+export function findExcess(requested: Scope, limit: Scope): Scope | undefined {
   const excess = new Map<string, Set<string>>();
-  for (const [resource, permissions] of asked) {
+  for (const [resource, permissions] of requested) {
     const allowed = limit.get(resource);
     if (allowed === undefined) excess.set(resource, new Set(permissions));
     else {
@@ -87,8 +83,8 @@ export function excessOf(asked: Scope, limit: Scope): Scope | undefined {
   return excess.size === 0 ? undefined : excess;
 }
 
-/** What both give. A resource held by both stays, even when no permission is common. */
-export function meet(a: Scope, b: Scope): Scope {
+/** A common resource is kept even without common permissions. */
+export function intersectScopes(a: Scope, b: Scope): Scope {
   const common = new Map<string, Set<string>>();
   for (const [resource, permissions] of a) {
     const other = b.get(resource);
@@ -97,7 +93,7 @@ export function meet(a: Scope, b: Scope): Scope {
   return common;
 }
 
-export function union(scopes: Iterable<Scope>): Scope {
+export function uniteScopes(scopes: Iterable<Scope>): Scope {
   const all = new Map<string, Set<string>>();
   for (const scope of scopes)
     for (const [resource, permissions] of scope)

@@ -1,16 +1,16 @@
 import { randomBytes } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
-import { accessExpiry, type Grant } from '../domain/grant.ts';
+import { computeAccessExpiry, type Grant } from '../domain/grant.ts';
 import type { GrantType, Integration } from '../domain/integration.ts';
 import { Fault } from '../ports/fault.ts';
-import type { TokenPair } from '../ports/token-mint.ts';
-import type { GrantDesk } from './desk.ts';
+import type { TokenPair } from '../ports/token-issuer.ts';
+import type { GrantDeps } from './deps.ts';
 
 /** A grant together with the tokens of its current generation. */
-export interface Issued {
+export interface IssuedTokens {
   readonly grant: Grant;
   readonly pair: TokenPair;
-  /** Seconds until the access token ends, rounded down. */
+  /** Seconds until the access token expires, rounded down. */
   readonly expiresIn: number;
 }
 
@@ -21,7 +21,7 @@ export interface NewGrant {
   readonly grantType: GrantType;
   readonly scope: string;
   readonly boundTo?: string;
-  /** False: nobody is given its refresh token, so the grant ends with its access token. */
+  /** False: no refresh token is returned, so the grant ends with its access token. */
   readonly refreshable?: boolean;
   readonly now: Epoch;
 }
@@ -29,23 +29,23 @@ export interface NewGrant {
 export const randomGrantId = (): string => randomBytes(17).toString('base64url').slice(0, 22);
 
 /**
- * The time that grants, tokens and sessions carry as their begin: never ahead of the store's clock, by which "everything until
- * now" is revoked, and by which a store that has lost its revocations refuses older tokens.
+ * The issue time of grants, tokens and sessions: never ahead of the store's clock, which "revoke everything until now"
+ * and a store that has lost its revocations compare it with.
  */
-export const issuingTime = (
-  { store }: { readonly store: Pick<GrantDesk['store'], 'time'> },
+export const getIssueTime = (
+  { store }: { readonly store: Pick<GrantDeps['store'], 'time'> },
   now: Epoch,
 ): Epoch => Math.min(now, store.time?.() ?? now);
 
-export function firstGeneration(
-  desk: GrantDesk,
+export function createGrant(
+  deps: GrantDeps,
   { integration, now, refreshable = true, ...rest }: NewGrant,
 ): Grant {
   const lifetime = refreshable
     ? integration.grantLifetime
     : Math.min(integration.accessLifetime, integration.grantLifetime);
   const refreshUntil = Math.floor(now) + lifetime;
-  const issuedAt = issuingTime(desk, now);
+  const issuedAt = getIssueTime(deps, now);
   return {
     ...rest,
     clientId: integration.clientId,
@@ -53,27 +53,27 @@ export function firstGeneration(
     refreshUntil,
     generation: 1,
     rotatedAt: issuedAt,
-    accessExpires: accessExpiry(now, integration.accessLifetime, refreshUntil),
-    keys: desk.mint.keys(now),
+    accessExpires: computeAccessExpiry(now, integration.accessLifetime, refreshUntil),
+    keys: deps.tokenIssuer.getCurrentKeyIds(now),
     format: integration.tokenFormat ?? 'jwt',
   };
 }
 
-/** What cannot be recorded is not done, where the settings ask for it. Ending a grant goes on: that is never wrong. */
-export function mustBeRecordable({ mayRecord }: Pick<GrantDesk, 'mayRecord'>): void {
-  if (mayRecord?.() === false)
-    throw new Fault('audit_unavailable', 'the audit log takes nothing at the moment', { retryAfter: 5 });
+/** Where the settings require an audit record, nothing is issued without it. Revocation is always possible. */
+export function assertAuditAvailable({ isAuditAvailable }: Pick<GrantDeps, 'isAuditAvailable'>): void {
+  if (isAuditAvailable?.() === false)
+    throw new Fault('audit_unavailable', 'the audit log is unavailable', { retryAfter: 5 });
 }
 
-export async function issue(desk: GrantDesk, grant: Grant, now: Epoch): Promise<Issued> {
+export async function issueTokens(deps: GrantDeps, grant: Grant, now: Epoch): Promise<IssuedTokens> {
   return {
     grant,
-    pair: await desk.mint.pair(grant, now),
+    pair: await deps.tokenIssuer.issueTokens(grant, now),
     expiresIn: Math.max(0, Math.floor(grant.accessExpires - now)),
   };
 }
 
-/** The facts about a grant that audit lines carry. */
+/** The fields of a grant in audit events. */
 export const grantFields = (grant: Grant) => ({
   grant: grant.id,
   client: grant.clientId,

@@ -1,132 +1,129 @@
 import type { Epoch } from '../domain/epoch.ts';
-import { type Grant, judgeRefresh, keepGrantUntil, revoked } from '../domain/grant.ts';
-import { type Integration, mayHold } from '../domain/integration.ts';
-import { granted, type Outcome, refused } from '../domain/outcome.ts';
-import { excessOf, parseScope, writeScope } from '../domain/scope.ts';
+import { decideRefresh, type Grant, getGrantRecordExpiry, markRevoked } from '../domain/grant.ts';
+import { checkGrantAllowed, type Integration } from '../domain/integration.ts';
+import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { findExcess, formatScope, parseScope } from '../domain/scope.ts';
 import { Fault } from '../ports/fault.ts';
-import type { GrantDesk } from './desk.ts';
-import { grantFields, type Issued, issue, mustBeRecordable } from './issue.ts';
-import { endGrant, isEnded } from './revoke.ts';
+import type { GrantDeps } from './deps.ts';
+import { assertAuditAvailable, grantFields, type IssuedTokens, issueTokens } from './issue.ts';
+import { isGrantRevoked, revokeGrant } from './revoke.ts';
 
-export interface RefreshAsk {
+export interface RefreshRequest {
   readonly clientId: string;
   readonly refreshToken: string;
-  /** The certificate on this connection, where there is one: its SHA-256, and its DER. */
+  /** The client certificate of this connection. */
   readonly certificate?: { readonly fingerprint: string; readonly der: Uint8Array };
   readonly arrivedAt: Epoch;
-  /** RFC 6749 §6: no more than the grant has. The next token carries the grant's scope, whatever part of it is asked for. */
+  /** RFC 6749 §6: must be within the scope of the grant. The new token has the full scope of the grant. */
   readonly scope?: string;
 }
 
-/** A race is lost to another refresh of the same grant, so it is soon over; this many losses mean something else is wrong. */
+/** A race is lost only to another update of the same grant, so this many indicate another problem. */
 const MAX_RACES = 64;
 
-/**
- * Moves a grant on by one refresh: one read, one compare-and-swap. Safe on many workers and replicas at once:
- * whoever writes second reads again, and the same rules then give the right answer.
- */
-export async function refresh(desk: GrantDesk, ask: RefreshAsk): Promise<Outcome<Issued>> {
-  mustBeRecordable(desk);
-  const integration = desk.integrations.get(ask.clientId);
-  if (integration === undefined) return refused({ reason: 'client_unknown', clientId: ask.clientId });
-  const token = desk.mint.openRefresh(ask.refreshToken, desk.now());
-  if (token === undefined) return refused({ reason: 'refresh_token_forged' });
+/** Rotates a grant: one read, one compare-and-swap. The loser of a race re-reads the grant and decides again. */
+export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<Outcome<IssuedTokens>> {
+  assertAuditAvailable(deps);
+  const integration = deps.integrations.get(params.clientId);
+  if (integration === undefined) return refused({ reason: 'client_unknown', clientId: params.clientId });
+  const token = deps.tokenIssuer.openRefreshToken(params.refreshToken, deps.now());
+  if (token === undefined) return refused({ reason: 'refresh_token_not_authentic' });
 
   for (let races = 0; races < MAX_RACES; races += 1) {
-    const found = await desk.store.grants.read(token.grantId);
+    const found = await deps.store.grants.read(token.grantId);
     if (found === undefined) return refused({ reason: 'grant_unknown' });
     const { record, version, now } = found;
 
-    const verdict = judgeRefresh(record, {
-      clientId: ask.clientId,
+    const verdict = decideRefresh(record, {
+      clientId: params.clientId,
       generation: token.generation,
       now,
-      arrivedAt: ask.arrivedAt,
-      retryWindow: desk.policy.retryWindow,
-      outages: () => desk.outages(now, record.rotatedAt),
+      arrivedAt: params.arrivedAt,
+      retryWindow: deps.policy.retryWindow,
+      outages: () => deps.getOutages(now, record.rotatedAt),
       accessLifetime: integration.accessLifetime,
-      keys: desk.mint.keys(now),
+      keys: deps.tokenIssuer.getCurrentKeyIds(now),
       format: integration.tokenFormat ?? 'jwt',
-      ...(ask.certificate !== undefined && { certificate: ask.certificate.fingerprint }),
+      ...(params.certificate !== undefined && { certificate: params.certificate.fingerprint }),
     });
 
     switch (verdict.kind) {
       case 'refused':
         return refused(verdict.refusal);
       case 'reused':
-        return reused(desk, record, now);
-      case 'repeated':
+        return handleReuse(deps, record, now);
+      case 'retried':
       case 'rotated':
         break;
     }
-    // A revocation is announced before the record is sealed; a crash in between must not let the grant go on.
-    if (isEnded(desk, record)) return refused({ reason: 'grant_revoked' });
-    const within = withinGrant(record, ask.scope);
-    if (!within.ok) return within;
-    const allowed = await stillAllowed(desk, integration, record);
+    // A revocation is announced before the record is updated; after a crash in between the grant must stay revoked.
+    if (isGrantRevoked(deps, record)) return refused({ reason: 'grant_revoked' });
+    const scopeCheck = checkScopeWithinGrant(record, params.scope);
+    if (!scopeCheck.ok) return scopeCheck;
+    const allowed = await checkStillAllowed(deps, integration, record);
     if (!allowed.ok) return allowed;
-    // A grant bound to a certificate lasts as long as the certificate does: revoked or run out, it buys nothing.
-    if (record.boundTo !== undefined && ask.certificate !== undefined) {
-      const sound = desk.certificates.judge(ask.certificate.der, now);
-      if (!sound.ok) return sound;
+    // A revoked or expired certificate cannot refresh.
+    if (record.boundTo !== undefined && params.certificate !== undefined) {
+      const validated = deps.certificateValidator.validate(params.certificate.der, now);
+      if (!validated.ok) return validated;
     }
 
     const { grant } = verdict;
-    if (verdict.kind === 'repeated') {
-      // The first answer may have been withheld because its write was not confirmed: this one must be.
-      await desk.store.settled();
-      const issued = await issue(desk, grant, now);
-      desk.log.audit('refresh_repeated', grantFields(grant));
-      return granted(issued);
+    if (verdict.kind === 'retried') {
+      // The write of the first response may not be durable yet.
+      await deps.store.waitUntilDurable();
+      const issued = await issueTokens(deps, grant, now);
+      deps.log.audit('refresh_retried', grantFields(grant));
+      return ok(issued);
     }
 
-    if (desk.policy.supersede)
-      await desk.store.revocations.announce({
+    if (deps.policy.supersede)
+      await deps.store.revocations.announce({
         of: 'grant',
         grantId: grant.id,
         belowGeneration: grant.generation,
-        keepUntil: keepGrantUntil(grant),
+        keepUntil: getGrantRecordExpiry(grant),
       });
-    const written = await desk.store.grants.replace(grant.id, version, grant, keepGrantUntil(grant));
+    const written = await deps.store.grants.replace(grant.id, version, grant, getGrantRecordExpiry(grant));
     if (written === 'stale') continue;
 
-    const issued = await issue(desk, grant, now);
-    desk.log.audit(verdict.rolledForward ? 'refresh_rolled_forward' : 'grant_refreshed', grantFields(grant));
-    return granted(issued);
+    const issued = await issueTokens(deps, grant, now);
+    deps.log.audit(verdict.rolledForward ? 'refresh_rolled_forward' : 'grant_refreshed', grantFields(grant));
+    return ok(issued);
   }
-  throw new Fault('overloaded', `grant ${token.grantId} is being refreshed too often at once`);
+  throw new Fault('overloaded', `grant ${token.grantId} has too many concurrent refreshes`);
 }
 
-function withinGrant(grant: Grant, asked: string | undefined): Outcome<unknown> {
-  if (asked === undefined || asked === grant.scope) return granted(undefined);
-  const scope = parseScope(asked, { spaces: true });
+function checkScopeWithinGrant(grant: Grant, requestedScope: string | undefined): Outcome<unknown> {
+  if (requestedScope === undefined || requestedScope === grant.scope) return ok(undefined);
+  const scope = parseScope(requestedScope, { allowSpaces: true });
   if (!scope.ok) return scope;
-  const given = parseScope(grant.scope, { spaces: true });
-  if (!given.ok) return given;
-  const excess = excessOf(scope.value, given.value);
-  return excess ? refused({ reason: 'scope_exceeds_grant', excess: writeScope(excess) }) : given;
+  const grantScope = parseScope(grant.scope, { allowSpaces: true });
+  if (!grantScope.ok) return grantScope;
+  const excess = findExcess(scope.value, grantScope.value);
+  return excess ? refused({ reason: 'scope_exceeds_grant', excess: formatScope(excess) }) : grantScope;
 }
 
-/** Asked at every refresh: the person, the integration and the access list may have changed since. */
-async function stillAllowed(
-  desk: GrantDesk,
+/** The user, the integration and the access list may have changed since the grant was issued. */
+async function checkStillAllowed(
+  deps: GrantDeps,
   integration: Integration,
   grant: Grant,
 ): Promise<Outcome<unknown>> {
-  const person = await desk.people.byIdentity(grant.identity);
-  if (person === undefined) return refused({ reason: 'identity_unknown', who: grant.identity });
-  if (person.disabled) return refused({ reason: 'identity_disabled', identity: person.identity });
-  const scope = parseScope(grant.scope, { spaces: true });
-  return scope.ok ? mayHold(integration, person, grant.grantType, scope.value) : scope;
+  const user = await deps.users.findByIdentity(grant.identity);
+  if (user === undefined) return refused({ reason: 'identity_unknown', subject: grant.identity });
+  if (user.disabled) return refused({ reason: 'identity_disabled', identity: user.identity });
+  const scope = parseScope(grant.scope, { allowSpaces: true });
+  return scope.ok ? checkGrantAllowed(integration, user, grant.grantType, scope.value) : scope;
 }
 
-/** A spent refresh token came back: two parties hold this grant, and we cannot know which is the thief (RFC 9700 §4.14). */
-async function reused(desk: GrantDesk, grant: Grant, now: Epoch): Promise<Outcome<never>> {
-  if (desk.policy.reuse === 'reject') {
-    desk.log.audit('refresh_reuse', { ...grantFields(grant), action: 'refused' });
-    return refused({ reason: 'refresh_token_spent', grantId: grant.id });
+/** RFC 9700 §4.14.2: a spent refresh token was used again, so an attacker may hold the current one. */
+async function handleReuse(deps: GrantDeps, grant: Grant, now: Epoch): Promise<Outcome<never>> {
+  if (deps.policy.reuse === 'reject') {
+    deps.log.audit('refresh_reuse', { ...grantFields(grant), action: 'refused' });
+    return refused({ reason: 'refresh_token_used', grantId: grant.id });
   }
-  await endGrant(desk, revoked(grant, now));
-  desk.log.audit('refresh_reuse', { ...grantFields(grant), action: 'grant ended' });
+  await revokeGrant(deps, markRevoked(grant, now));
+  deps.log.audit('refresh_reuse', { ...grantFields(grant), action: 'grant_revoked' });
   return refused({ reason: 'refresh_token_reused', grantId: grant.id });
 }

@@ -1,125 +1,122 @@
-import { type Grant, keepGrantUntil, revoked } from '../domain/grant.ts';
-import { granted, type Outcome, refused } from '../domain/outcome.ts';
+import { type Grant, getGrantRecordExpiry, markRevoked } from '../domain/grant.ts';
+import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { Fault } from '../ports/fault.ts';
-import type { Found } from '../ports/record-store.ts';
-import type { AccessHandle } from '../ports/token-mint.ts';
-import type { GrantDesk } from './desk.ts';
+import type { StoredRecord } from '../ports/record-store.ts';
+import type { AccessTokenReference } from '../ports/token-issuer.ts';
+import type { GrantDeps } from './deps.ts';
 
-type RevokeDesk = Pick<GrantDesk, 'store' | 'now' | 'log'> & Partial<Pick<GrantDesk, 'integrations'>>;
+type RevokeDeps = Pick<GrantDeps, 'store' | 'now' | 'log'> & Partial<Pick<GrantDeps, 'integrations'>>;
 
 const MAX_RACES = 64;
 
-/** Was this grant ended by an announcement that its record may not show yet? */
-export const isEnded = (desk: Pick<GrantDesk, 'store'>, grant: Grant): boolean =>
-  desk.store.revocations.isRevoked({
+/** Was the grant revoked, even if its record does not show it yet? */
+export const isGrantRevoked = (deps: Pick<GrantDeps, 'store'>, grant: Grant): boolean =>
+  deps.store.revocations.isRevoked({
     grantId: grant.id,
-    // Above every generation: only an entry that ends the whole grant counts, not one that supersedes a token.
+    // Above every generation: an entry that supersedes older tokens does not match.
     generation: Number.MAX_SAFE_INTEGER,
     clientId: grant.clientId,
     identity: grant.identity,
     issuedAt: grant.issuedAt,
   });
 
-/**
- * Ends a grant everywhere. Announced first, then the record is sealed: a crash in between leaves its tokens
- * refused, never accepted.
- */
-export async function endGrant(desk: RevokeDesk, grant: Grant): Promise<void> {
-  await desk.store.revocations.announce({
+/** Announces the revocation first, then updates the record: after a crash in between the tokens are rejected. */
+export async function revokeGrant(deps: RevokeDeps, grant: Grant): Promise<void> {
+  await deps.store.revocations.announce({
     of: 'grant',
     grantId: grant.id,
     belowGeneration: Number.POSITIVE_INFINITY,
-    keepUntil: keepGrantUntil(grant),
+    keepUntil: getGrantRecordExpiry(grant),
   });
   for (let races = 0; races < MAX_RACES; races += 1) {
-    const found = await desk.store.grants.read(grant.id);
+    const found = await deps.store.grants.read(grant.id);
     if (found === undefined || found.record.revokedAt !== undefined) return;
-    const sealed = revoked(found.record, found.now);
+    const revokedGrant = markRevoked(found.record, found.now);
     if (
-      (await desk.store.grants.replace(grant.id, found.version, sealed, keepGrantUntil(sealed))) ===
-      'replaced'
+      (await deps.store.grants.replace(
+        grant.id,
+        found.version,
+        revokedGrant,
+        getGrantRecordExpiry(revokedGrant),
+      )) === 'replaced'
     )
       return;
   }
-  throw new Fault('overloaded', `grant ${grant.id} is being changed too often at once`);
+  throw new Fault('overloaded', `grant ${grant.id} has too many concurrent updates`);
 }
 
-/** Ten years. Such ends are few. */
-const REMEMBERED = 10 * 365 * 86_400;
+/** Ten years: such entries are few. */
+const MIN_RETENTION = 10 * 365 * 86_400;
 
-/** Whose tokens are all to end. */
-export type Holder =
+/** The holder whose grants are revoked. */
+export type GrantHolder =
   | { readonly of: 'identity'; readonly identity: string }
   | { readonly of: 'client'; readonly clientId: string };
 
 /**
- * Ends all that an identity or a client holds, of whichever grant. Tokens tell the second they were issued in: those of
- * this very second end too. What is issued from the next second on counts. `longest` is how many seconds a grant can
- * last today; the end is remembered for longer than that, since their records are not touched, and they may have been
- * given under settings that let them live longer. Whoever asked for it is in the caller's audit line.
+ * Revokes all grants of an identity or a client. Tokens have a resolution of one second, so those issued in the current
+ * second are revoked too. The entry is kept longer than `longestGrant` (seconds), because the records are not updated
+ * and older settings may have allowed longer grants. The caller writes the audit event.
  */
-export async function endAllOf(
-  desk: Pick<GrantDesk, 'store' | 'now'>,
-  holder: Holder,
-  longest: number,
+export async function revokeAllGrants(
+  deps: Pick<GrantDeps, 'store' | 'now'>,
+  holder: GrantHolder,
+  longestGrant: number,
 ): Promise<void> {
-  // `iat` is at most the store's time: a clock of ours that is behind must not spare the newest tokens.
-  const now = Math.floor(Math.max(desk.now(), desk.store.time?.() ?? 0));
-  const keepUntil = now + Math.max(longest, REMEMBERED) + 86_400;
-  await desk.store.revocations.announce({ ...holder, notBefore: now + 1, keepUntil });
+  // `iat` is at most the store's time: with a local clock that is behind, the newest tokens would survive.
+  const now = Math.floor(Math.max(deps.now(), deps.store.time?.() ?? 0));
+  const keepUntil = now + Math.max(longestGrant, MIN_RETENTION) + 86_400;
+  await deps.store.revocations.announce({ ...holder, notBefore: now + 1, keepUntil });
 }
 
-export interface RevokeTerms {
-  /** For the audit line: what was shown. */
-  readonly by: 'its access token' | 'its refresh token';
-  /** Who says that it is theirs, where somebody says so: another client's grant is left alone. */
+export interface RevokeOptions {
+  /** For the audit event: the presented credential. */
+  readonly by: 'access_token' | 'refresh_token';
+  /** If set, grants of other clients are not revoked. */
   readonly clientId?: string;
 }
 
-/**
- * Ends the grant that an authentic token belongs to, whatever has become of the token itself. `expires` is when the
- * last of its access tokens may end, as far as the token tells.
- */
+/** Revokes the grant of an authentic token, even if the token itself is no longer valid. */
 export async function revokeByToken(
-  desk: RevokeDesk,
-  { grantId, expires }: Pick<AccessHandle, 'grantId' | 'expires'>,
-  { by, clientId }: RevokeTerms,
+  deps: RevokeDeps,
+  { grantId, expires }: Pick<AccessTokenReference, 'grantId' | 'expires'>,
+  { by, clientId }: RevokeOptions,
 ): Promise<Outcome<Grant | undefined>> {
-  // What is known of the grant when its record is not there. It may have been altered, and an earlier version be put back: the
-  // end is remembered until no grant of today can still be refreshed.
-  const longest = Math.max(
+  // Used when the record cannot be read. An attacker could restore an earlier version of it, so the entry is kept until
+  // no grant that exists today can be refreshed.
+  const longestGrant = Math.max(
     0,
-    ...(desk.integrations?.values() ?? []).map(({ grantLifetime }) => grantLifetime),
+    ...(deps.integrations?.values() ?? []).map(({ grantLifetime }) => grantLifetime),
   );
-  const endOfToken = {
+  const revocation = {
     of: 'grant',
     grantId,
     belowGeneration: Number.POSITIVE_INFINITY,
-    keepUntil: Math.max(expires, Math.ceil(desk.now()) + longest) + 86_400,
+    keepUntil: Math.max(expires, Math.ceil(deps.now()) + longestGrant) + 86_400,
   } as const;
-  let found: Found<Grant> | undefined;
+  let found: StoredRecord<Grant> | undefined;
   try {
-    found = await desk.store.grants.read(grantId);
+    found = await deps.store.grants.read(grantId);
   } catch (error) {
-    // The caller hears that we failed; the token stops working here all the same.
-    await desk.store.revocations.announce(endOfToken);
+    // The request fails, but this process rejects the token from now on.
+    await deps.store.revocations.announce(revocation);
     throw error;
   }
   if (found === undefined) {
-    // The record is gone, so nothing can be refreshed; the access token must still stop working.
-    await desk.store.revocations.announce(endOfToken);
-    return granted(undefined);
+    // Without a record nothing can be refreshed, but the access token must be revoked.
+    await deps.store.revocations.announce(revocation);
+    return ok(undefined);
   }
   const { record } = found;
   if (clientId !== undefined && clientId !== record.clientId)
     return refused({ reason: 'client_mismatch', grantId });
-  await endGrant(desk, record);
+  await revokeGrant(deps, record);
   if (record.revokedAt === undefined)
-    desk.log.audit('grant_revoked', {
+    deps.log.audit('grant_revoked', {
       grant: grantId,
       client: record.clientId,
       identity: record.identity,
       by,
     });
-  return granted(record);
+  return ok(record);
 }

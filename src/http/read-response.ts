@@ -1,30 +1,33 @@
-/** A response of another server that is too long, encoded or not text. Its content is in no message. */
+/** A response that is too long, compressed or not text. The message contains nothing of it. */
 export class UnusableResponse extends Error {
   readonly code = 'UNUSABLE_RESPONSE';
   override readonly name = 'UnusableResponse';
 }
 
-export interface ReceivedResponse {
+interface ReceivedResponse {
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly body: AsyncIterable<Uint8Array>;
 }
 
-/** Asked for in every request whose response `readText` reads. */
-export const NO_CODING = { 'accept-encoding': 'identity' } as const;
+/** For requests whose response is read with `readResponseText`. */
+export const IDENTITY_ENCODING = { 'accept-encoding': 'identity' } as const;
 
 /**
- * The body as text, at most `most` bytes of it. Responses with a content coding (RFC 9110 §8.4.1) are refused: a limit on
- * compressed bytes is none, since gzip shrinks zeros to a thousandth. The deadline is the caller's: its signal must cover
- * the body as well.
+ * The body as text. Rejects content codings (RFC 9110 §8.4.1), since gzip shrinks zeros to a thousandth and the limit would
+ * not hold. The caller's abort signal must cover the body as well.
  */
-export async function readText({ headers, body }: ReceivedResponse, most: number): Promise<string> {
-  const problem = problemIn(headers, most);
+export async function readResponseText(
+  { headers, body }: ReceivedResponse,
+  maxBytes: number,
+): Promise<string> {
+  const problem = findProblem(headers, maxBytes);
   const parts: Uint8Array[] = [];
   let length = 0;
-  // Leaving the loop ends the iteration, and with it the connection: the rest is not received.
+  // Leaving the loop destroys the body, and with it the connection.
   for await (const part of body) {
     length += part.length;
-    if (problem !== undefined || length > most) throw new UnusableResponse(problem ?? tooLong(most));
+    if (problem !== undefined || length > maxBytes)
+      throw new UnusableResponse(problem ?? describeTooLong(maxBytes));
     parts.push(part);
   }
   try {
@@ -34,13 +37,13 @@ export async function readText({ headers, body }: ReceivedResponse, most: number
   }
 }
 
-const tooLong = (most: number): string => `the response is longer than ${most / 1_024} KiB`;
+const describeTooLong = (maxBytes: number): string => `the response is longer than ${maxBytes / 1_024} KiB`;
 
-function problemIn(headers: ReceivedResponse['headers'], most: number): string | undefined {
+function findProblem(headers: ReceivedResponse['headers'], maxBytes: number): string | undefined {
   const coding = String(headers['content-encoding'] ?? '')
     .trim()
     .toLowerCase();
   if (coding !== '' && coding !== 'identity')
-    return 'the response has a content coding, though none was asked for';
-  return Number(headers['content-length'] ?? 0) > most ? tooLong(most) : undefined;
+    return 'the response has a content coding, although identity was requested';
+  return Number(headers['content-length'] ?? 0) > maxBytes ? describeTooLong(maxBytes) : undefined;
 }

@@ -1,8 +1,12 @@
-import type { Person } from '../domain/person.ts';
+import type { User } from '../domain/user.ts';
 import { type Directory, NAME_SOURCES, type NameSource, unguarded } from '../ports/directory.ts';
-import { braced } from './ldap-ids.ts';
-import { foldCertificateName, foldUserName, looseUserName } from './name-forms.ts';
-import { decoyHash, type Passwords } from './passwords.ts';
+import { normalizeGuid } from './guid.ts';
+import {
+  normalizeCertificateName,
+  normalizeUserName,
+  normalizeUserNameLoosely,
+} from './name-normalization.ts';
+import { createDecoyHash, type PasswordHasher } from './password-hasher.ts';
 
 export interface ConfiguredUser {
   readonly id: string;
@@ -16,82 +20,81 @@ export interface ConfiguredUser {
   readonly passwordHash?: string;
 }
 
-/**
- * People listed in the configuration file. Each is found under the names written there and no others. Two people
- * under one name are a mistake of the configuration: then the name stands for nobody.
- */
-export function configuredDirectory(
+/** Users listed in the configuration. If two users share a name, neither is found by it. */
+export function createConfiguredDirectory(
   name: string,
   label: string,
   users: readonly ConfiguredUser[],
-  passwords: Passwords,
+  passwordHasher: PasswordHasher,
 ): Directory {
-  const personOf = (user: ConfiguredUser): Person => ({
-    identity: `${label}:${user.id}`,
-    displayName: user.displayName ?? user.name,
-    directory: name,
-    groups: new Set(user.groups),
-    disabled: user.disabled,
-  });
-  const index = (
-    keyOf: (user: ConfiguredUser) => string | undefined,
-  ): ReadonlyMap<string, ConfiguredUser> => {
-    const found = new Map<string, ConfiguredUser>();
-    const twice = new Set<string>();
-    for (const user of users) {
-      const key = keyOf(user);
-      if (key === undefined) continue;
-      if (found.has(key)) twice.add(key);
-      found.set(key, user);
-    }
-    for (const key of twice) found.delete(key);
-    return found;
-  };
+  const toUser = (user: ConfiguredUser | undefined): User | undefined =>
+    user && {
+      identity: `${label}:${user.id}`,
+      displayName: user.displayName ?? user.name,
+      directory: name,
+      groups: new Set(user.groups),
+      disabled: user.disabled,
+    };
+  const indexUsers = (getKey: KeyReader): UserIndex => createIndex(users, getKey);
 
-  const byId = index(({ id }) => id.toLowerCase());
-  const byUserName = index((user) => foldUserName(user.name));
-  const byLooseName = index((user) => looseUserName(user.name));
+  const byId = indexUsers(({ id }) => id.toLowerCase());
+  const byUserName = indexUsers((user) => normalizeUserName(user.name));
+  const byLooseName = indexUsers((user) => normalizeUserNameLoosely(user.name));
   const byName = Object.fromEntries(
     NAME_SOURCES.map((source) => [
       source,
-      index(({ [source]: value }) => (value === undefined ? undefined : foldCertificateName(source, value))),
+      indexUsers(({ [source]: value }) =>
+        value === undefined ? undefined : normalizeCertificateName(source, value),
+      ),
     ]),
-  ) as Record<NameSource, ReadonlyMap<string, ConfiguredUser>>;
+  ) as Record<NameSource, UserIndex>;
   const anyHash = users.find(({ passwordHash }) => passwordHash !== undefined)?.passwordHash;
-  const decoy = decoyHash(anyHash);
-  const found = (user: ConfiguredUser | undefined): Person | undefined => user && personOf(user);
+  const decoy = createDecoyHash(anyHash);
 
   return {
     name,
     label,
-    takesPasswords: anyHash !== undefined,
-    byCertificateName: async (source, text) => found(byName[source].get(foldCertificateName(source, text))),
-    async byClaim({ means, value }) {
-      switch (means) {
+    supportsPasswords: anyHash !== undefined,
+    findByCertificateName: async (source, text) =>
+      toUser(byName[source].get(normalizeCertificateName(source, text))),
+    async findByClaim({ attribute, value }) {
+      switch (attribute) {
         case 'userName':
-          return found(byUserName.get(foldUserName(value)));
+          return toUser(byUserName.get(normalizeUserName(value)));
         case 'id':
-          return found(byId.get(value.toLowerCase()) ?? byId.get(braced(value) ?? ''));
+          return toUser(byId.get(value.toLowerCase()) ?? byId.get(normalizeGuid(value) ?? ''));
         case 'subject':
           return undefined;
         case 'commonName':
         case 'email':
         case 'userPrincipalName':
-          return found(byName[means].get(foldCertificateName(means, value)));
+          return toUser(byName[attribute].get(normalizeCertificateName(attribute, value)));
       }
     },
-    byId: async (id) => found(byId.get(id.toLowerCase())),
+    findById: async (id) => toUser(byId.get(id.toLowerCase())),
     async signIn(userName, password, guard = unguarded) {
-      // No user has a password: the same for every name.
       if (anyHash === undefined) return undefined;
-      const user = byUserName.get(foldUserName(userName));
-      // A spelling that cannot sign in counts for the user too: otherwise its budget would show that there is one.
-      const { id } = user ?? byLooseName.get(looseUserName(userName)) ?? {};
+      const user = byUserName.get(normalizeUserName(userName));
+      // Other spellings of a name count against the user too; a separate budget would reveal that the user exists.
+      const { id } = user ?? byLooseName.get(normalizeUserNameLoosely(userName)) ?? {};
       return guard({ directory: name, id }, async () => {
-        const right = await passwords.verify(password, user?.passwordHash ?? decoy);
-        return right && user?.passwordHash !== undefined ? personOf(user) : undefined;
+        const isCorrect = await passwordHasher.verify(password, user?.passwordHash ?? decoy);
+        return isCorrect && user?.passwordHash !== undefined ? toUser(user) : undefined;
       });
     },
     close: async () => {},
   };
+}
+
+type UserIndex = ReadonlyMap<string, ConfiguredUser>;
+type KeyReader = (user: ConfiguredUser) => string | undefined;
+
+/** Without users whose key is not unique. */
+function createIndex(users: readonly ConfiguredUser[], getKey: KeyReader): UserIndex {
+  const groups = Map.groupBy(users, getKey);
+  return new Map(
+    [...groups].flatMap(([key, [user, ...others]]) =>
+      key === undefined || user === undefined || others.length > 0 ? [] : [[key, user]],
+    ),
+  );
 }

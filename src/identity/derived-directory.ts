@@ -1,29 +1,25 @@
 import { hash } from 'node:crypto';
-import type { Person } from '../domain/person.ts';
+import type { User } from '../domain/user.ts';
 import type { Directory, NameSource } from '../ports/directory.ts';
-import { foldCertificateName } from './name-forms.ts';
+import { normalizeCertificateName } from './name-normalization.ts';
 
 /**
- * No list: whoever the CA names is known, for workloads whose CA is the directory.
- *
  * The id is the lower-case hex SHA-256 of `<source>:<name>` in UTF-8, where source is `commonName`, `email` or
- * `userPrincipalName` and the name is in the form in which names are compared (NFC; the domain of an e-mail
- * address and a whole UPN in lower case). It can be computed beforehand for access lists:
+ * `userPrincipalName` and the name is normalized (NFC; the domain of an e-mail address and a whole UPN in lower case).
+ * Operators can compute it for access lists:
  *
  *   printf 'commonName:billing-worker' | sha256sum
  */
-const derivedId = (source: NameSource, name: string): string =>
-  hash('sha256', `${source}:${foldCertificateName(source, name)}`, 'hex');
+const deriveId = (source: NameSource, name: string): string =>
+  hash('sha256', `${source}:${normalizeCertificateName(source, name)}`, 'hex');
 
-/**
- * Of somebody an OpenID provider vouches for: SHA-256 of `subject:<issuer> <claim>`. No name in a certificate has
- * this form, and no other issuer can say it.
- */
-export const subjectId = (issuer: string, value: string): string =>
+/** The id of an OpenID user. It cannot collide with a name in a certificate or with a claim of another issuer. */
+export const deriveSubjectId = (issuer: string, value: string): string =>
   hash('sha256', `subject:${issuer} ${value}`, 'hex');
 
-export function derivedDirectory(name: string, label: string): Directory {
-  const person = (id: string, displayName: string): Person => ({
+/** A directory without a list of users: every name in a trusted certificate is a user. For workloads. */
+export function createDerivedDirectory(name: string, label: string): Directory {
+  const createUser = (id: string, displayName: string): User => ({
     identity: `${label}:${id}`,
     displayName,
     directory: name,
@@ -33,12 +29,12 @@ export function derivedDirectory(name: string, label: string): Directory {
   return {
     name,
     label,
-    takesPasswords: false,
-    byCertificateName: async (source, text) => person(derivedId(source, text), text),
-    byClaim: async ({ issuer, means, value }) =>
-      means === 'subject' ? person(subjectId(issuer, value), value) : undefined,
-    // A digest does not tell its name, so here the id is shown.
-    byId: async (id) => (/^[0-9a-f]{64}$/.test(id) ? person(id, id) : undefined),
+    supportsPasswords: false,
+    findByCertificateName: async (source, text) => createUser(deriveId(source, text), text),
+    findByClaim: async ({ issuer, attribute, value }) =>
+      attribute === 'subject' ? createUser(deriveSubjectId(issuer, value), value) : undefined,
+    // The name cannot be derived from the digest: show the id.
+    findById: async (id) => (/^[0-9a-f]{64}$/.test(id) ? createUser(id, id) : undefined),
     signIn: async () => undefined,
     close: async () => {},
   };

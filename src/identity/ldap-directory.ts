@@ -1,12 +1,20 @@
 import { randomBytes } from 'node:crypto';
 import type { Entry } from 'ldapts';
 import { LRUCache } from 'lru-cache';
-import type { Person } from '../domain/person.ts';
+import type { User } from '../domain/user.ts';
+import { createConcurrencyLimiter } from '../lib/concurrency-limiter.ts';
 import { type Directory, NAME_SOURCES, type NameSource, unguarded } from '../ports/directory.ts';
-import { type LdapServer, ldapConnections } from './ldap-connections.ts';
-import { braced, bracedFromBytes, bytesFromGuid } from './ldap-ids.ts';
-import { foldCertificateName, foldUserName, looseUserName } from './name-forms.ts';
-import { turnstile } from './turnstile.ts';
+import { formatGuid, guidToBytes, normalizeGuid } from './guid.ts';
+import {
+  createLdapConnectionPool,
+  type LdapConnectionPool,
+  type LdapServer,
+} from './ldap-connection-pool.ts';
+import {
+  normalizeCertificateName,
+  normalizeUserName,
+  normalizeUserNameLoosely,
+} from './name-normalization.ts';
 
 export interface LdapSettings extends LdapServer {
   readonly base: string;
@@ -22,184 +30,210 @@ export interface LdapSettings extends LdapServer {
   };
   readonly disabled?: string;
   /** Seconds. */
-  readonly remember: number;
+  readonly cacheLifetime: number;
 }
 
-/** Bit 2 of userAccountControl ([MS-ADTS] §2.2.16), by the rule "all these bits are set". */
-const SWITCHED_OFF = '(userAccountControl:1.2.840.113556.1.4.803:=2)';
-/** The rule by which Active Directory looks through groups in groups. */
-const IN_CHAIN = '1.2.840.113556.1.4.1941';
-const MOST_REMEMBERED = 10_000;
-const MOST_GROUPS = 1_000;
-const MOST_SIGN_INS = 64;
+/** ACCOUNTDISABLE in userAccountControl ([MS-ADTS] §2.2.16), with LDAP_MATCHING_RULE_BIT_AND. */
+const ACCOUNT_DISABLED_FILTER = '(userAccountControl:1.2.840.113556.1.4.803:=2)';
+/** Active Directory's matching rule for nested groups. */
+const MATCHING_RULE_IN_CHAIN = '1.2.840.113556.1.4.1941';
+const MAX_CACHED_USERS = 10_000;
+const MAX_GROUPS = 1_000;
+const MAX_QUEUED_SIGN_INS = 64;
 
 /**
- * People of an LDAP server. Found by search as the service account; a password is right when the server lets its
- * owner bind with it. What a name stands for is compared once more by our own rules, since a server's are its own;
- * two entries under one name stand for nobody.
+ * Users of an LDAP server. Entries are searched as the service account; a password is correct if a bind with it succeeds.
+ * Names are compared again with gatehouse's own rules, since the matching rules of servers differ. If two entries share a
+ * name, neither is found by it.
  */
-export function ldapDirectory(
+export function createLdapDirectory(
   name: string,
   label: string,
   settings: LdapSettings,
-  /** Somebody who signs in is in more groups than are read: so many count. */
-  onCut: (directory: string, groups: number) => void = () => {},
+  /** A user is in more groups than are read; `groups` is the number that was read. */
+  onGroupsTruncated: (directory: string, groups: number) => void = () => {},
 ): Directory {
-  const { base, filter, attributes, groups } = settings;
-  const disabled = settings.disabled ?? (settings.id === 'objectGUID' ? SWITCHED_OFF : undefined);
-  const server = ldapConnections(settings);
-  // Anyone can try passwords, and servers delay the response to wrong ones: half of the connections stay free of it.
-  const signInTurn = turnstile({
-    atOnce: Math.max(1, Math.floor(settings.connections / 2)),
-    waiting: MOST_SIGN_INS,
-    full: 'LDAP: too many are waiting',
-    limit: { ms: settings.timeout * 1_000, late: 'LDAP: no connection was free in time' },
+  const pool = createLdapConnectionPool(settings);
+  const entries = createEntrySearch(pool, settings);
+  const { toUser, findByName, findById } = createUserLookup({
+    name,
+    label,
+    settings,
+    entries,
+    onGroupsTruncated,
   });
-  const known =
-    settings.remember > 0
-      ? new LRUCache<string, Person>({ max: MOST_REMEMBERED, ttl: settings.remember * 1_000 })
-      : undefined;
-  const asked = [...new Set([settings.id, ...Object.values(attributes)])];
-
-  const find = async (attribute: string, value: string | Buffer): Promise<Entry | undefined> => {
-    const entries = await server.search({
-      base,
-      scope: 'sub',
-      filter,
-      equals: { attribute, value },
-      attributes: asked,
-      bytes: settings.id === 'objectGUID' ? ['objectGUID'] : [],
-      most: 2,
-    });
-    return entries.length === 1 ? entries[0] : undefined;
-  };
-
-  /** `whenCut` is called when there are more groups than are read. */
-  const personOf = async (entry: Entry, whenCut = () => {}): Promise<Person | undefined> => {
-    const id = idOf(entry, settings.id);
-    if (id === undefined) return undefined;
-    const isOff =
-      disabled !== undefined &&
-      (await server.search({ base: entry.dn, scope: 'base', filter: disabled, attributes: ['1.1'] })).length >
-        0;
-    return {
-      identity: `${label}:${id}`,
-      displayName:
-        valuesOf(entry, attributes.displayName)[0] ?? valuesOf(entry, attributes.commonName)[0] ?? id,
-      directory: name,
-      groups: await groupsOf(entry.dn, whenCut),
-      disabled: isOff,
-    };
-  };
-
-  const cut = (): void => onCut(name, MOST_GROUPS);
-  const groupsOf = async (dn: string, whenCut: () => void): Promise<ReadonlySet<string>> => {
-    if (groups === undefined) return new Set();
-    const { base: place, filter: like, name: called, member, nested } = groups;
-    const found = await server.search({
-      base: place,
-      scope: 'sub',
-      ...(nested
-        ? { filter: `(&${like}(${member}:${IN_CHAIN}:=${escaped(dn)}))` }
-        : { filter: like, equals: { attribute: member, value: dn } }),
-      attributes: [called],
-      // One more than counts, to see that there are more.
-      most: MOST_GROUPS + 1,
-    });
-    if (found.length > MOST_GROUPS) whenCut();
-    return new Set(found.slice(0, MOST_GROUPS).flatMap((entry) => valuesOf(entry, called)));
-  };
-
-  const remembered = async (
-    key: string,
-    look: () => Promise<Person | undefined>,
-  ): Promise<Person | undefined> => {
-    const before = known?.get(key);
-    if (before !== undefined) return before;
-    const person = await look();
-    // Whoever is not found may be there a moment later: only what was found is kept.
-    if (person !== undefined) known?.set(key, person);
-    return person;
-  };
-
-  const byName = (source: NameSource, text: string): Promise<Person | undefined> =>
-    remembered(`${source} ${foldCertificateName(source, text)}`, async () => {
-      const wanted = foldCertificateName(source, text);
-      const entry = await find(attributes[source], text);
-      const same =
-        entry && valuesOf(entry, attributes[source]).some((v) => foldCertificateName(source, v) === wanted);
-      return same === true ? personOf(entry, cut) : undefined;
-    });
-
-  const byUserName = async (text: string, fold = foldUserName): Promise<Entry | undefined> => {
-    const entry = await find(attributes.userName, text);
-    const wanted = fold(text);
-    const same = entry && valuesOf(entry, attributes.userName).some((value) => fold(value) === wanted);
-    return same === true ? entry : undefined;
-  };
-
-  const byId = async (text: string): Promise<Person | undefined> => {
-    const id = braced(text);
-    if (id === undefined) return undefined;
-    return remembered(id, async () => {
-      const bytes = bytesFromGuid(id);
-      const value = settings.id === 'objectGUID' ? bytes : id.slice(1, -1);
-      const entry = value === undefined ? undefined : await find(settings.id, value);
-      return entry !== undefined && idOf(entry, settings.id) === id ? personOf(entry) : undefined;
-    });
-  };
+  const findByUserName = (text: string, normalize = normalizeUserName): Promise<Entry | undefined> =>
+    entries.findByName(settings.attributes.userName, text, normalize);
+  // Servers delay responses to wrong passwords: half of the connections are reserved for searches.
+  const runSignIn = createConcurrencyLimiter({
+    maxConcurrent: Math.max(1, Math.floor(settings.connections / 2)),
+    maxQueued: MAX_QUEUED_SIGN_INS,
+    queueFullMessage: 'LDAP: too many requests are queued',
+    queueTimeout: { ms: settings.timeout * 1_000, message: 'LDAP: timed out waiting for a connection' },
+  });
 
   return {
     name,
     label,
-    takesPasswords: true,
-    byCertificateName: byName,
-    async byClaim({ means, value }) {
-      if (isNameSource(means)) return byName(means, value);
-      if (means === 'id') return byId(value);
-      if (means === 'subject') return undefined;
-      const entry = await byUserName(value);
-      return entry && personOf(entry, cut);
+    supportsPasswords: true,
+    findByCertificateName: findByName,
+    async findByClaim({ attribute, value }) {
+      if (isNameSource(attribute)) return findByName(attribute, value);
+      if (attribute === 'id') return findById(value);
+      return attribute === 'subject' ? undefined : toUser(await findByUserName(value), true);
     },
-    byId,
+    findById,
     async signIn(userName, password, guard = unguarded) {
       if (userName === '' || password === '') return undefined;
-      return signInTurn(async () => {
-        const entry = await byUserName(userName);
-        // Wrong passwords count for the entry, whichever of its user names was typed. A spelling that cannot sign in
-        // counts for it too: otherwise its budget would show whether there is such an entry.
-        const loose = looseUserName(userName);
-        const counted =
-          entry ?? (loose === foldUserName(userName) ? undefined : await byUserName(loose, looseUserName));
-        const id = counted && idOf(counted, settings.id);
+      return runSignIn(async () => {
+        const entry = await findByUserName(userName);
+        // Wrong passwords count against the entry, whichever of its user names was typed. Other spellings of a name count
+        // against it too; a separate budget would reveal whether the entry exists.
+        const looseName = normalizeUserNameLoosely(userName);
+        const isOtherSpelling = entry === undefined && looseName !== normalizeUserName(userName);
+        const countedEntry = isOtherSpelling
+          ? await findByUserName(looseName, normalizeUserNameLoosely)
+          : entry;
+        const id = countedEntry && readId(countedEntry, settings.id);
         return guard({ directory: name, id }, async () => {
-          // No entry has this name: a password is tried all the same, so that it takes as long.
-          const dn = entry?.dn ?? `cn=${randomBytes(8).toString('hex')},${base}`;
-          const right = await server.accepts(dn, password);
-          return right && entry !== undefined ? personOf(entry, cut) : undefined;
+          // Bind even for an unknown name, so that it takes the same time.
+          const dn = entry?.dn ?? `cn=${randomBytes(8).toString('hex')},${settings.base}`;
+          return (await pool.verifyPassword(dn, password)) ? toUser(entry, true) : undefined;
         });
       });
     },
-    close: () => server.close(),
+    close: () => pool.close(),
   };
 }
 
-/** RFC 4515 §3: nothing in a value can end it, or stand for more than itself. */
-const escaped = (value: string): string =>
+interface UserLookupDeps {
+  readonly name: string;
+  readonly label: string;
+  readonly settings: LdapSettings;
+  readonly entries: ReturnType<typeof createEntrySearch>;
+  readonly onGroupsTruncated: (directory: string, groups: number) => void;
+}
+
+function createUserLookup({ name, label, settings, entries, onGroupsTruncated }: UserLookupDeps) {
+  const cache =
+    settings.cacheLifetime > 0
+      ? new LRUCache<string, User>({ max: MAX_CACHED_USERS, ttl: settings.cacheLifetime * 1_000 })
+      : undefined;
+
+  const toUser = async (entry: Entry | undefined, reportTruncated: boolean): Promise<User | undefined> => {
+    const id = entry && readId(entry, settings.id);
+    if (entry === undefined || id === undefined) return undefined;
+    const { displayName, commonName } = settings.attributes;
+    const disabled = await entries.isDisabled(entry);
+    const groups = await entries.readGroups(entry);
+    if (reportTruncated && groups.length > MAX_GROUPS) onGroupsTruncated(name, MAX_GROUPS);
+    return {
+      identity: `${label}:${id}`,
+      displayName: readValues(entry, displayName)[0] ?? readValues(entry, commonName)[0] ?? id,
+      directory: name,
+      groups: new Set(groups.slice(0, MAX_GROUPS).flat()),
+      disabled,
+    };
+  };
+  const findCached = async (
+    key: string,
+    load: () => Promise<User | undefined>,
+  ): Promise<User | undefined> => {
+    const cached = cache?.get(key);
+    if (cached !== undefined) return cached;
+    const user = await load();
+    // Only found users are cached: an entry may be added at any time.
+    if (user !== undefined) cache?.set(key, user);
+    return user;
+  };
+
+  return {
+    toUser,
+    findByName: (source: NameSource, text: string): Promise<User | undefined> => {
+      const normalize = (value: string): string => normalizeCertificateName(source, value);
+      return findCached(`${source} ${normalize(text)}`, async () =>
+        toUser(await entries.findByName(settings.attributes[source], text, normalize), true),
+      );
+    },
+    findById: async (text: string): Promise<User | undefined> => {
+      const id = normalizeGuid(text);
+      if (id === undefined) return undefined;
+      return findCached(id, async () => toUser(await entries.findById(id), false));
+    },
+  };
+}
+
+/** Searches below the base of the settings. */
+function createEntrySearch(pool: LdapConnectionPool, settings: LdapSettings) {
+  const { base, filter, groups, id: idAttribute } = settings;
+  const disabledFilter =
+    settings.disabled ?? (idAttribute === 'objectGUID' ? ACCOUNT_DISABLED_FILTER : undefined);
+  const attributes = [...new Set([idAttribute, ...Object.values(settings.attributes)])];
+
+  const findEntry = async (attribute: string, value: string | Buffer): Promise<Entry | undefined> => {
+    const entries = await pool.search({
+      base,
+      scope: 'sub',
+      filter,
+      equals: { attribute, value },
+      attributes,
+      binaryAttributes: idAttribute === 'objectGUID' ? ['objectGUID'] : [],
+      sizeLimit: 2,
+    });
+    return entries.length === 1 ? entries[0] : undefined;
+  };
+
+  return {
+    async findByName(attribute: string, text: string, normalize: (value: string) => string) {
+      const entry = await findEntry(attribute, text);
+      const isMatch = entry && readValues(entry, attribute).some((v) => normalize(v) === normalize(text));
+      return isMatch === true ? entry : undefined;
+    },
+    async findById(id: string) {
+      const value = idAttribute === 'objectGUID' ? guidToBytes(id) : id.slice(1, -1);
+      const entry = value && (await findEntry(idAttribute, value));
+      return entry && readId(entry, idAttribute) === id ? entry : undefined;
+    },
+    async isDisabled({ dn }: Entry): Promise<boolean> {
+      if (disabledFilter === undefined) return false;
+      const search = { base: dn, scope: 'base', filter: disabledFilter, attributes: ['1.1'] } as const;
+      return (await pool.search(search)).length > 0;
+    },
+    /** The names of each group, of at most `MAX_GROUPS` + 1 groups. */
+    async readGroups({ dn }: Entry): Promise<readonly (readonly string[])[]> {
+      if (groups === undefined) return [];
+      const { member, name } = groups;
+      const found = await pool.search({
+        base: groups.base,
+        scope: 'sub',
+        ...(groups.nested
+          ? { filter: `(&${groups.filter}(${member}:${MATCHING_RULE_IN_CHAIN}:=${escapeFilterValue(dn)}))` }
+          : { filter: groups.filter, equals: { attribute: member, value: dn } }),
+        attributes: [name],
+        // One more, to detect that there are more.
+        sizeLimit: MAX_GROUPS + 1,
+      });
+      return found.map((entry) => readValues(entry, name));
+    },
+  };
+}
+
+/** RFC 4515 §3. */
+const escapeFilterValue = (value: string): string =>
   value.replace(/[\0()*\\]/g, (char) => `\\${char.charCodeAt(0).toString(16).padStart(2, '0')}`);
 
-const isNameSource = (means: string): means is NameSource =>
-  (NAME_SOURCES as readonly string[]).includes(means);
+const isNameSource = (source: string): source is NameSource =>
+  (NAME_SOURCES as readonly string[]).includes(source);
 
-function idOf(entry: Entry, attribute: LdapSettings['id']): string | undefined {
+function readId(entry: Entry, attribute: LdapSettings['id']): string | undefined {
   const value = entry[attribute];
   const one = Array.isArray(value) ? (value.length === 1 ? value[0] : undefined) : value;
   if (one === undefined) return undefined;
-  return attribute === 'objectGUID' ? bracedFromBytes(Buffer.from(one as Buffer)) : braced(one.toString());
+  return attribute === 'objectGUID' ? formatGuid(Buffer.from(one as Buffer)) : normalizeGuid(one.toString());
 }
 
-/** Attribute names come back in the server's own case. */
-function valuesOf(entry: Entry, attribute: string): readonly string[] {
+/** Servers return attribute names in their own letter case. */
+function readValues(entry: Entry, attribute: string): readonly string[] {
   const key = Object.keys(entry).find((one) => one.toLowerCase() === attribute.toLowerCase());
   const value = key === undefined ? undefined : entry[key];
   if (value === undefined) return [];

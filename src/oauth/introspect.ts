@@ -1,53 +1,50 @@
 import type { z } from 'zod';
-import { type Bearer, bearerFault, type ShownCertificate } from '../domain/bearer.ts';
-import { names } from '../domain/integration.ts';
-import { granted, type Outcome, refused } from '../domain/outcome.ts';
-import { covers, meet, type Scope, writeScope } from '../domain/scope.ts';
-import { accessTokenCaller, certificateCaller } from '../grants/caller.ts';
-import { identify } from '../grants/certificate-grant.ts';
-import { presentedToken } from '../http/bearer.ts';
-import type { Call } from '../http/call.ts';
-import { namesOf } from '../http/wire-fields.ts';
-import type { OAuthService, Operation } from './service.ts';
-import { type IntrospectionAnswer, IntrospectionRequest } from './wire.ts';
-import { INTROSPECTION_ERRORS } from './wire-errors.ts';
+import { matchesUser } from '../domain/integration.ts';
+import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { covers, formatScope, intersectScopes, type Scope } from '../domain/scope.ts';
+import { findTokenFault, type PresentedCertificate, type VerifiedToken } from '../domain/verified-token.ts';
+import { identifyByCertificate } from '../grants/certificate-grant.ts';
+import { accessTokenRateLimitKey, certificateRateLimitKey } from '../grants/rate-limit-key.ts';
+import { readBearerToken } from '../http/bearer-token.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { INTROSPECTION_ERRORS } from './error-tables.ts';
+import { IntrospectionRequest, type IntrospectionResponse } from './schemas.ts';
+import { formBody, type OAuthEndpoint, type OAuthService } from './service.ts';
 
 const INACTIVE = { status: 200, body: { active: false } } as const;
 
-/**
- * RFC 7662: what an access token is worth now, for a resource server that cannot or will not look itself. A refresh
- * token is told as inactive: no resource server is ever meant to see one, and one that does must not take it for an
- * access token.
- */
-export const introspect: Operation = {
+/** RFC 7662, for access tokens only: a resource server must not accept a refresh token, so those are inactive. */
+export const introspect: OAuthEndpoint = {
   name: 'introspect',
+  method: 'POST',
   path: '/oauth2/introspect',
-  known: namesOf(IntrospectionRequest),
+  body: formBody(IntrospectionRequest),
   errors: () => INTROSPECTION_ERRORS,
-  caller(service, call) {
-    const shown = presentedToken(call.request);
-    if (shown.ok) return accessTokenCaller(service.desk, shown.value, call.clientAddress);
-    return shown.refusal.reason === 'token_missing'
-      ? certificateCaller(service.desk, service.certificateOf(call)?.der)
+  identifyCaller(service, context) {
+    const presented = readBearerToken(context.request);
+    if (presented.ok)
+      return accessTokenRateLimitKey(service.grantDeps, presented.value, context.clientAddress);
+    return presented.refusal.reason === 'token_missing'
+      ? certificateRateLimitKey(service.grantDeps, service.getCertificate(context)?.der)
       : undefined;
   },
-  async answer(service, call, parameters) {
-    const caller = await callerMay(service, call);
+  async handle(service, context, parameters) {
+    const caller = await authorizeCaller(service, context);
     if (!caller.ok) return caller;
     const token = parameters.get('token');
     if (token === undefined) return refused({ reason: 'request_malformed', detail: 'token is required.' });
-    const { desk } = service;
-    const bearer = await desk.mint.readAccess(token, desk.now());
-    if (bearer === undefined) return granted(INACTIVE);
-    // Whether its certificate is presented is for the resource server to see; `cnf` tells which one it is.
-    const worth = worthOf(service, bearer, () => presumed(bearer));
-    if (!worth.ok) return granted(INACTIVE);
-    return granted({
+    const { grantDeps } = service;
+    const bearer = await grantDeps.tokenIssuer.readAccessToken(token, grantDeps.now());
+    if (bearer === undefined) return ok(INACTIVE);
+    // The resource server checks the presented certificate against `cnf`.
+    const effectiveScope = getEffectiveScope(service, bearer, () => presumeCertificate(bearer));
+    if (!effectiveScope.ok) return ok(INACTIVE);
+    return ok({
       status: 200,
       body: {
         active: true,
         // RFC 7662 §2.2: separated by spaces.
-        scope: writeScope(worth.value).replaceAll(';', ' '),
+        scope: formatScope(effectiveScope.value).replaceAll(';', ' '),
         client_id: bearer.clientId,
         token_type: 'Bearer',
         exp: bearer.expires,
@@ -57,57 +54,57 @@ export const introspect: Operation = {
         iss: service.publicUrl,
         jti: `${bearer.grantId}.${bearer.generation}`,
         ...(bearer.boundTo !== undefined && { cnf: { 'x5t#S256': bearer.boundTo } }),
-      } satisfies z.output<typeof IntrospectionAnswer>,
+      } satisfies z.output<typeof IntrospectionResponse>,
     });
   },
 };
 
-const presumed = ({ boundTo }: Bearer): ShownCertificate | undefined =>
+const presumeCertificate = ({ boundTo }: VerifiedToken): PresentedCertificate | undefined =>
   boundTo === undefined ? undefined : { fingerprint: boundTo, accepted: true };
 
-/** The token's scope within the integration's scope of now, when it counts at all. */
-function worthOf(
-  { desk }: OAuthService,
-  bearer: Bearer,
-  certificate: () => ShownCertificate | undefined,
+/** The scope of a valid token, limited to the current scope of its integration. */
+function getEffectiveScope(
+  { grantDeps }: OAuthService,
+  bearer: VerifiedToken,
+  certificate: () => PresentedCertificate | undefined,
 ): Outcome<Scope> {
-  const integration = desk.integrations.get(bearer.clientId);
-  const fault = bearerFault(bearer, {
-    now: desk.now(),
-    revoked: desk.store.revocations.isRevoked(bearer),
+  const integration = grantDeps.integrations.get(bearer.clientId);
+  const fault = findTokenFault(bearer, {
+    now: grantDeps.now(),
+    revoked: grantDeps.store.revocations.isRevoked(bearer),
     clientKnown: integration !== undefined,
     certificate,
   });
-  if (fault !== undefined) return refused({ reason: 'token_invalid', why: fault });
-  if (integration === undefined) return refused({ reason: 'token_invalid', why: 'client_removed' });
-  return granted(meet(bearer.scope, integration.scope));
+  if (fault !== undefined) return refused({ reason: 'token_invalid', fault });
+  if (integration === undefined) return refused({ reason: 'token_invalid', fault: 'client_removed' });
+  return ok(intersectScopes(bearer.scope, integration.scope));
 }
 
-/** Tokens are not for everybody to try out (RFC 7662 §4): the caller shows a token, or its certificate. */
-async function callerMay(service: OAuthService, call: Call): Promise<Outcome<unknown>> {
-  const { desk, introspection } = service;
-  const shown = presentedToken(call.request);
-  if (!shown.ok && shown.refusal.reason !== 'token_missing') return shown;
-  if (shown.ok) {
-    const bearer = await desk.mint.readAccess(shown.value, desk.now());
-    if (bearer === undefined) return refused({ reason: 'token_invalid', why: 'not_authentic' });
-    call.note({ identity: bearer.identity, clientId: bearer.clientId });
-    const worth = worthOf(service, bearer, () => service.shownCertificate(call));
-    if (!worth.ok) return worth;
+/** RFC 7662 §2.1: the caller authenticates with an access token or a client certificate. */
+async function authorizeCaller(service: OAuthService, context: RequestContext): Promise<Outcome<unknown>> {
+  const { grantDeps, introspection } = service;
+  const presented = readBearerToken(context.request);
+  if (!presented.ok && presented.refusal.reason !== 'token_missing') return presented;
+  if (presented.ok) {
+    const bearer = await grantDeps.tokenIssuer.readAccessToken(presented.value, grantDeps.now());
+    if (bearer === undefined) return refused({ reason: 'token_invalid', fault: 'not_authentic' });
+    context.note({ identity: bearer.identity, clientId: bearer.clientId });
+    const effectiveScope = getEffectiveScope(service, bearer, () => service.getPresentedCertificate(context));
+    if (!effectiveScope.ok) return effectiveScope;
     const { requires } = introspection;
-    if (requires !== undefined && covers(worth.value, requires)) return granted(undefined);
+    if (requires !== undefined && covers(effectiveScope.value, requires)) return ok(undefined);
     return refused({
-      reason: 'token_scope_unmet',
-      scope: requires === undefined ? '(none suffices)' : writeScope(requires),
+      reason: 'token_scope_insufficient',
+      scope: requires === undefined ? '(none: introspection.requires is not set)' : formatScope(requires),
     });
   }
-  const certificate = service.certificateOf(call)?.der;
-  if (certificate === undefined) return shown;
-  const known = await identify(desk, certificate);
-  if (!known.ok) return known;
-  const { person } = known.value;
-  call.note({ identity: person.identity });
-  return introspection.access.some((entry) => names(entry, person))
-    ? granted(undefined)
-    : refused({ reason: 'identity_not_allowed', identity: person.identity });
+  const certificate = service.getCertificate(context)?.der;
+  if (certificate === undefined) return presented;
+  const identified = await identifyByCertificate(grantDeps, certificate);
+  if (!identified.ok) return identified;
+  const { user } = identified.value;
+  context.note({ identity: user.identity });
+  return introspection.access.some((entry) => matchesUser(entry, user))
+    ? ok(undefined)
+    : refused({ reason: 'identity_not_allowed', identity: user.identity });
 }

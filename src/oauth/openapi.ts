@@ -1,41 +1,30 @@
-import { sendJson } from '../http/answer.ts';
-import type { Call } from '../http/call.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { serveDocument } from './document.ts';
 import document from './openapi.json' with { type: 'json' };
 
 /** Below the service path. */
 export const OPENAPI_PATH = '/openapi.json';
 
-const WRITTEN_PATH = '/authsvc';
+const DOCUMENT_SERVICE_PATH = '/authsvc';
 
-/** The OpenAPI document of both faces, with this house's own address and service path. Written once: it is long, and open to all. */
-export function openApiOf(publicUrl: string, servicePath: string): Buffer {
+/** The OpenAPI document of both APIs, with the URL and service path of this gateway. Serialized once per configuration. */
+export function serializeOpenApi(publicUrl: string, servicePath: string): Buffer {
   const paths = Object.entries(document.paths).map(([path, operations]) => [
-    path.replace(new RegExp(`(^|/oauth-authorization-server)${WRITTEN_PATH}(?=/|$)`), `$1${servicePath}`),
+    path.replace(
+      new RegExp(`(^|/oauth-authorization-server)${DOCUMENT_SERVICE_PATH}(?=/|$)`),
+      `$1${servicePath}`,
+    ),
     operations,
   ]);
-  const served = { ...document, servers: [{ url: publicUrl }], paths: Object.fromEntries(paths) };
-  return Buffer.from(JSON.stringify(served));
+  const localized = { ...document, servers: [{ url: publicUrl }], paths: Object.fromEntries(paths) };
+  return Buffer.from(JSON.stringify(localized));
 }
 
-export function answerOpenApi(served: Buffer, call: Call): void {
-  const { method = '' } = call.request;
-  call.note({ rule: 'openapi' });
-  const headers = { 'x-request-id': call.id };
-  if (method !== 'GET' && method !== 'HEAD') {
-    call.note({ decision: 'refused', reason: 'method_not_served' });
-    return sendJson(call.response, {
-      status: 405,
-      body: { error: 'invalid_request', error_description: 'Use GET.' },
-      headers: { ...headers, allow: 'GET, HEAD' },
-    });
-  }
-  call.note({ decision: 'allowed' });
-  call.response.writeHead(200, {
-    ...headers,
-    'content-type': 'application/json; charset=utf-8',
-    'content-length': served.length,
-    'cache-control': 'no-store',
-    'x-content-type-options': 'nosniff',
+export const handleOpenApi = (body: Buffer, context: RequestContext): void =>
+  serveDocument(context, {
+    rule: 'openapi',
+    contentType: 'application/json; charset=utf-8',
+    cacheControl: 'no-store',
+    headers: { 'x-request-id': context.id },
+    body,
   });
-  call.response.end(method === 'HEAD' ? undefined : served);
-}

@@ -1,56 +1,50 @@
-import { granted, refused } from '../domain/outcome.ts';
-import { accessTokenCaller, refreshTokenCaller } from '../grants/caller.ts';
-import type { GrantDesk } from '../grants/desk.ts';
+import { ok, refused } from '../domain/outcome.ts';
+import { accessTokenRateLimitKey, refreshTokenRateLimitKey } from '../grants/rate-limit-key.ts';
 import { revokeByToken } from '../grants/revoke.ts';
-import { namesOf } from '../http/wire-fields.ts';
-import type { Operation } from './service.ts';
-import { RevocationRequest } from './wire.ts';
-import { REVOCATION_ERRORS } from './wire-errors.ts';
+import { REVOCATION_ERRORS } from './error-tables.ts';
+import { RevocationRequest } from './schemas.ts';
+import { formBody, type OAuthEndpoint } from './service.ts';
 
 /**
- * RFC 7009: ends the whole grant of a refresh or access token, whatever has become of the token. What is not ours is
- * answered in the same way (§2.2), because the client has what it wanted: the token does not work. Who holds a token
- * may end it; a client that names itself ends only its own.
+ * RFC 7009: revokes the whole grant of a refresh or access token, even if the token has expired or was revoked. Unknown
+ * tokens get the same response (§2.2). With client_id, only a grant of that client is revoked.
  */
-export const revoke: Operation = {
+export const revoke: OAuthEndpoint = {
   name: 'revoke',
+  method: 'POST',
   path: '/oauth2/revoke',
-  // token_type_hint helps those who must search. A token of ours tells by itself what it is.
-  known: namesOf(RevocationRequest),
+  body: formBody(RevocationRequest),
   errors: () => REVOCATION_ERRORS,
-  async caller({ desk }, { clientAddress }, parameters) {
+  async identifyCaller({ grantDeps }, { clientAddress }, parameters) {
     const token = parameters.get('token');
     if (token === undefined) return undefined;
     return (
-      refreshTokenCaller(desk, token, clientAddress) ?? (await accessTokenCaller(desk, token, clientAddress))
+      refreshTokenRateLimitKey(grantDeps, token, clientAddress) ??
+      (await accessTokenRateLimitKey(grantDeps, token, clientAddress))
     );
   },
-  async answer({ desk }, call, parameters) {
+  async handle({ grantDeps }, context, parameters) {
     const token = parameters.get('token');
     if (token === undefined) return refused({ reason: 'token_missing' });
     const clientId = parameters.get('client_id');
-    const now = desk.now();
-    const refreshToken = desk.mint.openRefresh(token, now);
-    const named =
+    const now = grantDeps.now();
+    const refreshToken = grantDeps.tokenIssuer.openRefreshToken(token, now);
+    const claims =
       refreshToken === undefined
-        ? await desk.mint.openAccess(token, now)
-        : { ...refreshToken, expires: now + longestGrant(desk) };
-    if (named === undefined) {
-      call.note({ reason: 'unknown_token' });
-      return granted({ status: 200, body: {} });
+        ? await grantDeps.tokenIssuer.openAccessToken(token, now)
+        : { ...refreshToken, expires: now };
+    if (claims === undefined) {
+      context.note({ reason: 'unknown_token' });
+      return ok({ status: 200, body: {} });
     }
-    call.note({ grantId: named.grantId });
-    const ended = await revokeByToken(desk, named, {
-      by: refreshToken === undefined ? 'its access token' : 'its refresh token',
+    context.note({ grantId: claims.grantId });
+    const revoked = await revokeByToken(grantDeps, claims, {
+      by: refreshToken === undefined ? 'access_token' : 'refresh_token',
       ...(clientId !== undefined && { clientId }),
     });
-    if (!ended.ok) return ended;
-    if (ended.value !== undefined)
-      call.note({ identity: ended.value.identity, clientId: ended.value.clientId });
-    return granted({ status: 200, body: {} });
+    if (!revoked.ok) return revoked;
+    if (revoked.value !== undefined)
+      context.note({ identity: revoked.value.identity, clientId: revoked.value.clientId });
+    return ok({ status: 200, body: {} });
   },
 };
-
-/** A refresh token does not tell when the last access token of its grant ends; no grant lasts longer than this. */
-const longestGrant = ({ integrations }: GrantDesk): number =>
-  integrations.values().reduce((longest, { grantLifetime }) => Math.max(longest, grantLifetime), 0);

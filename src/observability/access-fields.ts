@@ -1,34 +1,35 @@
-/** The fields of the line each request leaves, in their order; the source of the table in docs/observability.md. */
+/** Fields of the access log, in order; the table in docs/observability.md is generated from them. */
 export const ACCESS_FIELDS = {
-  time: 'When the line was written, RFC 3339, UTC.',
+  time: 'Time of the line, RFC 3339, UTC.',
   level: '`info`.',
   event: '`request`.',
-  worker: 'Process that served it, where there are several.',
-  request_id: 'Id of the request; the answer and the upstream carry it as `X-Request-Id`.',
-  trace_id: 'Trace the request belongs to (W3C Trace Context).',
+  worker: 'Worker process, if there are several.',
+  request_id:
+    'Id of the request; also in the `X-Request-Id` header of the response and of the upstream request.',
+  trace_id: 'Trace of the request (W3C Trace Context).',
   from: 'Address of the client.',
-  method: 'Method.',
-  path: 'Path, up to 512 characters. Never the query.',
-  status: 'Status of the answer; 101 for a WebSocket.',
-  aborted: '`true` when the client left before the answer was whole.',
-  ms: 'Milliseconds from the head of the request to the end of the answer.',
-  upstream_ms: 'Milliseconds until the upstream’s answer began.',
-  bytes_in: 'Bytes of the body that went to the upstream.',
-  bytes_out: 'Bytes of the body that came from the upstream.',
-  rule: 'Rule that matched: `routes[0] /files/**`, `authsvc:token` and the like.',
+  method: 'Request method.',
+  path: 'Request path, up to 512 characters, without the query.',
+  status: 'Response status; 101 for a WebSocket.',
+  aborted: '`true` if the client disconnected before the response was complete.',
+  ms: 'Milliseconds from the request head to the end of the response.',
+  upstream_ms: 'Milliseconds until the response head of the upstream.',
+  bytes_in: 'Bytes of the request body sent to the upstream.',
+  bytes_out: 'Bytes of the response body received from the upstream.',
+  rule: 'Rule that matched, such as `routes[0] /files/**` or `authsvc:token`.',
   decision: '`forwarded`, `allowed`, `answered`, `refused`, `would_refuse` or `failed`.',
-  reason: 'Why it was refused, or how it ended.',
-  identity: 'Who is calling, as `label:id`.',
+  reason: 'Why the request was refused, or how it ended.',
+  identity: 'Identity of the caller, as `label:id`.',
   client: 'Client id of the integration.',
-  grant: 'Id of the grant: all that was done by one sign-in.',
-  upstream: 'Upstream it went to, by its name.',
-  original: 'Method and path another gateway asked about (forward-auth).',
+  grant: 'Id of the grant; all requests of one sign-in share it.',
+  upstream: 'Name of the upstream.',
+  original: 'Method and path of the request that another gateway checked (forward-auth).',
 } as const;
 
 export type AccessField = keyof typeof ACCESS_FIELDS;
 
-/** What privacy may ask to leave out; the rest is needed to make sense of a line. */
-export const HIDEABLE_FIELDS = [
+/** For `log.access.exclude`. The other fields are needed to interpret a line. */
+export const EXCLUDABLE_FIELDS = [
   'trace_id',
   'from',
   'path',
@@ -44,7 +45,7 @@ export const HIDEABLE_FIELDS = [
   'original',
 ] as const satisfies readonly AccessField[];
 
-export const PSEUDONYM_FIELDS = [
+export const PSEUDONYMISABLE_FIELDS = [
   'from',
   'identity',
   'client',

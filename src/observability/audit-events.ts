@@ -1,41 +1,45 @@
 /**
- * What the audit log records; the source of the table in docs/observability.md. An `act` changes what somebody may do.
- * A `refusal` is easily caused by strangers, in any number: when events must be lost, these go first.
+ * Audit events; the table in docs/observability.md is generated from them. An `act` changes access. A `refusal` can be caused
+ * by unauthenticated clients in any number, so refusals are dropped first.
  */
 export const AUDIT_EVENTS = {
-  grant_issued: act('A grant was made and its first tokens were handed out.'),
-  grant_refreshed: act('A grant was refreshed.'),
-  refresh_repeated: act('A refresh whose answer was lost was answered again, with the same tokens.'),
-  refresh_rolled_forward: act('A refresh was carried on after the store had lost its last step.'),
-  refresh_reuse: alarm(
-    'A spent refresh token came back: two parties hold this grant. `action` tells what was done.',
+  grant_issued: action('A grant and its first tokens were issued.'),
+  grant_refreshed: action('A grant was refreshed.'),
+  refresh_retried: action(
+    'A refresh was repeated after its response was lost; the same tokens were returned.',
   ),
-  grant_revoked: act('A grant was ended. `by` tells how.'),
-  grant_denied: refusal('The token service refused a request; `reason` tells why.'),
-  device_asked: refusal('A device asked to be confirmed.'),
-  device_confirmed: act('A person approved a device.'),
-  device_denied: act('A person said no to a device.'),
-  device_closed: alarm('Too many wrong passwords were typed for one device request: it was closed.'),
-  device_displaced: refusal(
-    'A pending device request expired early: a limit was reached, and its network had the most requests pending.',
+  refresh_rolled_forward: action('A refresh continued after the store had lost the previous one.'),
+  refresh_reuse: alert(
+    'A used refresh token was presented again, so two parties hold this grant. `action` is what was done.',
   ),
-  device_code_replayed: alarm('A device code was shown again after it had been used.'),
-  sign_in: act('A person signed in on the confirmation page.'),
+  grant_revoked: action('A grant was revoked. `by` is how.'),
+  grant_denied: refusal('The token service refused a request; `reason` is why.'),
+  device_requested: refusal('A device requested confirmation.'),
+  device_confirmed: action('A user approved a device.'),
+  device_denied: action('A user denied a device.'),
+  device_closed: alert('A device request was closed after too many wrong passwords.'),
+  device_evicted: refusal(
+    'A pending device request was replaced: a limit was reached, and its network had the most pending requests.',
+  ),
+  device_code_replayed: alert('A device code was presented again after it had been used.'),
+  sign_in: action('A user signed in on the confirmation page.'),
   sign_in_failed: refusal('A sign-in failed.'),
-  code_guess_failed: refusal('A device code was typed that does not exist.'),
-  locked_out: refusal('Somebody tried too often and has to wait; `what` tells at what.'),
-  certificate_names_differ: alarm('A certificate names its owner in two ways that do not agree.'),
-  record_refused: alarm(
+  code_guess_failed: refusal('An unknown user code was entered.'),
+  locked_out: refusal(
+    'Further attempts are rejected for a while after too many failures; `what` is the kind of attempt.',
+  ),
+  certificate_names_differ: alert('The names in a certificate refer to different users.'),
+  record_refused: alert(
     'A record of the store failed authentication and is treated as absent: `kind` and `record` name it, `reason` is `mac_wrong` or `mac_missing`.',
   ),
-  revocations_restored: alarm(
-    'Revocations were missing from Redis and have been put back from memory; `count` says how many.',
+  revocations_restored: alert(
+    'Revocations were missing from Redis and were restored from memory; `count` is their number.',
   ),
-  configuration_changed: act('Another configuration is in force.'),
-  keys_changed: act('The signing and sealing keys are not those of before.'),
-  admin_act: act('Somebody used the administration; `act` tells for what.'),
-  service_started: act('A process serves from now on.'),
-  service_stopped: act('A process ends.'),
+  configuration_changed: action('A changed configuration was applied.'),
+  keys_changed: action('The signing and sealing keys have changed.'),
+  admin_action: action('An operator used the grant administration; `act` is the action.'),
+  service_started: action('A process has started to serve.'),
+  service_stopped: action('A process is stopping.'),
 } as const satisfies Record<string, AuditKind>;
 
 export type AuditEvent = keyof typeof AUDIT_EVENTS;
@@ -43,19 +47,19 @@ export type AuditEvent = keyof typeof AUDIT_EVENTS;
 export interface AuditKind {
   readonly kind: 'act' | 'refusal';
   readonly severity: 'info' | 'notice' | 'warning';
-  readonly words: string;
+  readonly description: string;
 }
 
-export const kindOf = (event: AuditEvent): AuditKind => AUDIT_EVENTS[event];
+export const getAuditKind = (event: AuditEvent): AuditKind => AUDIT_EVENTS[event];
 
-function act(words: string): AuditKind {
-  return { kind: 'act', severity: 'info', words };
+function action(description: string): AuditKind {
+  return { kind: 'act', severity: 'info', description };
 }
 
-function alarm(words: string): AuditKind {
-  return { kind: 'act', severity: 'warning', words };
+function alert(description: string): AuditKind {
+  return { kind: 'act', severity: 'warning', description };
 }
 
-function refusal(words: string): AuditKind {
-  return { kind: 'refusal', severity: 'notice', words };
+function refusal(description: string): AuditKind {
+  return { kind: 'refusal', severity: 'notice', description };
 }

@@ -2,49 +2,49 @@ import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import type { AuditRecord, AuditSink } from './audit-log.ts';
 
-/** Lines at the end of a file that only its owner reads. Several processes may write to it: each adds whole lines. */
+/** Appends lines to a file with mode 0600. Several processes can share it, since each appends whole lines. */
 export async function openAuditFile(path: string, { sync }: { readonly sync: boolean }): Promise<AuditSink> {
-  const openIt = (): Promise<FileHandle> =>
+  const openFile = (): Promise<FileHandle> =>
     open(path, constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT, 0o600);
-  let file: FileHandle | undefined = await openIt();
-  /** A line was broken off: what comes next begins a line of its own. */
-  let torn = false;
-  let wantsNew = false;
+  let file: FileHandle | undefined = await openFile();
+  /** The last write was incomplete: the next one must begin with a line break. */
+  let hasPartialLine = false;
+  let reopenRequested = false;
   let busy = false;
-  let turning: Promise<unknown> = Promise.resolve();
+  let reopening: Promise<unknown> = Promise.resolve();
 
-  const current = async (): Promise<FileHandle> => {
-    if (wantsNew || file === undefined) {
-      const next = await openIt();
-      wantsNew = false;
+  const getFile = async (): Promise<FileHandle> => {
+    if (reopenRequested || file === undefined) {
+      const next = await openFile();
+      reopenRequested = false;
       await file?.close().catch(() => {});
       file = next;
-      torn = false;
+      hasPartialLine = false;
     }
     return file;
   };
   return {
-    batch: 1_000,
+    batchSize: 1_000,
     async deliver(records: readonly AuditRecord[]) {
-      await turning;
+      await reopening;
       busy = true;
       try {
-        const to = await current();
-        const bytes = Buffer.from(`${torn ? '\n' : ''}${records.map(({ line }) => line).join('')}`);
-        const { bytesWritten } = await to.write(bytes);
-        torn = bytesWritten > 0 && bytesWritten < bytes.length;
-        // They are all written again, after the broken line: twice is better than never.
+        const handle = await getFile();
+        const bytes = Buffer.from(`${hasPartialLine ? '\n' : ''}${records.map(({ line }) => line).join('')}`);
+        const { bytesWritten } = await handle.write(bytes);
+        hasPartialLine = bytesWritten > 0 && bytesWritten < bytes.length;
+        // The outbox retries the whole batch: duplicates are better than lost events.
         if (bytesWritten < bytes.length)
           throw new Error(`only ${bytesWritten} of ${bytes.length} bytes were written`);
-        if (sync) await to.datasync();
+        if (sync) await handle.datasync();
       } finally {
         busy = false;
       }
     },
-    // What is being written now still goes to the old file. One that cannot be opened is told with the next event.
+    // An active write completes in the old file. If the new one cannot be opened, the next delivery fails.
     reopen() {
-      wantsNew = true;
-      if (!busy) turning = current().catch(() => {});
+      reopenRequested = true;
+      if (!busy) reopening = getFile().catch(() => {});
     },
     close: async () => {
       await file?.close().catch(() => {});

@@ -1,9 +1,9 @@
 import { GRANT_TYPES } from '../domain/integration.ts';
-import { AUDIT_EVENTS, type AuditEvent, kindOf } from './audit-events.ts';
-import { auditLine, errorFields, type LogFields, type Logger } from './logger.ts';
+import { createOutbox } from '../lib/outbox.ts';
+import { AUDIT_EVENTS, type AuditEvent, getAuditKind } from './audit-events.ts';
+import { errorFields, formatAuditLine, type LogFields, type Logger } from './logger.ts';
 import type { Counter } from './metric-registry.ts';
 import type { Metrics } from './metrics.ts';
-import { createOutbox } from './outbox.ts';
 
 export interface AuditRecord {
   readonly event: AuditEvent;
@@ -13,42 +13,41 @@ export interface AuditRecord {
   readonly line: string;
 }
 
-/** Where audit events go. */
 export interface AuditSink {
-  /** Most events at once. */
-  readonly batch: number;
-  /** Resolves when they are out of our hands. */
+  /** Most events per delivery. */
+  readonly batchSize: number;
+  /** Resolves when the receiver has accepted them. */
   deliver(records: readonly AuditRecord[]): Promise<void>;
-  /** The file was moved away: go on with a new one. */
+  /** The file was moved: create a new one. */
   reopen?(): void;
   close(): Promise<void>;
 }
 
 export interface AuditLog {
   audit(event: AuditEvent, fields?: LogFields): void;
-  /** What happens now might never be recorded. */
+  /** The sink does not accept events. */
   isBlocked(): boolean;
   reopen(): void;
   close(): Promise<void>;
 }
 
 export interface AuditLogOptions {
-  /** Left out: among the log lines. */
+  /** If omitted, events are written to the log. */
   readonly sink?: AuditSink | undefined;
   readonly buffer: number;
   readonly log: Logger;
   readonly metrics: Metrics;
-  readonly pauseMs?: { readonly first: number; readonly longest: number };
+  readonly backoffMs?: { readonly initial: number; readonly max: number };
 }
 
-const CLOSE_MS = 5_000;
-const TELL_AGAIN_MS = 60_000;
+const CLOSE_TIMEOUT_MS = 5_000;
+const REPORT_INTERVAL_MS = 60_000;
 
-/** Counts every audit event and hands it to its sink. Nobody waits for the sink. */
-export function openAuditLog({ sink, buffer, log, metrics, pauseMs }: AuditLogOptions): AuditLog {
-  const count = auditCounts(metrics);
+/** Counts every audit event and queues it for the sink. Callers do not wait for the delivery. */
+export function openAuditLog({ sink, buffer, log, metrics, backoffMs }: AuditLogOptions): AuditLog {
+  const count = createAuditCounter(metrics);
   if (sink === undefined) {
-    const forget = metrics.collect((set) => {
+    const removeCollector = metrics.addCollector((set) => {
       set('gatehouse_audit_pending', 0);
       set('gatehouse_audit_blocked', 0);
     });
@@ -59,58 +58,62 @@ export function openAuditLog({ sink, buffer, log, metrics, pauseMs }: AuditLogOp
       },
       isBlocked: () => false,
       reopen: () => {},
-      close: async () => forget(),
+      close: async () => removeCollector(),
     };
   }
 
   const dropped = metrics.counter('gatehouse_audit_dropped_total');
   const failed = metrics.counter('gatehouse_audit_failures_total');
-  const alarm = seldom((lost) =>
+  const reportLost = throttleReports((lost) =>
     log.error('audit_events_lost', {
       lost,
-      note: 'the audit sink takes too little; the oldest were given up',
+      note: 'the audit sink is too slow or unreachable; the oldest events were dropped',
     }),
   );
-  const tellFailure = seldom((failures, error: unknown) =>
+  const reportFailure = throttleReports((failures, error: unknown) =>
     log.error('audit_sink_failed', { failures, ...errorFields(error), stack: undefined }),
   );
   const outbox = createOutbox<AuditRecord>({
     deliver: (records) => sink.deliver(records),
-    most: buffer,
-    batch: sink.batch,
-    isLesser: ({ event }) => kindOf(event).kind === 'refusal',
-    ...(pauseMs !== undefined && { pauseMs }),
+    maxPending: buffer,
+    batchSize: sink.batchSize,
+    isLowPriority: ({ event }) => getAuditKind(event).kind === 'refusal',
+    ...(backoffMs !== undefined && { backoffMs }),
     onLost(lost) {
       dropped.value += lost;
-      alarm(lost);
+      reportLost(lost);
     },
     onFailure(error) {
       failed.value += 1;
-      tellFailure(1, error);
+      reportFailure(1, error);
     },
-    onRecovered: (failures) => log.warn('audit_sink_back', { failures }),
+    onRecovered: (failures) => log.warn('audit_sink_recovered', { failures }),
   });
-  const forget = metrics.collect((set) => {
+  const removeCollector = metrics.addCollector((set) => {
     set('gatehouse_audit_pending', outbox.pending());
     set('gatehouse_audit_blocked', outbox.isBlocked() ? 1 : 0);
   });
-  const { fields: everywhere = {}, now = Date.now } = log.output ?? {};
+  const { fields: baseFields = {}, now = Date.now } = log.output ?? {};
   return {
     audit(event, fields = {}) {
       count(event, fields);
       const time = new Date(now());
-      outbox.put({ event, time: time.toISOString(), line: auditLine(time, event, everywhere, fields) });
+      outbox.enqueue({
+        event,
+        time: time.toISOString(),
+        line: formatAuditLine(time, event, baseFields, fields),
+      });
     },
     isBlocked: () => outbox.isBlocked(),
     reopen: () => sink.reopen?.(),
     async close() {
-      const left = await outbox.close(CLOSE_MS);
-      forget();
-      if (left > 0) {
-        dropped.value += left;
+      const undelivered = await outbox.close(CLOSE_TIMEOUT_MS);
+      removeCollector();
+      if (undelivered > 0) {
+        dropped.value += undelivered;
         log.error('audit_events_lost', {
-          lost: left,
-          note: 'the audit sink did not take them before the end',
+          lost: undelivered,
+          note: 'the audit sink did not accept these events before the shutdown',
         });
       }
       await sink.close();
@@ -118,8 +121,8 @@ export function openAuditLog({ sink, buffer, log, metrics, pauseMs }: AuditLogOp
   };
 }
 
-/** What the audit log hears of is what is counted about grants. */
-function auditCounts(metrics: Metrics): (event: AuditEvent, fields: LogFields) => void {
+/** Metrics about grants are derived from audit events, so that both agree. */
+function createAuditCounter(metrics: Metrics): (event: AuditEvent, fields: LogFields) => void {
   const issued = (grant: string): Counter => metrics.counter('gatehouse_tokens_issued_total', grant);
   const signIns = (outcome: string): Counter => metrics.counter('gatehouse_sign_ins_total', outcome);
   const events = Object.fromEntries(
@@ -128,9 +131,9 @@ function auditCounts(metrics: Metrics): (event: AuditEvent, fields: LogFields) =
   const byGrant = new Map<unknown, Counter>(GRANT_TYPES.map((grant) => [grant, issued(grant)]));
   const refreshed = issued('refresh');
   const revocations = metrics.counter('gatehouse_revocations_total');
-  const also: Partial<Record<AuditEvent, Counter>> = {
+  const relatedCounters: Partial<Record<AuditEvent, Counter>> = {
     grant_refreshed: refreshed,
-    refresh_repeated: refreshed,
+    refresh_retried: refreshed,
     refresh_rolled_forward: refreshed,
     refresh_reuse: metrics.counter('gatehouse_refresh_reuse_detected_total'),
     grant_revoked: revocations,
@@ -138,28 +141,28 @@ function auditCounts(metrics: Metrics): (event: AuditEvent, fields: LogFields) =
     sign_in_failed: signIns('failed'),
     locked_out: signIns('locked_out'),
   };
-  const add = (counter: Counter | undefined): void => {
+  const increment = (counter: Counter | undefined): void => {
     if (counter !== undefined) counter.value += 1;
   };
   return (event, fields) => {
-    add(events[event]);
-    add(also[event]);
-    if (event === 'grant_issued') add(byGrant.get(fields['grantType']));
-    if (event === 'refresh_reuse' && fields['action'] !== 'refused') add(revocations);
-    if (event === 'admin_act' && fields['act'] === 'end grant') add(revocations);
+    increment(events[event]);
+    increment(relatedCounters[event]);
+    if (event === 'grant_issued') increment(byGrant.get(fields['grantType']));
+    if (event === 'refresh_reuse' && fields['action'] !== 'refused') increment(revocations);
+    if (event === 'admin_action' && fields['act'] === 'revoke_grant') increment(revocations);
   };
 }
 
-/** Says it at once, and then at most once a minute, for all that happened meanwhile. */
-function seldom<A extends readonly unknown[]>(tell: (count: number, ...rest: A) => void) {
-  let toldAt = Number.NEGATIVE_INFINITY;
-  let since = 0;
+/** Reports the first occurrence at once, later ones at most once a minute with their total. */
+function throttleReports<A extends readonly unknown[]>(report: (count: number, ...rest: A) => void) {
+  let reportedAt = Number.NEGATIVE_INFINITY;
+  let unreported = 0;
   return (count: number, ...rest: A): void => {
-    since += count;
+    unreported += count;
     const now = performance.now();
-    if (now - toldAt < TELL_AGAIN_MS) return;
-    toldAt = now;
-    tell(since, ...rest);
-    since = 0;
+    if (now - reportedAt < REPORT_INTERVAL_MS) return;
+    reportedAt = now;
+    report(unreported, ...rest);
+    unreported = 0;
   };
 }

@@ -2,9 +2,9 @@ import { createSocket, type Socket as Datagrams } from 'node:dgram';
 import { connect as connectPlain, isIPv6, type Socket } from 'node:net';
 import { hostname } from 'node:os';
 import { connect as connectTls } from 'node:tls';
-import { kindOf } from './audit-events.ts';
+import { getAuditKind } from './audit-events.ts';
 import type { AuditRecord, AuditSink } from './audit-log.ts';
-import { type Facility, syslogMessage } from './syslog-format.ts';
+import { type Facility, formatSyslogMessage } from './syslog-format.ts';
 
 export interface SyslogOptions {
   /** `udp://host:port`, `tcp://host:port`, `tls://host:port` or `unix:/path`. */
@@ -13,40 +13,41 @@ export interface SyslogOptions {
   readonly ca?: string | undefined;
   readonly certificate?: string | undefined;
   readonly key?: string | undefined;
-  /** How long a receiver may take to take what it is given. */
-  readonly patienceMs?: number;
+  readonly timeoutMs?: number;
 }
 
-const PATIENCE_MS = 5_000;
-/** What was written to a connection that closes right after it was hardly read by anybody. */
+const TIMEOUT_MS = 5_000;
+/** Data written just before the receiver closes the connection is probably lost. */
 const GRACE_MS = 100;
-/** RFC 5426 §3.2; a longer one would not leave in one piece, or be cut by its receiver. */
-const MOST_DATAGRAM = 60_000;
+/** RFC 5426 §3.2: longer datagrams are fragmented, or truncated by the receiver. */
+const MAX_DATAGRAM = 60_000;
 
-/** RFC 5424 messages, over UDP (RFC 5426), or a stream with their length in front (RFC 6587 §3.4.1, RFC 5425). */
+/** RFC 5424 messages over UDP (RFC 5426), or over a stream with octet counting (RFC 6587 §3.4.1, RFC 5425). */
 export function openAuditSyslog(options: SyslogOptions): AuditSink {
-  const terms = { facility: options.facility, host: hostname(), pid: process.pid };
-  const message = ({ time, event, line }: AuditRecord): string =>
-    syslogMessage(terms, { time, name: event, severity: kindOf(event).severity, line });
-  return options.url.startsWith('udp:') ? overDatagrams(options, message) : overStream(options, message);
+  const header = { facility: options.facility, host: hostname(), pid: process.pid };
+  const format = ({ time, event, line }: AuditRecord): string =>
+    formatSyslogMessage(header, { time, name: event, severity: getAuditKind(event).severity, line });
+  return options.url.startsWith('udp:')
+    ? createDatagramSink(options, format)
+    : createStreamSink(options, format);
 }
 
-type Message = (record: AuditRecord) => string;
+type FormatMessage = (record: AuditRecord) => string;
 
-function overDatagrams({ url }: SyslogOptions, message: Message): AuditSink {
-  const { host, port } = addressOf(url);
+function createDatagramSink({ url }: SyslogOptions, format: FormatMessage): AuditSink {
+  const { host, port } = parseAddress(url);
   let socket: Datagrams | undefined;
   const send = (text: string): Promise<void> =>
     new Promise((resolve, reject) => {
       socket ??= createSocket(isIPv6(host) ? 'udp6' : 'udp4').on('error', () => {});
       socket
         .unref()
-        .send(text.slice(0, MOST_DATAGRAM), port, host, (error) => (error ? reject(error) : resolve()));
+        .send(text.slice(0, MAX_DATAGRAM), port, host, (error) => (error ? reject(error) : resolve()));
     });
   return {
-    batch: 100,
+    batchSize: 100,
     async deliver(records) {
-      for (const record of records) await send(message(record));
+      for (const record of records) await send(format(record));
     },
     close: async () => {
       socket?.close();
@@ -55,41 +56,41 @@ function overDatagrams({ url }: SyslogOptions, message: Message): AuditSink {
   };
 }
 
-function overStream(options: SyslogOptions, message: Message): AuditSink {
-  const { patienceMs: patience = PATIENCE_MS } = options;
-  let open: Socket | undefined;
-  const connection = async (): Promise<Socket> => {
-    if (open?.writable === true) return open;
-    open?.destroy();
-    open = await connect(options);
-    const mine = open;
-    // Receivers say nothing; one that closes has gone.
-    mine.resume().on('error', () => mine.destroy());
-    mine.on('end', () => mine.destroy());
-    return mine;
+function createStreamSink(options: SyslogOptions, format: FormatMessage): AuditSink {
+  const { timeoutMs = TIMEOUT_MS } = options;
+  let current: Socket | undefined;
+  const getConnection = async (): Promise<Socket> => {
+    if (current?.writable === true) return current;
+    current?.destroy();
+    current = await connect(options);
+    const socket = current;
+    // Receivers send no data; the end of the stream means that the receiver has closed it.
+    socket.resume().on('error', () => socket.destroy());
+    socket.on('end', () => socket.destroy());
+    return socket;
   };
   return {
-    batch: 1_000,
+    batchSize: 1_000,
     async deliver(records) {
-      const socket = await connection();
+      const socket = await getConnection();
       const text = records
-        .map(message)
-        .map((one) => `${Buffer.byteLength(one)} ${one}`)
+        .map(format)
+        .map((message) => `${Buffer.byteLength(message)} ${message}`)
         .join('');
-      // Nobody confirms anything in this protocol; a connection that stays open is all there is to go by.
-      await within(patience + GRACE_MS, socket, (done) =>
+      // The protocol has no acknowledgements: a connection that stays open is the only sign of success.
+      await waitForSocket(timeoutMs + GRACE_MS, socket, (done) =>
         socket.write(text, (error) => (error ? done(error) : setTimeout(done, GRACE_MS))),
       );
     },
     close: async () => {
-      open?.destroySoon();
-      open = undefined;
+      current?.destroySoon();
+      current = undefined;
     },
   };
 }
 
-async function connect({ url, ca, certificate, key, patienceMs }: SyslogOptions): Promise<Socket> {
-  const { host, port } = addressOf(url);
+async function connect({ url, ca, certificate, key, timeoutMs }: SyslogOptions): Promise<Socket> {
+  const { host, port } = parseAddress(url);
   const secure = url.startsWith('tls:');
   const socket = url.startsWith('unix:')
     ? connectPlain(url.slice('unix:'.length))
@@ -97,43 +98,43 @@ async function connect({ url, ca, certificate, key, patienceMs }: SyslogOptions)
       ? connectTls({
           host,
           port,
-          ...(isName(host) && { servername: host }),
+          ...(isHostName(host) && { servername: host }),
           rejectUnauthorized: true,
           ...(ca !== undefined && { ca }),
           ...(certificate !== undefined && { cert: certificate, key }),
         })
       : connectPlain(port, host);
-  await within(patienceMs ?? PATIENCE_MS, socket, (done) =>
+  await waitForSocket(timeoutMs ?? TIMEOUT_MS, socket, (done) =>
     socket.once(secure ? 'secureConnect' : 'connect', () => done()),
   );
   return socket;
 }
 
-/** Waits for one thing to happen to a socket, or for its end, or for the time to run out. */
-function within(
+/** Rejects if the socket closes or the time is over before `done` is called. */
+function waitForSocket(
   ms: number,
   socket: Socket,
-  begin: (done: (error?: Error | null) => void) => void,
+  start: (done: (error?: Error | null) => void) => void,
 ): Promise<void> {
   return new Promise((resolve, reject) => {
-    const end = (error?: Error | null): void => {
+    const settle = (error?: Error | null): void => {
       clearTimeout(timer);
-      socket.off('error', end).off('close', gone);
+      socket.off('error', settle).off('close', onClose);
       if (error) {
         socket.on('error', () => {}).destroy();
         reject(error);
       } else resolve();
     };
-    const gone = (): void => end(new Error('the connection was closed'));
-    const timer = setTimeout(() => end(new Error('the receiver takes nothing')), ms);
-    socket.on('error', end).on('close', gone);
-    begin(end);
+    const onClose = (): void => settle(new Error('the connection was closed'));
+    const timer = setTimeout(() => settle(new Error('the receiver timed out')), ms);
+    socket.on('error', settle).on('close', onClose);
+    start(settle);
   });
 }
 
-const isName = (host: string): boolean => !isIPv6(host) && !/^[\d.]+$/.test(host);
+const isHostName = (host: string): boolean => !isIPv6(host) && !/^[\d.]+$/.test(host);
 
-function addressOf(url: string): { readonly host: string; readonly port: number } {
+function parseAddress(url: string): { readonly host: string; readonly port: number } {
   const [, host = '', port = ''] = /^[a-z]+:\/\/(?:\[?([^\]]*?)\]?):(\d+)$/.exec(url) ?? [];
   return { host, port: Number(port) };
 }

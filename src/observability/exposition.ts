@@ -1,55 +1,57 @@
 import type { Sample, Snapshot } from './metric-registry.ts';
-import { familyOf, METRIC_NAMES, type MetricName } from './metric-table.ts';
+import { getMetricFamily, METRIC_NAMES, type MetricName } from './metric-table.ts';
 
-export const EXPOSITION_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
+export const EXPOSITION_CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
-/** The figures of several processes as those of one. */
-export function joinSnapshots(snapshots: readonly Snapshot[]): Snapshot {
-  const joined: { -readonly [N in MetricName]?: readonly Sample[] } = {};
+/** Combines the metrics of several processes. */
+export function mergeSnapshots(snapshots: readonly Snapshot[]): Snapshot {
+  const merged: { -readonly [N in MetricName]?: readonly Sample[] } = {};
   for (const name of METRIC_NAMES) {
-    const { type, join } = familyOf(name);
+    const { type, aggregation } = getMetricFamily(name);
     const series = new Map<string, Sample>();
     for (const snapshot of snapshots)
       for (const sample of snapshot[name] ?? []) {
-        const before = series.get(sample[0]);
+        const previous = series.get(sample[0]);
         series.set(
           sample[0],
-          before === undefined ? sample : joinSamples(type === 'gauge' ? join : 'sum', before, sample),
+          previous === undefined
+            ? sample
+            : mergeSamples(type === 'gauge' ? aggregation : 'sum', previous, sample),
         );
       }
-    if (series.size > 0) joined[name] = [...series.values()];
+    if (series.size > 0) merged[name] = [...series.values()];
   }
-  return joined;
+  return merged;
 }
 
-/** What stays of a process that has ended: what it counted, and not what it held. */
-export function countsOf(snapshot: Snapshot): Snapshot {
+/** Counters and histograms of a process that has exited; its gauges no longer apply. */
+export function dropGauges(snapshot: Snapshot): Snapshot {
   return Object.fromEntries(
-    METRIC_NAMES.filter((name) => familyOf(name).type !== 'gauge' && snapshot[name] !== undefined).map(
+    METRIC_NAMES.filter((name) => getMetricFamily(name).type !== 'gauge' && snapshot[name] !== undefined).map(
       (name) => [name, snapshot[name]],
     ),
   );
 }
 
-function joinSamples(how: 'sum' | 'max' | 'min', a: Sample, b: Sample): Sample {
+function mergeSamples(aggregation: 'sum' | 'max' | 'min', a: Sample, b: Sample): Sample {
   const [labels, first, counts] = a;
   const [, second, more] = b;
-  if (how !== 'sum') return [labels, Math[how](first, second)];
+  if (aggregation !== 'sum') return [labels, Math[aggregation](first, second)];
   if (counts === undefined) return [labels, first + second];
   return [labels, first + second, counts.map((count, at) => count + (more?.[at] ?? 0))];
 }
 
 /** The Prometheus text format, version 0.0.4. */
-export function exposition(snapshot: Snapshot): string {
+export function formatExposition(snapshot: Snapshot): string {
   const lines: string[] = [];
   for (const name of METRIC_NAMES) {
     const samples = snapshot[name];
     if (samples === undefined) continue;
-    const { type, help, buckets } = familyOf(name);
+    const { type, help, buckets } = getMetricFamily(name);
     lines.push(`# HELP ${name} ${help.replaceAll('\\', String.raw`\\`)}`, `# TYPE ${name} ${type}`);
     for (const sample of samples) {
       const [labels, value, counts] = sample;
-      if (counts === undefined) lines.push(`${name}${braces(labels)} ${value}`);
+      if (counts === undefined) lines.push(`${name}${formatLabelSet(labels)} ${value}`);
       else pushHistogram(lines, name, labels, value, counts, buckets);
     }
   }
@@ -64,13 +66,16 @@ function pushHistogram(
   counts: readonly number[],
   bounds: readonly number[],
 ): void {
-  const before = labels === '' ? '' : `${labels},`;
+  const prefix = labels === '' ? '' : `${labels},`;
   let total = 0;
   counts.forEach((count, at) => {
     total += count;
-    lines.push(`${name}_bucket{${before}le="${at < bounds.length ? bounds[at] : '+Inf'}"} ${total}`);
+    lines.push(`${name}_bucket{${prefix}le="${at < bounds.length ? bounds[at] : '+Inf'}"} ${total}`);
   });
-  lines.push(`${name}_sum${braces(labels)} ${sum}`, `${name}_count${braces(labels)} ${total}`);
+  lines.push(
+    `${name}_sum${formatLabelSet(labels)} ${sum}`,
+    `${name}_count${formatLabelSet(labels)} ${total}`,
+  );
 }
 
-const braces = (labels: string): string => (labels === '' ? '' : `{${labels}}`);
+const formatLabelSet = (labels: string): string => (labels === '' ? '' : `{${labels}}`);

@@ -4,7 +4,7 @@ import { redactValue } from './redact.ts';
 export type { AuditEvent } from './audit-events.ts';
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
 export type LogValue = string | number | boolean | null | undefined | readonly string[];
-/** What a log line may hold: flat, and named one by one where it is written. Objects are not poured into logs. */
+/** Flat on purpose: nested objects could contain secrets. */
 export type LogFields = Readonly<Record<string, LogValue>>;
 
 export interface Logger {
@@ -12,19 +12,19 @@ export interface Logger {
   info(event: string, fields?: LogFields): void;
   warn(event: string, fields?: LogFields): void;
   error(event: string, fields?: LogFields): void;
-  /** What happened to a grant, and to whom: one line each, never dropped by level. */
+  /** Logged at every level. */
   audit(event: AuditEvent, fields?: LogFields): void;
-  /** Where lines go that somebody else has put together. */
+  /** For lines that are formatted elsewhere. */
   readonly output?: LogOutput;
 }
 
 export interface LogOutput {
   readonly format: 'json' | 'text';
-  /** Stand in every line. */
+  /** Added to every line. */
   readonly fields: LogFields;
   /** In milliseconds. */
   readonly now: () => number;
-  takes(level: LogLevel): boolean;
+  isEnabled(level: LogLevel): boolean;
   write(line: string): void;
 }
 
@@ -33,11 +33,11 @@ const RANK = { debug: 0, info: 1, warn: 2, error: 3 } as const satisfies Record<
 export interface LoggerOptions {
   readonly level: LogLevel;
   readonly format: 'json' | 'text';
-  /** Takes whole lines, newline included; one that matters is to be kept where others are given up. */
-  readonly write: (line: string, matters?: boolean) => void;
+  /** Receives whole lines with a newline. Important lines are dropped last. */
+  readonly write: (line: string, isImportant?: boolean) => void;
   /** In milliseconds. */
   readonly now?: () => number;
-  /** Stand in every line, such as which of several worker processes wrote it. */
+  /** Added to every line, such as the worker process. */
   readonly fields?: LogFields;
 }
 
@@ -46,24 +46,27 @@ export function createLogger({
   format,
   write,
   now = Date.now,
-  fields: everywhere = {},
+  fields: baseFields = {},
 }: LoggerOptions): Logger {
-  const line = format === 'json' ? jsonLine : textLine;
-  const emit = (at: LogLevel, event: string, fields: LogFields): void => {
-    if (RANK[at] >= RANK[level])
-      write(line(entryOf(new Date(now()), at, event, everywhere, fields)), RANK[at] >= RANK.warn);
+  const line = format === 'json' ? formatJsonLine : formatTextLine;
+  const emit = (entryLevel: LogLevel, event: string, fields: LogFields): void => {
+    if (RANK[entryLevel] >= RANK[level])
+      write(
+        line(createEntry(new Date(now()), entryLevel, event, baseFields, fields)),
+        RANK[entryLevel] >= RANK.warn,
+      );
   };
   return {
     debug: (event, fields = {}) => emit('debug', event, fields),
     info: (event, fields = {}) => emit('info', event, fields),
     warn: (event, fields = {}) => emit('warn', event, fields),
     error: (event, fields = {}) => emit('error', event, fields),
-    audit: (event, fields = {}) => write(line(auditEntry(new Date(now()), event, everywhere, fields)), true),
+    audit: (event, fields = {}) => write(line(auditEntry(new Date(now()), event, baseFields, fields)), true),
     output: {
       format,
-      fields: everywhere,
+      fields: baseFields,
       now,
-      takes: (at) => RANK[at] >= RANK[level],
+      isEnabled: (entryLevel) => RANK[entryLevel] >= RANK[level],
       write: (text) => write(text),
     },
   };
@@ -71,121 +74,120 @@ export function createLogger({
 
 type Entry = Record<string, LogValue>;
 
-function entryOf(
+function createEntry(
   time: Date,
   level: LogLevel,
   event: string,
-  everywhere: LogFields,
+  baseFields: LogFields,
   fields: LogFields,
   audit = false,
 ): Entry {
   const entry: Entry = { time: time.toISOString(), level };
   if (audit) entry['audit'] = true;
   entry['event'] = event;
-  for (const name of Object.keys(everywhere)) entry[name] = everywhere[name];
+  for (const name of Object.keys(baseFields)) entry[name] = baseFields[name];
   for (const name of Object.keys(fields)) entry[name] = redactValue(name, fields[name]);
   return entry;
 }
 
-const auditEntry = (time: Date, event: AuditEvent, everywhere: LogFields, fields: LogFields): Entry =>
-  entryOf(time, 'info', event, everywhere, fields, true);
+const auditEntry = (time: Date, event: AuditEvent, baseFields: LogFields, fields: LogFields): Entry =>
+  createEntry(time, 'info', event, baseFields, fields, true);
 
-/** An audit event as a line of JSON, for a sink of its own. */
-export const auditLine = (time: Date, event: AuditEvent, everywhere: LogFields, fields: LogFields): string =>
-  jsonLine(auditEntry(time, event, everywhere, fields));
+/** An audit event as a line of JSON, for an audit sink. */
+export const formatAuditLine = (
+  time: Date,
+  event: AuditEvent,
+  baseFields: LogFields,
+  fields: LogFields,
+): string => formatJsonLine(auditEntry(time, event, baseFields, fields));
 
-/**
- * JSON without what a terminal or a reader of lines would act on. JSON itself leaves DEL, the C1 controls (one
- * of them begins terminal commands) and two more line ends as they are.
- */
-export function quote(value: unknown): string {
+/** Also escapes DEL, C1 controls (terminal escape sequences) and U+2028/2029, which JSON.stringify does not. */
+export function quoteJson(value: unknown): string {
   const text = JSON.stringify(value);
-  if (!ACTIVE.test(text)) return text;
-  return text.replace(/[\u007f-\u009f\u2028\u2029]/g, escaped);
+  if (!CONTROL_CHARACTERS.test(text)) return text;
+  return text.replace(/[\u007f-\u009f\u2028\u2029]/g, escapeCharacter);
 }
 
-const ACTIVE = /[\u007f-\u009f\u2028\u2029]/;
-const escaped = (char: string): string => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`;
+const CONTROL_CHARACTERS = /[\u007f-\u009f\u2028\u2029]/;
+const escapeCharacter = (char: string): string => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`;
 
-const jsonLine = (entry: LogFields): string => `${quote(entry)}\n`;
+const formatJsonLine = (entry: LogFields): string => `${quoteJson(entry)}\n`;
 
-function textLine({ time, level, event, ...fields }: LogFields): string {
+function formatTextLine({ time, level, event, ...fields }: LogFields): string {
   const rest = Object.entries(fields)
     .filter(([, value]) => value !== undefined)
-    .map(([name, value]) => `${name}=${quote(value)}`);
+    .map(([name, value]) => `${name}=${quoteJson(value)}`);
   return `${[String(time).slice(11, 19), String(level).padEnd(5), event, ...rest].join(' ')}\n`;
 }
 
-export interface Sink {
-  readonly write: (line: string, matters?: boolean) => void;
+export interface LogSink {
+  readonly write: (line: string, isImportant?: boolean) => void;
   readonly flush: () => void;
-  /** Lines lost so far. */
-  readonly lost: () => number;
+  /** Lines dropped so far. */
+  readonly getLostCount: () => number;
 }
 
-/** What a reader that has stopped reading may cost: beyond it lines are lost, those that matter later than others. */
-const MOST_WAITING = 4 * 1_048_576;
-const MOST_THAT_MATTER = 2 * MOST_WAITING;
+/** Limits of buffered characters while standard output blocks; beyond them lines are dropped. */
+const MAX_BUFFERED = 4 * 1_048_576;
+const MAX_BUFFERED_IMPORTANT = 2 * MAX_BUFFERED;
 
-/** Lines that do not matter more than others wait this long for company, or until there are so many characters. */
-const GATHER_MS = 5;
-const GATHERED = 65_536;
+/** Other lines are written in batches after this time or this many characters. */
+const FLUSH_INTERVAL_MS = 5;
+const FLUSH_THRESHOLD = 65_536;
 
 /**
- * Gathers lines into one write to standard output, and never waits for it: those that matter are written at the end of
- * this turn of the event loop, with all that came before. What could not be written is lost; `onLost` hears of it with
- * the first write that gets through again.
+ * Writes lines to standard output in batches, without waiting for it. Important lines are written at the end of the current
+ * turn of the event loop. Lines that cannot be written are dropped; `onLost` is called after the next successful write.
  */
-export function stdoutSink(
+export function createStdoutSink(
   stream: NodeJS.WritableStream = process.stdout,
   onLost: (lines: number) => void = () => {},
-): Sink {
-  let waiting = '';
+): LogSink {
+  let buffered = '';
   let lines = 0;
   let lost = 0;
-  let told = 0;
+  let reported = 0;
   let timer: NodeJS.Timeout | undefined;
-  let isDue = false;
+  let isFlushScheduled = false;
   const flush = (): void => {
     clearTimeout(timer);
     timer = undefined;
-    isDue = false;
-    if (waiting === '') return;
-    const text = waiting;
+    isFlushScheduled = false;
+    if (buffered === '') return;
+    const text = buffered;
     const count = lines;
-    waiting = '';
+    buffered = '';
     lines = 0;
     stream.write(text, (error) => {
       if (error) lost += count;
-      else if (lost > told) {
-        const news = lost - told;
-        told = lost;
-        onLost(news);
+      else if (lost > reported) {
+        const newlyLost = lost - reported;
+        reported = lost;
+        onLost(newlyLost);
       }
     });
   };
   return {
-    write(line, matters = false) {
-      // A file has no queue, and no such number.
-      const queued = ((stream as { readonly writableLength?: number }).writableLength ?? 0) + waiting.length;
-      if (queued > (matters ? MOST_THAT_MATTER : MOST_WAITING)) {
+    write(line, isImportant = false) {
+      // Undefined for files, whose writes are synchronous.
+      const queued = ((stream as { readonly writableLength?: number }).writableLength ?? 0) + buffered.length;
+      if (queued > (isImportant ? MAX_BUFFERED_IMPORTANT : MAX_BUFFERED)) {
         lost += 1;
         return;
       }
       lines += 1;
-      waiting += line;
-      if (isDue) return;
-      if (matters || waiting.length > GATHERED) {
-        isDue = true;
+      buffered += line;
+      if (isFlushScheduled) return;
+      if (isImportant || buffered.length > FLUSH_THRESHOLD) {
+        isFlushScheduled = true;
         setImmediate(flush);
-      } else timer ??= setTimeout(flush, GATHER_MS);
+      } else timer ??= setTimeout(flush, FLUSH_INTERVAL_MS);
     },
     flush,
-    lost: () => lost,
+    getLostCount: () => lost,
   };
 }
 
-/** The parts of an exception that are fit for a log line. */
 export function errorFields(error: unknown): LogFields {
   if (!(error instanceof Error)) return { error: String(error) };
   const { code } = error as { code?: unknown };

@@ -1,12 +1,12 @@
-import { familyOf, METRIC_NAMES, type MetricName } from './metric-table.ts';
+import { getMetricFamily, METRIC_NAMES, type MetricName } from './metric-table.ts';
 
-/** One counter. Whoever counts holds it and adds to it: no look-up, no object, no text on the way. */
+/** Callers keep the counter and increment it: no lookup or allocation per request. */
 export interface Counter {
   value: number;
 }
 
 export interface Histogram {
-  /** Not cumulative; the last one is for all beyond the largest bound. */
+  /** Not cumulative; the last one counts values above the largest bound. */
   readonly counts: Float64Array;
   readonly bounds: readonly number[];
   sum: number;
@@ -15,10 +15,10 @@ export interface Histogram {
 export type Sample =
   | readonly [labels: string, value: number]
   | readonly [labels: string, sum: number, counts: readonly number[]];
-/** The figures of one process at one moment, fit to be sent to another. */
+/** The metrics of one process, serializable for IPC. */
 export type Snapshot = { readonly [N in MetricName]?: readonly Sample[] };
 
-/** Sets gauges when somebody asks for them. */
+/** Sets gauges for a snapshot. */
 export type Collector = (
   set: (name: MetricName, value: number | undefined, ...labels: readonly string[]) => void,
 ) => void | Promise<void>;
@@ -27,14 +27,14 @@ export interface Registry {
   /** The same counter for the same labels. */
   counter(name: MetricName, ...labels: readonly string[]): Counter;
   histogram(name: MetricName, ...labels: readonly string[]): Histogram;
-  /** Returns how to stop asking it. */
-  collect(collector: Collector): () => void;
+  /** Returns a function that removes it. */
+  addCollector(collector: Collector): () => void;
   snapshot(): Promise<Snapshot>;
 }
 
-/** Beyond this many series a metric has one more, for all the rest. */
-const MOST_SERIES = 2_000;
-const REST = 'other';
+/** Beyond this limit, further label values share one series. */
+const MAX_SERIES = 2_000;
+const OVERFLOW_LABEL = 'other';
 
 export function observe(histogram: Histogram, value: number): void {
   const { bounds, counts } = histogram;
@@ -49,59 +49,60 @@ export function createRegistry(): Registry {
   const histograms = new Map<MetricName, Map<string, Histogram>>();
   const collectors = new Set<Collector>();
 
-  const seriesOf = <T>(
+  const getSeries = <T>(
     families: Map<MetricName, Map<string, T>>,
     name: MetricName,
     labels: readonly string[],
-    make: () => T,
+    create: () => T,
   ): T => {
     let series = families.get(name);
     if (series === undefined) families.set(name, (series = new Map<string, T>()));
-    let text = labelText(name, labels);
-    if (!series.has(text) && series.size >= MOST_SERIES)
-      text = labelText(
+    let text = formatLabels(name, labels);
+    if (!series.has(text) && series.size >= MAX_SERIES)
+      text = formatLabels(
         name,
-        labels.map(() => REST),
+        labels.map(() => OVERFLOW_LABEL),
       );
-    let one = series.get(text);
-    if (one === undefined) series.set(text, (one = make()));
-    return one;
+    let existing = series.get(text);
+    if (existing === undefined) series.set(text, (existing = create()));
+    return existing;
   };
 
   const registry: Registry = {
-    counter: (name, ...labels) => seriesOf(counters, name, labels, () => ({ value: 0 })),
+    counter: (name, ...labels) => getSeries(counters, name, labels, () => ({ value: 0 })),
     histogram: (name, ...labels) => {
-      const { buckets } = familyOf(name);
-      return seriesOf(histograms, name, labels, () => ({
+      const { buckets } = getMetricFamily(name);
+      return getSeries(histograms, name, labels, () => ({
         bounds: buckets,
         counts: new Float64Array(buckets.length + 1),
         sum: 0,
       }));
     },
-    collect(collector) {
+    addCollector(collector) {
       collectors.add(collector);
       return () => void collectors.delete(collector);
     },
     async snapshot() {
       const found: { -readonly [N in MetricName]?: Sample[] } = {};
-      const put = (name: MetricName, sample: Sample): void => void (found[name] ??= []).push(sample);
+      const addSample = (name: MetricName, sample: Sample): void => void (found[name] ??= []).push(sample);
       for (const [name, series] of counters)
-        for (const [labels, { value }] of series) put(name, [labels, value]);
+        for (const [labels, { value }] of series) addSample(name, [labels, value]);
       for (const [name, series] of histograms)
-        for (const [labels, { sum, counts }] of series) put(name, [labels, sum, [...counts]]);
+        for (const [labels, { sum, counts }] of series) addSample(name, [labels, sum, [...counts]]);
       await Promise.all(
         Array.from(collectors, async (collector) =>
           collector((name, value, ...labels) => {
-            if (value !== undefined && Number.isFinite(value)) put(name, [labelText(name, labels), value]);
+            if (value !== undefined && Number.isFinite(value))
+              addSample(name, [formatLabels(name, labels), value]);
           }),
         ),
       );
       return found;
     },
   };
-  // What has no labels is there from the start, at zero: nobody can tell a missing series from a quiet one.
+  // Metrics without labels exist from the start, at zero: a missing series could not be told from an idle one.
   for (const name of METRIC_NAMES) {
-    const { type, labels } = familyOf(name);
+    const { type, labels } = getMetricFamily(name);
     if (labels.length > 0) continue;
     if (type === 'counter') registry.counter(name);
     if (type === 'histogram') registry.histogram(name);
@@ -109,9 +110,9 @@ export function createRegistry(): Registry {
   return registry;
 }
 
-/** As it stands in the exposition: `rule="a",code="200"`. */
-function labelText(name: MetricName, values: readonly string[]): string {
-  const { labels } = familyOf(name);
+/** `rule="a",code="200"`. */
+function formatLabels(name: MetricName, values: readonly string[]): string {
+  const { labels } = getMetricFamily(name);
   if (labels.length !== values.length) throw new Error(`${name} has the labels ${labels.join(', ')}`);
   return labels.map((label, at) => `${label}="${escapeLabel(values[at] ?? '')}"`).join(',');
 }

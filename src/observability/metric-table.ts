@@ -1,20 +1,18 @@
 /**
- * Every metric there is: the single source of what is scraped and of the table in docs/observability.md.
- *
- * Labels hold rules, upstreams and words of ours, never a path, a name or an address that somebody sent: a stranger
- * cannot make a new series.
+ * All metrics; the exposition and the table in docs/observability.md are generated from them. Label values are rules,
+ * upstreams and constants, never client input: clients cannot create series.
  */
-export interface Family {
+export interface MetricFamily {
   readonly type: 'counter' | 'gauge' | 'histogram';
   readonly help: string;
   readonly labels: readonly string[];
-  /** How the gauges of several processes become one. */
-  readonly join: 'sum' | 'max' | 'min';
+  /** How gauges of several processes are combined. */
+  readonly aggregation: 'sum' | 'max' | 'min';
   readonly buckets: readonly number[];
 }
 
 const NO_BUCKETS: readonly number[] = [];
-/** Seconds. From an answer out of memory to one that keeps a person waiting. */
+/** In seconds. */
 const REQUEST_BUCKETS = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30,
 ] as const;
@@ -22,72 +20,87 @@ const STORE_BUCKETS = [
   0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1,
 ] as const;
 
-const counter = (help: string, ...labels: string[]): Family => ({
+const counter = (help: string, ...labels: string[]): MetricFamily => ({
   type: 'counter',
   help,
   labels,
-  join: 'sum',
+  aggregation: 'sum',
   buckets: NO_BUCKETS,
 });
-const gauge = (join: Family['join'], help: string, ...labels: string[]): Family => ({
+const gauge = (
+  aggregation: MetricFamily['aggregation'],
+  help: string,
+  ...labels: string[]
+): MetricFamily => ({
   type: 'gauge',
   help,
   labels,
-  join,
+  aggregation,
   buckets: NO_BUCKETS,
 });
-const histogram = (buckets: readonly number[], help: string, ...labels: string[]): Family => ({
+const histogram = (buckets: readonly number[], help: string, ...labels: string[]): MetricFamily => ({
   type: 'histogram',
   help,
   labels,
-  join: 'sum',
+  aggregation: 'sum',
   buckets,
 });
 
 export const METRICS = {
-  gatehouse_build_info: gauge('max', 'Always 1; the labels tell what is running.', 'version', 'node'),
-  gatehouse_workers: gauge('sum', 'Processes that serve and whose figures are in this answer.'),
-  gatehouse_ready: gauge('min', '1 while /readyz says ready.'),
+  gatehouse_build_info: gauge(
+    'max',
+    'Always 1; the labels are the versions of gatehouse and Node.js.',
+    'version',
+    'node',
+  ),
+  gatehouse_workers: gauge('sum', 'Worker processes included in this response.'),
+  gatehouse_ready: gauge('min', '1 while /readyz reports ready.'),
   gatehouse_http_requests_total: counter(
-    'Requests that have ended, by the rule that matched, the method and the status.',
+    'Completed requests, by matching rule, method and status.',
     'rule',
     'method',
     'code',
   ),
   gatehouse_http_request_duration_seconds: histogram(
     REQUEST_BUCKETS,
-    'From the head of a request to the end of its answer. WebSockets are not in it.',
+    'From the request head to the end of the response, without WebSockets.',
     'rule',
   ),
-  gatehouse_http_requests_in_flight: gauge('sum', 'Requests being worked on, WebSockets included.'),
-  gatehouse_auth_decisions_total: counter('What was decided about requests, and why.', 'decision', 'reason'),
-  gatehouse_lane_requests_total: counter(
-    'Requests by the lane they took, and why a connection was given to the full one (`other`: it never was in the fast one, as with HTTP/2).',
-    'lane',
+  gatehouse_http_requests_in_flight: gauge('sum', 'Active requests, including WebSockets.'),
+  gatehouse_auth_decisions_total: counter(
+    'Access decisions about requests, and their reasons.',
+    'decision',
     'reason',
   ),
-  gatehouse_connections: gauge('sum', 'Open connections of clients.'),
-  gatehouse_connections_refused_total: counter('Connections closed for being beyond limits.connections.'),
+  gatehouse_data_path_requests_total: counter(
+    'Requests on the fast and the full path, and why a connection fell back to the full path (`other`: it never was on the fast path, as with HTTP/2).',
+    'path',
+    'reason',
+  ),
+  gatehouse_connections: gauge('sum', 'Open client connections.'),
+  gatehouse_connections_refused_total: counter('Connections closed because of limits.connections.'),
   gatehouse_tls_handshakes_total: counter(
-    'TLS handshakes that ended well: `full`, or `resumed` from a session of before.',
+    'Successful TLS handshakes: `full`, or `resumed` from a previous session.',
     'kind',
   ),
-  gatehouse_tls_handshake_failures_total: counter('TLS handshakes that came to nothing.'),
-  gatehouse_tokens_issued_total: counter('Access tokens handed out, by the kind of grant.', 'grant'),
-  gatehouse_refresh_reuse_detected_total: counter('Spent refresh tokens that came back: a sign of theft.'),
-  gatehouse_revocations_total: counter('Grants ended before their time.'),
+  gatehouse_tls_handshake_failures_total: counter('Failed TLS handshakes.'),
+  gatehouse_tokens_issued_total: counter('Access tokens issued, by grant type.', 'grant'),
+  gatehouse_refresh_reuse_detected_total: counter(
+    'Used refresh tokens that were presented again: a sign of theft.',
+  ),
+  gatehouse_revocations_total: counter('Revoked grants.'),
   gatehouse_sign_ins_total: counter('Sign-ins on the confirmation page.', 'outcome'),
   gatehouse_revocation_lag_seconds: gauge(
     'max',
-    'How long ago this process was last sure to know every revocation; 0 with the embedded store.',
+    'Time since this process last knew all revocations; 0 with the embedded store.',
   ),
   gatehouse_store_up: gauge('min', '1 when the store can be read and written.'),
   gatehouse_store_operation_duration_seconds: histogram(
     STORE_BUCKETS,
-    'How long the store took, whatever came of it.',
+    'Duration of store operations, including failed ones.',
     'op',
   ),
-  gatehouse_store_errors_total: counter('Operations the store could not do.', 'op'),
+  gatehouse_store_errors_total: counter('Failed store operations.', 'op'),
   gatehouse_store_records_refused_total: counter(
     'Records of the store that failed authentication and were treated as absent.',
     'kind',
@@ -98,58 +111,54 @@ export const METRICS = {
     'kind',
   ),
   gatehouse_store_revocations_restored_total: counter(
-    'Revocations that were missing from Redis and were put back from memory.',
+    'Revocations that were missing from Redis and were restored from memory.',
   ),
   gatehouse_tls_cert_not_after_seconds: gauge(
     'min',
-    'When a certificate ends, as a Unix time: of the listener, and of approved issuers.',
+    'Expiry of certificates as Unix time: of the listener, and of approved issuers.',
     'cert',
   ),
   gatehouse_crl_next_update_seconds: gauge(
     'min',
-    'When the revocation list in force of an issuer runs out, as a Unix time.',
+    'Next update of the revocation list of an issuer, as Unix time.',
     'issuer',
   ),
   gatehouse_config_reload_success_timestamp_seconds: gauge(
     'min',
-    'When the configuration in force was taken, as a Unix time.',
+    'When the current configuration was applied, as Unix time.',
   ),
-  gatehouse_config_reload_failed_total: counter('Configurations that could not be taken.'),
-  gatehouse_upstream_requests_total: counter(
-    'Answers of upstreams, by the class of their status.',
-    'upstream',
-    'code',
-  ),
+  gatehouse_config_reload_failed_total: counter('Rejected configurations.'),
+  gatehouse_upstream_requests_total: counter('Responses of upstreams, by status class.', 'upstream', 'code'),
   gatehouse_upstream_request_duration_seconds: histogram(
     REQUEST_BUCKETS,
-    'From handing a request over to the head of the upstream’s answer.',
+    'From forwarding a request to the response head of the upstream.',
     'upstream',
   ),
   gatehouse_upstream_errors_total: counter(
-    'Requests an upstream did not answer properly.',
+    'Requests without a complete response of the upstream.',
     'upstream',
     'kind',
   ),
-  gatehouse_upstream_pending: gauge('sum', 'What an upstream was given and has not ended.', 'upstream'),
-  gatehouse_upstream_ejected: gauge('max', 'Targets of an upstream that are left out.', 'upstream'),
+  gatehouse_upstream_pending: gauge('sum', 'Active requests to an upstream.', 'upstream'),
+  gatehouse_upstream_ejected: gauge('max', 'Ejected targets of an upstream.', 'upstream'),
   gatehouse_upstream_targets: gauge('max', 'Targets of an upstream.', 'upstream'),
-  gatehouse_event_loop_lag_seconds: gauge('max', 'The longest the event loop was held up lately.'),
-  gatehouse_log_lines_dropped_total: counter('Log lines nobody took in time.'),
-  gatehouse_audit_events_total: counter('What went to the audit log.', 'event'),
-  gatehouse_audit_dropped_total: counter('Audit events lost since their sink took none.'),
-  gatehouse_audit_failures_total: counter('Attempts to hand audit events over that failed.'),
-  gatehouse_audit_pending: gauge('sum', 'Audit events that wait to be handed over.'),
-  gatehouse_audit_blocked: gauge('max', '1 while the audit sink takes nothing.'),
-  gatehouse_spans_dropped_total: counter('Spans lost since the collector took none.'),
-  process_cpu_seconds_total: counter('Processor time used, by all processes.'),
-  process_resident_memory_bytes: gauge('sum', 'Memory held, by all processes.'),
-  process_start_time_seconds: gauge('min', 'When the first process started, as a Unix time.'),
+  gatehouse_event_loop_lag_seconds: gauge('max', 'Longest recent delay of the event loop.'),
+  gatehouse_log_lines_dropped_total: counter('Dropped log lines.'),
+  gatehouse_audit_events_total: counter('Audit events.', 'event'),
+  gatehouse_audit_dropped_total: counter('Audit events dropped because the sink did not accept them.'),
+  gatehouse_audit_failures_total: counter('Failed deliveries to the audit sink.'),
+  gatehouse_audit_pending: gauge('sum', 'Audit events waiting for delivery.'),
+  gatehouse_audit_blocked: gauge('max', '1 while the audit sink does not accept events.'),
+  gatehouse_spans_dropped_total: counter('Spans dropped because the collector did not accept them.'),
+  process_cpu_seconds_total: counter('CPU time of all processes.'),
+  process_resident_memory_bytes: gauge('sum', 'Resident memory of all processes.'),
+  process_start_time_seconds: gauge('min', 'Start of the first process, as Unix time.'),
   process_open_fds: gauge('sum', 'Open file descriptors.'),
   nodejs_heap_size_used_bytes: gauge('sum', 'JavaScript heap in use.'),
-  nodejs_heap_size_total_bytes: gauge('sum', 'JavaScript heap set aside.'),
-  nodejs_gc_seconds_total: counter('Time spent collecting garbage.'),
-} as const satisfies Record<string, Family>;
+  nodejs_heap_size_total_bytes: gauge('sum', 'JavaScript heap reserved.'),
+  nodejs_gc_seconds_total: counter('Time spent in garbage collection.'),
+} as const satisfies Record<string, MetricFamily>;
 
 export type MetricName = keyof typeof METRICS;
 export const METRIC_NAMES = Object.keys(METRICS) as readonly MetricName[];
-export const familyOf = (name: MetricName): Family => METRICS[name];
+export const getMetricFamily = (name: MetricName): MetricFamily => METRICS[name];

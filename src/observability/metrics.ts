@@ -1,49 +1,45 @@
 import { type Counter, createRegistry, type Histogram, observe, type Registry } from './metric-registry.ts';
 
-/**
- * The figures of this process. What is counted for every request goes into numbers and arrays that stand ready: no
- * object and no text is made for it.
- */
+/** Metrics of this process. Counting a request allocates nothing: counters are preallocated numbers and arrays. */
 export interface Metrics extends Registry {
-  /** Where the requests of a rule are counted; asked for once for each configuration. */
-  rule(name: string): RuleHandle;
-  /** The same, and the one for requests that no rule matched. Names are ours or the configuration's, never a stranger's. */
-  ruleNamed(name: string | undefined): RuleHandle;
-  requestBegan(): void;
-  /** `seconds` undefined: counted, and not in the histogram. */
-  requestDone(rule: RuleHandle, method: string | undefined, status: number, seconds?: number): void;
-  decided(decision: string | undefined, reason: string | undefined): void;
-  /** Where the answers of an upstream are counted, by its name in the configuration. */
+  /** Called once per rule and configuration. */
+  registerRule(name: string): RuleHandle;
+  /** Undefined: requests without a matching rule. Names must not come from clients. */
+  getRule(name: string | undefined): RuleHandle;
+  requestStarted(): void;
+  /** `seconds` undefined: counted, but not in the histogram. */
+  requestCompleted(rule: RuleHandle, method: string | undefined, status: number, seconds?: number): void;
+  countDecision(decision: string | undefined, reason: string | undefined): void;
   upstream(name: string): UpstreamMetrics;
 }
 
-/** Stands for a rule; means something only to the metrics that gave it out. */
+/** Index of a rule; valid only for the `Metrics` that returned it. */
 export type RuleHandle = number;
 
-/** `failed`: no connection, or none that was kept up. `overloaded`: too many waited for one, so that it was not asked. */
-const UPSTREAM_ERRORS = ['failed', 'timeout', 'broke_off', 'overloaded'] as const;
-export type UpstreamError = (typeof UPSTREAM_ERRORS)[number];
+/** `failed`: no connection, or it broke. `overloaded`: too many requests waited, so the upstream was not contacted. */
+const UPSTREAM_ERROR_KINDS = ['failed', 'timeout', 'aborted', 'overloaded'] as const;
+export type UpstreamErrorKind = (typeof UPSTREAM_ERROR_KINDS)[number];
 
 export interface UpstreamMetrics {
-  /** `seconds` undefined: nobody has measured it. */
-  answered(status: number, seconds: number | undefined): void;
-  failed(kind: UpstreamError): void;
+  /** `seconds` undefined: not measured. */
+  countResponse(status: number, seconds: number | undefined): void;
+  countError(kind: UpstreamErrorKind): void;
 }
 
-/** What no rule matched, and what was refused before one was looked for. */
+/** Requests without a matching rule, or refused before rules were matched. */
 const NO_RULE = 'none';
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'OTHER'] as const;
 const OTHER = METHODS.length - 1;
 const METHOD_INDEX: ReadonlyMap<string, number> = new Map(METHODS.map((name, index) => [name, index]));
 const FIRST_STATUS = 100;
-const STATUSES = 500;
-const MOST_RULES = 1_000;
-const MOST_REASONS = 200;
+const STATUS_COUNT = 500;
+const MAX_RULES = 1_000;
+const MAX_REASONS = 200;
 
 interface RuleSeries {
   readonly name: string;
-  /** By method; by status; made with the first request of its kind. */
+  /** By method, then by status; allocated on first use. */
   readonly byMethod: (Float64Array | undefined)[];
   readonly seconds: Histogram;
 }
@@ -54,11 +50,11 @@ export function createMetrics(): Metrics {
   const handles = new Map<string, RuleHandle>();
   let inFlight = 0;
 
-  const rule = (name: string): RuleHandle => {
-    const known = handles.get(name);
-    if (known !== undefined) return known;
-    // A long life of many configurations: what comes late shares a place.
-    if (rules.length >= MOST_RULES) return name === 'other' ? NONE : rule('other');
+  const registerRule = (name: string): RuleHandle => {
+    const existing = handles.get(name);
+    if (existing !== undefined) return existing;
+    // Beyond the limit, rules of later configurations share one series.
+    if (rules.length >= MAX_RULES) return name === 'other' ? noRule : registerRule('other');
     const handle = rules.length;
     rules.push({
       name,
@@ -68,30 +64,15 @@ export function createMetrics(): Metrics {
     handles.set(name, handle);
     return handle;
   };
-  const NONE = rule(NO_RULE);
-  rule('other');
+  const noRule = registerRule(NO_RULE);
+  registerRule('other');
 
   const upstreams = new Map<string, UpstreamMetrics>();
-  const decisions = new Map<string, Map<string, Counter>>();
-  let reasons = 0;
-  const decisionCounter = (decision: string, reason: string): Counter => {
-    let byReason = decisions.get(decision);
-    if (byReason === undefined) decisions.set(decision, (byReason = new Map()));
-    const known = byReason.get(reason);
-    if (known !== undefined) return known;
-    const word = reasonWord(reason);
-    const counter = registry.counter('gatehouse_auth_decisions_total', decision, word);
-    // The words are ours; some carry a detail, and those are not remembered.
-    if (word === reason && reasons < MOST_REASONS) {
-      reasons += 1;
-      byReason.set(reason, counter);
-    }
-    return counter;
-  };
-  const forwarded = decisionCounter('forwarded', 'none');
-  decisionCounter('refused', 'token_missing');
+  const getDecisionCounter = createDecisionCounters(registry);
+  const forwarded = getDecisionCounter('forwarded', 'none');
+  getDecisionCounter('refused', 'token_missing');
 
-  registry.collect((set) => {
+  registry.addCollector((set) => {
     set('gatehouse_http_requests_in_flight', inFlight);
     for (const { name, byMethod } of rules)
       byMethod.forEach((counts, method) =>
@@ -102,7 +83,7 @@ export function createMetrics(): Metrics {
               count,
               name,
               METHODS[method] ?? 'OTHER',
-              at === STATUSES ? 'other' : String(FIRST_STATUS + at),
+              at === STATUS_COUNT ? 'other' : String(FIRST_STATUS + at),
             );
         }),
       );
@@ -110,56 +91,79 @@ export function createMetrics(): Metrics {
 
   return {
     ...registry,
-    rule,
-    ruleNamed: (name) => (name === undefined ? NONE : (handles.get(name) ?? rule(name))),
-    requestBegan() {
+    registerRule,
+    getRule: (name) => (name === undefined ? noRule : (handles.get(name) ?? registerRule(name))),
+    requestStarted() {
       inFlight += 1;
     },
-    requestDone(handle, method, status, seconds) {
+    requestCompleted(handle, method, status, seconds) {
       inFlight -= 1;
       const { byMethod, seconds: histogram } = rules[handle] as RuleSeries;
       const index = (method === undefined ? undefined : METHOD_INDEX.get(method)) ?? OTHER;
-      const counts = (byMethod[index] ??= new Float64Array(STATUSES + 1));
+      const counts = (byMethod[index] ??= new Float64Array(STATUS_COUNT + 1));
       const at = status - FIRST_STATUS;
-      const slot = at >= 0 && at < STATUSES ? at : STATUSES;
-      counts[slot] = (counts[slot] ?? 0) + 1;
+      const statusIndex = at >= 0 && at < STATUS_COUNT ? at : STATUS_COUNT;
+      counts[statusIndex] = (counts[statusIndex] ?? 0) + 1;
       if (seconds !== undefined) observe(histogram, seconds);
     },
-    decided(decision = 'none', reason = 'none') {
+    countDecision(decision = 'none', reason = 'none') {
       if (decision === 'forwarded' && reason === 'none') forwarded.value += 1;
-      else decisionCounter(decision, reason).value += 1;
+      else getDecisionCounter(decision, reason).value += 1;
     },
     upstream(name) {
-      const known = upstreams.get(name);
-      if (known !== undefined) return known;
-      const classes = ['1xx', '2xx', '3xx', '4xx', '5xx'].map((code) =>
-        registry.counter('gatehouse_upstream_requests_total', name, code),
-      );
-      const errors = Object.fromEntries(
-        UPSTREAM_ERRORS.map((kind) => [
-          kind,
-          registry.counter('gatehouse_upstream_errors_total', name, kind),
-        ]),
-      ) as Record<UpstreamError, Counter>;
-      const duration = registry.histogram('gatehouse_upstream_request_duration_seconds', name);
-      const made: UpstreamMetrics = {
-        answered(status, seconds) {
-          const counter = classes[Math.trunc(status / 100) - 1] ?? classes[4];
-          if (counter !== undefined) counter.value += 1;
-          if (seconds !== undefined) observe(duration, seconds);
-        },
-        failed(kind) {
-          errors[kind].value += 1;
-        },
-      };
-      upstreams.set(name, made);
-      return made;
+      const existing = upstreams.get(name);
+      if (existing !== undefined) return existing;
+      const upstreamMetrics = createUpstreamMetrics(registry, name);
+      upstreams.set(name, upstreamMetrics);
+      return upstreamMetrics;
     },
   };
 }
 
-/** `malformed: an encoded slash` and `no_rule (…)` tell a detail; the word before it is the reason. */
-function reasonWord(reason: string): string {
-  const [word = ''] = /^[a-z][a-z0-9_]{0,63}/.exec(reason) ?? [];
-  return word === '' ? 'other' : word;
+function createDecisionCounters(registry: Registry): (decision: string, reason: string) => Counter {
+  const decisions = new Map<string, Map<string, Counter>>();
+  let reasons = 0;
+  return (decision, reason) => {
+    let byReason = decisions.get(decision);
+    if (byReason === undefined) decisions.set(decision, (byReason = new Map()));
+    const existing = byReason.get(reason);
+    if (existing !== undefined) return existing;
+    const code = parseReasonCode(reason);
+    const counter = registry.counter('gatehouse_auth_decisions_total', decision, code);
+    // Reasons with a detail are not cached: there may be many of them.
+    if (code === reason && reasons < MAX_REASONS) {
+      reasons += 1;
+      byReason.set(reason, counter);
+    }
+    return counter;
+  };
+}
+
+function createUpstreamMetrics(registry: Registry, name: string): UpstreamMetrics {
+  const classes = ['1xx', '2xx', '3xx', '4xx', '5xx'].map((code) =>
+    registry.counter('gatehouse_upstream_requests_total', name, code),
+  );
+  const errors = Object.fromEntries(
+    UPSTREAM_ERROR_KINDS.map((kind) => [
+      kind,
+      registry.counter('gatehouse_upstream_errors_total', name, kind),
+    ]),
+  ) as Record<UpstreamErrorKind, Counter>;
+  const duration = registry.histogram('gatehouse_upstream_request_duration_seconds', name);
+  return {
+    countResponse(status, seconds) {
+      const counter = classes[Math.trunc(status / 100) - 1] ?? classes[4];
+      if (counter !== undefined) counter.value += 1;
+      if (seconds !== undefined) observe(duration, seconds);
+    },
+    countError(kind) {
+      errors[kind].value += 1;
+    },
+  };
+}
+
+/** `malformed: an encoded slash` and `no_rule (…)` have details; the first word is the reason. */
+function parseReasonCode(reason: string): string {
+  const [code = ''] = /^[a-z][a-z0-9_]{0,63}/.exec(reason) ?? [];
+  return code === '' ? 'other' : code;
 }

@@ -1,8 +1,8 @@
 import type { LogValue } from './logger.ts';
 
 /**
- * The second net. The first is that nobody hands a secret to the logger; this one catches a secret that slipped
- * into a message, by its shape or by the name of its field.
+ * Secrets must not be passed to the logger in the first place. This removes those that end up in a message anyway, by their
+ * format or by the name of the field.
  */
 const SECRET_NAMES = new Set([
   'access_token',
@@ -19,12 +19,12 @@ const SECRET_NAMES = new Set([
   'key',
 ]);
 
-const SHAPES: readonly (readonly [RegExp, string])[] = [
-  // A JWT, also a broken one, one whose dots are encoded, and one that something was put before.
+const SECRET_PATTERNS: readonly (readonly [RegExp, string])[] = [
+  // JWTs, also truncated, with encoded dots, or with a prefix.
   [/eyJ[A-Za-z0-9_-]{8,}(?:(?:\.|%2e)[A-Za-z0-9_=-]*){0,4}/gi, '[redacted-jwt]'],
-  // An opaque access token, also with its signs encoded.
+  // Opaque access tokens, also percent-encoded.
   [/(?:[A-Za-z0-9+/]|%2[bf]){62}(?:==|%3d%3d)/gi, '[redacted-token]'],
-  // Our refresh tokens, device codes and sealed cookies carry their kind as a prefix.
+  // Refresh tokens, device codes and sealed cookies of gatehouse, by their prefix.
   [/gh[rdsc]_(?:[A-Za-z0-9_.~-]|%2e)+/gi, '[redacted]'],
   [
     /((?:access_token|refresh_token|device_code|user_code|password|client_secret|assertion)=)[^&\s"']+/gi,
@@ -32,27 +32,26 @@ const SHAPES: readonly (readonly [RegExp, string])[] = [
   ],
   [/(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]+/gi, '$1 [redacted]'],
   [/-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)/g, '[redacted-key]'],
-  // redis://user:password@host and the like. The scheme has a length: without one, a long text of words and dots
-  // is searched again from each of its words.
+  // redis://user:password@host. The bound on the scheme avoids quadratic time on long texts.
   [/(\b[a-z][a-z0-9+.-]{0,31}:\/\/[^\s/:@]*:)[^\s/@]+@/gi, '$1[redacted]@'],
 ];
 
-/** Every shape above has one of these in it; nearly no text has, and is then done with after a single look. */
-const SUSPICIOUS = /eyJ|gh[rdsc]_|=|%3d|bearer|basic|-----BEGIN|:\/\//i;
+/** A cheap prefilter: every pattern above contains one of these. */
+const MAYBE_SECRET = /eyJ|gh[rdsc]_|=|%3d|bearer|basic|-----BEGIN|:\/\//i;
 
 export function redactText(text: string): string {
-  if (!SUSPICIOUS.test(text)) return text;
+  if (!MAYBE_SECRET.test(text)) return text;
   let clean = text;
-  for (const [shape, instead] of SHAPES) clean = clean.replace(shape, instead);
+  for (const [pattern, replacement] of SECRET_PATTERNS) clean = clean.replace(pattern, replacement);
   return clean;
 }
 
-/** Drawn at random by us: about one in five thousand looks like the beginning of a JWT, and is none. */
-const OUR_IDS = new Set(['request_id', 'requestId', 'request', 'grant']);
-const ID = /^[A-Za-z0-9_-]{1,24}$/;
+/** Random ids of gatehouse: about one in five thousand looks like the beginning of a JWT. */
+const GENERATED_ID_FIELDS = new Set(['request_id', 'requestId', 'request', 'grant']);
+const ID_PATTERN = /^[A-Za-z0-9_-]{1,24}$/;
 
 export function redactValue(name: string, value: LogValue): LogValue {
-  if (typeof value === 'string' && OUR_IDS.has(name) && ID.test(value)) return value;
+  if (typeof value === 'string' && GENERATED_ID_FIELDS.has(name) && ID_PATTERN.test(value)) return value;
   if (typeof value === 'string')
     return SECRET_NAMES.has(name.toLowerCase()) ? '[redacted]' : redactText(value);
   if (Array.isArray(value)) return value.map((text: string) => redactText(text));

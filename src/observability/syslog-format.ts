@@ -15,7 +15,7 @@ export const FACILITIES = [
 ] as const;
 export type Facility = (typeof FACILITIES)[number];
 
-const NUMBERS: Readonly<Record<Facility, number>> = {
+const FACILITY_CODES: Readonly<Record<Facility, number>> = {
   user: 1,
   daemon: 3,
   auth: 4,
@@ -30,29 +30,26 @@ const NUMBERS: Readonly<Record<Facility, number>> = {
   local7: 23,
 };
 
-const SEVERITY = { warning: 4, notice: 5, info: 6 } as const;
-export type Severity = keyof typeof SEVERITY;
+const SEVERITY_CODES = { warning: 4, notice: 5, info: 6 } as const;
+export type Severity = keyof typeof SEVERITY_CODES;
 
-export interface SyslogTerms {
+export interface SyslogHeader {
   readonly facility: Facility;
   readonly host: string;
   readonly pid: number;
 }
 
-/**
- * One message after RFC 5424 §6: `<PRI>1 TIME HOST APP PROCID MSGID - MSG`. The message is pure ASCII, so that no
- * receiver has to guess its encoding (§6.4).
- */
-export function syslogMessage(
-  { facility, host, pid }: SyslogTerms,
+/** RFC 5424 §6: `<PRI>1 TIME HOST APP PROCID MSGID - MSG`. The message is ASCII, so it needs no BOM (§6.4). */
+export function formatSyslogMessage(
+  { facility, host, pid }: SyslogHeader,
   event: { readonly time: string; readonly name: string; readonly severity: Severity; readonly line: string },
 ): string {
-  const priority = NUMBERS[facility] * 8 + SEVERITY[event.severity];
-  return `<${priority}>1 ${event.time} ${word(host, 255)} gatehouse ${pid} ${word(event.name, 32)} - ${ascii(event.line.trimEnd())}`;
+  const priority = FACILITY_CODES[facility] * 8 + SEVERITY_CODES[event.severity];
+  return `<${priority}>1 ${event.time} ${formatHeaderField(host, 255)} gatehouse ${pid} ${formatHeaderField(event.name, 32)} - ${escapeNonAscii(event.line.trimEnd())}`;
 }
 
-const word = (text: string, most: number): string => text.replace(/[^\x21-\x7e]/g, '').slice(0, most) || '-';
+const formatHeaderField = (text: string, maxLength: number): string =>
+  text.replace(/[^\x21-\x7e]/g, '').slice(0, maxLength) || '-';
 
-/** JSON may write every character outside ASCII as an escape. */
-const ascii = (json: string): string =>
+const escapeNonAscii = (json: string): string =>
   json.replace(/[^\x20-\x7e]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`);

@@ -1,33 +1,32 @@
 import { hostname } from 'node:os';
-import type { RequestFacts } from './access-log.ts';
+import { createOutbox } from '../lib/outbox.ts';
+import type { RequestRecord } from './access-log.ts';
+import { openPoster } from './json-poster.ts';
 import { errorFields, type Logger } from './logger.ts';
 import type { Metrics } from './metrics.ts';
-import { createOutbox } from './outbox.ts';
-import { openPoster } from './post.ts';
-import { isSampled, isTraceparent, newSpanId, newTraceId, spanIdOf, traceIdOf } from './trace.ts';
+import { getSpanId, getTraceId, isSampled, isTraceparent, newSpanId, newTraceId } from './trace-context.ts';
 
 /**
- * One server span for each request of the traces that are chosen, sent to an OpenTelemetry collector by OTLP/HTTP in
- * JSON. Nobody waits for the collector; what it does not take is lost and counted. A span holds no path, no query, no
- * header and no identity.
+ * Sends one server span per sampled request to an OpenTelemetry collector over OTLP/HTTP in JSON. Requests do not wait for
+ * the collector; spans it does not accept are dropped and counted. A span has no path, query, header or identity.
  */
 export interface Tracer {
-  /** The span of a request that begins; undefined when its trace is not chosen. */
-  begin(traceparent: string | undefined, trusted: boolean): SpanContext | undefined;
-  ended(facts: RequestFacts): void;
+  /** Undefined if the trace is not sampled. */
+  startSpan(traceparent: string | undefined, trusted: boolean): SpanContext | undefined;
+  endSpan(record: RequestRecord): void;
   close(): Promise<void>;
 }
 
 export interface SpanContext {
-  /** As it is sent to the upstream: our span is the parent of what happens there. */
+  /** The traceparent for the upstream, with this span as the parent. Named as in `RequestNotes`, which receives it. */
   readonly trace: string;
-  /** The span that called us; empty when the trace begins here. */
+  /** Empty for a root span. */
   readonly parentSpan: string;
 }
 
 export interface TracerOptions {
   readonly url: string;
-  /** Which part of the traces, from 0 to 1. */
+  /** Ratio of sampled traces, from 0 to 1. */
   readonly ratio: number;
   readonly token?: string | undefined;
   readonly ca?: string | undefined;
@@ -38,11 +37,11 @@ export interface TracerOptions {
   readonly lingerMs?: number;
 }
 
-const MOST_SPANS = 4_096;
-const BATCH = 512;
+const MAX_SPANS = 4_096;
+const BATCH_SIZE = 512;
 const LINGER_MS = 1_000;
-const TRIES = 3;
-const CLOSE_MS = 2_000;
+const MAX_ATTEMPTS = 3;
+const CLOSE_TIMEOUT_MS = 2_000;
 
 interface Span {
   readonly traceId: string;
@@ -67,97 +66,103 @@ export function openTracer(options: TracerOptions): Tracer {
   const dropped = metrics.counter('gatehouse_spans_dropped_total');
   const resource = {
     attributes: [
-      text('service.name', options.service),
-      text('service.version', options.version),
-      text('service.instance.id', `${hostname()}:${process.pid}`),
+      stringAttribute('service.name', options.service),
+      stringAttribute('service.version', options.version),
+      stringAttribute('service.instance.id', `${hostname()}:${process.pid}`),
     ],
   };
-  let told = false;
+  let isFailureReported = false;
   const outbox = createOutbox<Span>({
-    most: MOST_SPANS,
-    batch: BATCH,
+    maxPending: MAX_SPANS,
+    batchSize: BATCH_SIZE,
     lingerMs: options.lingerMs ?? LINGER_MS,
-    tries: TRIES,
+    maxAttempts: MAX_ATTEMPTS,
     async deliver(spans) {
       const body = JSON.stringify({
         resourceSpans: [{ resource, scopeSpans: [{ scope: { name: 'gatehouse' }, spans }] }],
       });
       const status = await poster.post(body, token === undefined ? {} : { authorization: `Bearer ${token}` });
-      if (status < 200 || status > 299) throw new Error(`the collector answered ${status}`);
+      if (status < 200 || status > 299) throw new Error(`the collector responded with ${status}`);
     },
     onLost: (lost) => {
       dropped.value += lost;
     },
     onFailure(error) {
-      if (!told) log.warn('spans_not_taken', { ...errorFields(error), stack: undefined });
-      told = true;
+      if (!isFailureReported) log.warn('span_export_failed', { ...errorFields(error), stack: undefined });
+      isFailureReported = true;
     },
     onRecovered: () => {
-      told = false;
+      isFailureReported = false;
     },
   });
 
   return {
-    begin(parent, trusted) {
-      const known = parent !== undefined && isTraceparent(parent);
-      const traceId = known ? traceIdOf(parent) : newTraceId();
-      // Whether a stranger wants to be recorded is no reason to do it; a listed proxy has decided for the whole trace.
-      if (!isChosen(traceId, ratio) && !(known && trusted && isSampled(parent))) return undefined;
-      return { trace: `00-${traceId}-${newSpanId()}-01`, parentSpan: known ? spanIdOf(parent) : '' };
+    startSpan(parent, trusted) {
+      const isValidParent = parent !== undefined && isTraceparent(parent);
+      const traceId = isValidParent ? getTraceId(parent) : newTraceId();
+      // Only trusted proxies may decide that a trace is sampled.
+      if (!isSampledByRatio(traceId, ratio) && !(isValidParent && trusted && isSampled(parent)))
+        return undefined;
+      return {
+        trace: `00-${traceId}-${newSpanId()}-01`,
+        parentSpan: isValidParent ? getSpanId(parent) : '',
+      };
     },
-    ended(facts) {
-      if (facts.parentSpan !== undefined && facts.trace !== undefined) outbox.put(spanOf(facts, facts.trace));
+    endSpan(record) {
+      if (record.parentSpan !== undefined && record.traceparent !== undefined)
+        outbox.enqueue(createSpan(record, record.traceparent));
     },
     async close() {
-      dropped.value += await outbox.close(CLOSE_MS);
-      poster.close();
+      dropped.value += await outbox.close(CLOSE_TIMEOUT_MS);
+      await poster.close();
     },
   };
 }
 
-/** The same answer wherever the trace comes by: by the last 52 bits of its id. */
-function isChosen(traceId: string, ratio: number): boolean {
+/** By the last 52 bits of the trace id, so that all replicas decide the same. */
+function isSampledByRatio(traceId: string, ratio: number): boolean {
   if (ratio >= 1) return true;
   return Number.parseInt(traceId.slice(19), 16) < ratio * 2 ** 52;
 }
 
-const SERVER = 2;
-const FAILED = 2;
+const SPAN_KIND_SERVER = 2;
+const STATUS_CODE_ERROR = 2;
 
-function spanOf(facts: RequestFacts, trace: string): Span {
+function createSpan(record: RequestRecord, traceparent: string): Span {
   const end = Date.now();
-  const { parentSpan = '', status, method = '', rule, reason, clientId, upstream, decision } = facts;
+  const { parentSpan = '', status, method = '', rule, reason, clientId, upstream, decision } = record;
   const attributes = [
-    text('http.request.method', METHOD.test(method) ? method : '_OTHER'),
+    stringAttribute('http.request.method', KNOWN_METHOD.test(method) ? method : '_OTHER'),
     { key: 'http.response.status_code', value: { intValue: String(status) } },
-    text('gatehouse.request_id', facts.id),
+    stringAttribute('gatehouse.request_id', record.id),
   ];
-  if (rule !== undefined) attributes.push(text('http.route', rule));
-  if (decision !== undefined) attributes.push(text('gatehouse.decision', decision));
-  // A detail behind the word may quote what a stranger sent.
-  if (reason !== undefined) attributes.push(text('gatehouse.reason', /^[a-z_]*/.exec(reason)?.[0] ?? ''));
-  if (facts.identity !== undefined && clientId !== undefined)
-    attributes.push(text('gatehouse.client_id', clientId));
-  if (upstream !== undefined) attributes.push(text('gatehouse.upstream', upstream));
-  if (status >= 500) attributes.push(text('error.type', String(status)));
+  if (rule !== undefined) attributes.push(stringAttribute('http.route', rule));
+  if (decision !== undefined) attributes.push(stringAttribute('gatehouse.decision', decision));
+  // Details after the first word may contain client input.
+  if (reason !== undefined)
+    attributes.push(stringAttribute('gatehouse.reason', /^[a-z_]*/.exec(reason)?.[0] ?? ''));
+  if (record.identity !== undefined && clientId !== undefined)
+    attributes.push(stringAttribute('gatehouse.client_id', clientId));
+  if (upstream !== undefined) attributes.push(stringAttribute('gatehouse.upstream', upstream));
+  if (status >= 500) attributes.push(stringAttribute('error.type', String(status)));
   return {
-    traceId: traceIdOf(trace),
-    spanId: spanIdOf(trace),
+    traceId: getTraceId(traceparent),
+    spanId: getSpanId(traceparent),
     ...(parentSpan !== '' && { parentSpanId: parentSpan }),
-    name: `${METHOD.test(method) ? method : 'HTTP'} ${rule ?? ''}`.trim(),
-    kind: SERVER,
-    startTimeUnixNano: nanoseconds(end - facts.seconds * 1_000),
-    endTimeUnixNano: nanoseconds(end),
+    name: `${KNOWN_METHOD.test(method) ? method : 'HTTP'} ${rule ?? ''}`.trim(),
+    kind: SPAN_KIND_SERVER,
+    startTimeUnixNano: formatNanoseconds(end - record.seconds * 1_000),
+    endTimeUnixNano: formatNanoseconds(end),
     attributes,
-    status: status >= 500 ? { code: FAILED } : {},
+    status: status >= 500 ? { code: STATUS_CODE_ERROR } : {},
   };
 }
 
-const METHOD = /^(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS)$/;
+const KNOWN_METHOD = /^(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS)$/;
 
-/** As text: a number of that size has no room in JSON. */
-const nanoseconds = (ms: number): string => `${Math.round(ms * 1_000)}000`;
+/** Text, since a JSON number cannot represent nanoseconds exactly. */
+const formatNanoseconds = (ms: number): string => `${Math.round(ms * 1_000)}000`;
 
-function text(key: string, value: string): Attribute {
+function stringAttribute(key: string, value: string): Attribute {
   return { key, value: { stringValue: value } };
 }

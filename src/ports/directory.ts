@@ -1,62 +1,61 @@
-import type { Person } from '../domain/person.ts';
+import type { User } from '../domain/user.ts';
 
 export const NAME_SOURCES = ['commonName', 'email', 'userPrincipalName'] as const;
 export type NameSource = (typeof NAME_SOURCES)[number];
 
-/** What an OpenID provider tells about a person: who says it, and what the value is in the directory. */
+/** A claim of an OpenID provider, and the attribute it is matched with in the directory. */
 export interface Claim {
   readonly issuer: string;
-  readonly means: NameSource | 'userName' | 'id' | 'subject';
+  readonly attribute: NameSource | 'userName' | 'id' | 'subject';
   readonly value: string;
 }
 
-/** Where identities come from. A directory that cannot be asked throws a `Fault`; it never says "unknown" instead. */
+/** A source of identities. An unreachable directory throws a `Fault`; it never reports a user as not found. */
 export interface Directory {
   readonly name: string;
   /** The part of an identity before the colon. */
   readonly label: string;
-  /** Can anybody in it sign in by a password? */
-  readonly takesPasswords: boolean;
-  byCertificateName(source: NameSource, name: string): Promise<Person | undefined>;
-  byClaim(claim: Claim): Promise<Person | undefined>;
+  /** Whether any of its users can sign in with a password. */
+  readonly supportsPasswords: boolean;
+  findByCertificateName(source: NameSource, name: string): Promise<User | undefined>;
+  findByClaim(claim: Claim): Promise<User | undefined>;
   /** By the part of an identity after the colon. */
-  byId(id: string): Promise<Person | undefined>;
+  findById(id: string): Promise<User | undefined>;
   /**
-   * The person, when user name and password are right. Takes as long for an unknown name as for a wrong password.
-   * `guard` is called once, as soon as it is known which account the name belongs to.
+   * The user, if name and password are correct. Takes as long for an unknown name as for a wrong password. `guard` is
+   * called once, as soon as the account is known.
    */
-  signIn(userName: string, password: string, guard?: PasswordGuard): Promise<Person | undefined>;
+  signIn(userName: string, password: string, guard?: PasswordGuard): Promise<User | undefined>;
   close(): Promise<void>;
 }
 
-/** The account that a password is compared with: one entry of a directory, under whatever name it was found. */
+/** The account that a password is verified against, regardless of the name it was found by. */
 export interface SignInAccount {
   readonly directory: string;
-  /** The part of the identity after the colon; undefined: no entry has this name. */
+  /** The part of the identity after the colon; undefined if no entry has this name. */
   readonly id: string | undefined;
 }
 
-/** Compares a password, or not if the account has had too many wrong ones: then as if it was wrong. */
+/** Verifies a password, or treats it as wrong when the account has had too many failed attempts. */
 export type PasswordGuard = (
   account: SignInAccount,
-  compare: () => Promise<Person | undefined>,
-) => Promise<Person | undefined>;
+  verifyPassword: () => Promise<User | undefined>,
+) => Promise<User | undefined>;
 
-export const unguarded: PasswordGuard = (_account, compare) => compare();
+export const unguarded: PasswordGuard = (_account, verifyPassword) => verifyPassword();
 
-/** All directories together. */
-export interface People {
-  /** Can anybody sign in by a password? */
-  readonly takePasswords: boolean;
-  byCertificateName(directory: string, source: NameSource, name: string): Promise<Person | undefined>;
-  byClaim(directory: string, claim: Claim): Promise<Person | undefined>;
+/** All configured directories. */
+export interface UserDirectory {
+  readonly supportsPasswords: boolean;
+  findByCertificateName(directory: string, source: NameSource, name: string): Promise<User | undefined>;
+  findByClaim(directory: string, claim: Claim): Promise<User | undefined>;
   /** By `<label>:<id>`. */
-  byIdentity(identity: string): Promise<Person | undefined>;
+  findByIdentity(identity: string): Promise<User | undefined>;
   /**
-   * Asks the directories in their order; the first that knows the name and password wins. One that is unreachable does not
-   * keep users of another from signing in; if none of the others knows name and password, its `Fault` is thrown. `guard` is
-   * called once for each directory that takes passwords and can be asked.
+   * Tries the directories in order; the first that accepts name and password wins. An unreachable directory does not prevent
+   * users of another from signing in; if no other accepts them, its `Fault` is thrown. `guard` is called once for each
+   * reachable directory that supports passwords.
    */
-  signIn(userName: string, password: string, guard?: PasswordGuard): Promise<Person | undefined>;
+  signIn(userName: string, password: string, guard?: PasswordGuard): Promise<User | undefined>;
   close(): Promise<void>;
 }

@@ -1,6 +1,6 @@
 /**
- * Something we depend on failed: never the caller's fault, and never told as such.
- * Handled once per face: a temporary error with Retry-After, logged as an error.
+ * A dependency failed; the caller did nothing wrong and may retry. Each API maps it once, to a temporary error with
+ * Retry-After that is logged as an error.
  */
 export class Fault extends Error {
   readonly code: FaultCode;

@@ -1,8 +1,9 @@
-/** The kinds of records a store keeps; part of what a MAC covers. */
-export type RecordKind = 'grants' | 'devices' | 'userCodes' | 'notes';
+/** The kinds of records in a store; covered by their MACs. */
+export const RECORD_KINDS = ['grants', 'devices', 'userCodes', 'notes'] as const;
+export type RecordKind = (typeof RECORD_KINDS)[number];
 
-/** Where a record is kept. A record copied to another place fails authentication there. */
-export interface RecordPlace {
+/** Where a record is stored. A record copied to another location fails authentication there. */
+export interface RecordLocation {
   readonly kind: RecordKind;
   readonly id: string;
   /** What the store keeps beside the JSON text, such as version and expiry. */
@@ -10,23 +11,23 @@ export interface RecordPlace {
 }
 
 /**
- * `authentic`: written by a process that has the keys. `unauthenticated`: it has no MAC, as records of earlier releases,
- * and is accepted; the store rewrites it. `refused`: to be treated as absent; this has been reported already.
+ * `authentic`: written by a process that has the keys. `unauthenticated`: it has no MAC, like records of earlier
+ * releases, and is accepted; the store rewrites it. `refused`: to be treated as absent; already reported.
  */
 export type Authenticity = 'authentic' | 'unauthenticated' | 'refused';
 
-/** Authenticates records with keys that the store does not have. */
+/** Authenticates records with keys that are not in the store. */
 export interface RecordAuthenticator {
   /** The text of a JSON object, with a MAC as its last member. Earlier releases ignore that member. */
-  seal(place: RecordPlace, json: string): string;
+  seal(location: RecordLocation, json: string): string;
   /**
-   * Throws a `Fault` when the record names a key that this process does not have: during a rotation that is a fault of
-   * ours, and not a missing record. A record that authorises nothing any more (`isOver`) and a note are refused then: their key
-   * may have been removed in the meantime, and notes can be made again.
+   * Throws a `Fault` when the record names a key that this process does not have: during a rotation this is a local
+   * fault, not a missing record. Expired records and notes are refused instead: the key may have been removed since, and
+   * notes can be recreated.
    */
-  check(place: RecordPlace, json: string, hasMac: boolean, isOver: boolean): Authenticity;
-  /** The MAC of a whole backup, with the current key or with the named one; undefined when there is no such key. */
-  backupMac(keyId?: string): BackupMac | undefined;
+  check(location: RecordLocation, json: string, hasMac: boolean, isExpired: boolean): Authenticity;
+  /** The MAC of a whole backup, with the named key or the current one; undefined when there is no such key. */
+  createBackupMac(keyId?: string): BackupMac | undefined;
 }
 
 export interface BackupMac {

@@ -1,27 +1,24 @@
-import type { Bearer } from '../domain/bearer.ts';
 import type { Epoch } from '../domain/epoch.ts';
+import type { VerifiedToken } from '../domain/verified-token.ts';
 
-/** Entries only ever grow stricter, so replicas can merge them in any order. */
-export type Revocation =
-  /** Tokens of this grant below this generation are dead; `Infinity` ends the grant. */
-  | {
-      readonly of: 'grant';
-      readonly grantId: string;
-      readonly belowGeneration: number;
-      readonly keepUntil: Epoch;
-    }
-  /** Every token of this client, or of this identity, issued before that time is dead. */
-  | { readonly of: 'client'; readonly clientId: string; readonly notBefore: Epoch; readonly keepUntil: Epoch }
-  | {
-      readonly of: 'identity';
-      readonly identity: string;
-      readonly notBefore: Epoch;
-      readonly keepUntil: Epoch;
-    };
+/**
+ * Revokes the tokens of a grant below a generation (`Infinity`: all of them), or the tokens of a client or identity that were
+ * issued before a time. Revocations only become stricter, so replicas can merge them in any order.
+ */
+export type Revocation = { readonly keepUntil: Epoch } & (
+  | { readonly of: 'grant'; readonly grantId: string; readonly belowGeneration: number }
+  | { readonly of: 'client'; readonly clientId: string; readonly notBefore: Epoch }
+  | { readonly of: 'identity'; readonly identity: string; readonly notBefore: Epoch }
+);
 
-/** What was revoked, known without a network call wherever tokens are checked. */
+export type RevocationSubject = Pick<
+  VerifiedToken,
+  'grantId' | 'generation' | 'clientId' | 'identity' | 'issuedAt'
+>;
+
 export interface RevocationLog {
   /** When this resolves, no worker or replica that can reach the store accepts the tokens any more. */
   announce(revocation: Revocation): Promise<void>;
-  isRevoked(bearer: Pick<Bearer, 'grantId' | 'generation' | 'clientId' | 'identity' | 'issuedAt'>): boolean;
+  /** Synchronous and local: called for every request. */
+  isRevoked(subject: RevocationSubject): boolean;
 }

@@ -1,9 +1,9 @@
-/** Marks values as ours, for one purpose each: a value sealed for one purpose does not open for another. */
+/** Authenticates values, without encrypting them, for one purpose each: a sealed value does not open for another purpose. */
 export interface Sealer {
   seal(purpose: string, text: string): string;
   open(purpose: string, sealed: string): string | undefined;
-  /** A keyed digest, for looking something up by a secret that is itself too short to be stored as a plain digest. */
+  /** A keyed digest, to look up a secret that is too short to be stored as a plain digest. */
   digest(purpose: string, text: string): string;
-  /** The digests under every key that may have been current when the value was kept, newest first. */
+  /** The digests under every key that may have been current when the value was stored, newest first. */
   digests(purpose: string, text: string): readonly string[];
 }

@@ -1,63 +1,59 @@
+import type { Rate } from '../domain/rate.ts';
+
 /**
- * Counts that all processes of one gatehouse share: workers of one machine, replicas on one Redis. They forget by
- * themselves. Names tell nothing about whom they count: whoever counts a person or an address gives a keyed digest.
- * A store that cannot answer throws a `Fault`; the caller then keeps to its part of the allowance.
+ * Counters shared by all processes of a deployment: the workers of one machine, the replicas on one Redis. They expire.
+ * Names are public: callers pass a keyed digest of a person or address. A store that is unavailable throws a `Fault`; the
+ * caller then enforces its share of the limit locally.
  */
 export interface SharedLimits {
   /**
-   * Takes from a bucket that fills up again. Answers what was in it before: below one nothing was taken, unless it was
-   * `owed`, for something that has happened already. A negative amount puts back, zero only looks.
+   * Takes from a token bucket and returns its previous level. If the level was below `amount`, nothing is taken unless
+   * `allowDebt` is set (for something that has already happened). A negative amount refunds, zero only reads.
    */
-  draw(bucket: string, rate: Allowance, amount: number, owed?: boolean): Promise<number>;
+  take(bucket: string, rate: Rate, amount: number, allowDebt?: boolean): Promise<number>;
   /**
-   * Counts something that stands for a time. Answers how many stood before: with `most` of them nothing was counted.
-   * A negative amount takes back, zero only looks.
+   * Counts events in a sliding window and returns the previous count; an amount that would exceed `max` is not counted.
+   * A negative amount takes back, zero only reads.
    */
   count(name: string, window: CountWindow, amount: number): Promise<number>;
   /**
-   * Admits a pending entry under a limit of this name, or refuses it. At the limit, the network that has the most entries
-   * loses one to a newcomer whose own network has fewer.
+   * Admits or rejects a pending entry. At the limit, the network with the most entries loses its oldest one to an entry
+   * from a network with fewer.
    */
-  admit(limit: string, entry: PendingEntry, terms: PendingTerms): Promise<PendingOutcome>;
-  /** An entry has ended before its time. */
+  admit(limit: string, entry: PendingEntry, limits: PendingLimits): Promise<PendingOutcome>;
+  /** Removes an entry before it expires. */
   release(limit: string, entry: PendingEntry): Promise<void>;
-  /** How many processes share the counts, as far as is known; at least one. */
-  sharers(): number;
-}
-
-export interface Allowance {
-  readonly burst: number;
-  readonly perSecond: number;
+  /** How many processes share the counters, as far as known; at least one. */
+  processCount(): number;
 }
 
 export interface CountWindow {
-  /** No limit when left out. */
-  readonly most?: number;
+  /** Unlimited when omitted. */
+  readonly max?: number;
   readonly seconds: number;
 }
 
 export interface PendingEntry {
   readonly id: string;
-  /** The networks of the address that it came from, from the widest to the narrowest. */
+  /** The networks that contain the client address, from the widest to the narrowest. */
   readonly networks: readonly string[];
-  /** When it ends by the caller's clock. Entries of one network are displaced in this order. */
+  /** Expiry by the caller's clock. Entries of one network are displaced in this order. */
   readonly expires: number;
 }
 
-export interface PendingTerms {
-  /** Most that may be pending under this limit. */
-  readonly most: number;
-  /** Most of one narrowest network; no limit of its own when omitted. */
+export interface PendingLimits {
+  readonly total: number;
+  /** Limit for one narrowest network; only `total` applies when omitted. */
   readonly perNetwork?: number;
-  /** How long it is pending. */
+  /** Lifetime of an entry. */
   readonly seconds: number;
 }
 
 export interface PendingOutcome {
   readonly admitted: boolean;
-  /** The id of the entry that was removed in its favour. */
+  /** The id of the entry that was removed to make space. */
   readonly displaced?: string;
 }
 
-/** Seconds. What is counted is kept by the slice of time in which it ends, and so stands for up to one slice longer. */
-export const COUNT_SLICE = 30;
+/** Resolution of `count`: events expire at the end of a slice, up to this much late. */
+export const COUNT_SLICE_SECONDS = 30;

@@ -6,28 +6,27 @@ import type { RecordStore } from './record-store.ts';
 import type { RevocationLog } from './revocation-log.ts';
 import type { SharedLimits } from './shared-limits.ts';
 
-/** Everything that outlives the process and is shared by workers and replicas. */
+/** The state that outlives the process and is shared by workers and replicas. */
 export interface Store {
   readonly grants: RecordStore<Grant>;
-  /** Which grants there are; kept in step with `grants` by the store itself. */
+  /** Updated by the store itself when `grants` change. */
   readonly grantIndex: GrantIndex;
   readonly devices: RecordStore<DeviceRequest>;
-  /** Which device request a typed code stands for, under a keyed digest of the code. */
+  /** The device request of a user code, by a keyed digest of the code. */
   readonly userCodes: RecordStore<UserCodeEntry>;
-  /** Facts about the store itself, such as the fingerprints of the keys it was written under. */
-  readonly notes: RecordStore<Readonly<Record<string, string>>>;
+  readonly notes: RecordStore<Note>;
   readonly revocations: RevocationLog;
-  /** Counts shared with whoever else uses this store, where it keeps any. */
+  /** Counters shared with the other processes that use this store, if it has any. */
   readonly limits?: SharedLimits;
-  /** No grant and no device request has ever been kept here. */
+  /** No grant and no device request was ever stored. */
   isEmpty(): Promise<boolean>;
-  /** The store's clock, where it has one of its own. */
+  /** The store's clock, if it has its own. */
   time?(): Epoch;
-  /** Seconds since all that was revoked anywhere was surely known here; left out, it is known at once. */
+  /** Seconds since this process last knew all revocations; omitted when it always does. */
   revocationLag?(): number;
-  /** Resolves when all that was read before is kept as surely as what is written here. */
-  settled(): Promise<void>;
-  /** Resolves when the store can be read and written; throws a `Fault` that says what is wrong. */
+  /** Resolves when everything read so far is as durable as an acknowledged write. */
+  waitUntilDurable(): Promise<void>;
+  /** Resolves when the store can be read and written; throws a `Fault` otherwise. */
   probe(): Promise<void>;
   close(): Promise<void>;
 }
@@ -36,12 +35,15 @@ export interface UserCodeEntry {
   readonly requestId: string;
 }
 
+/** Metadata of the store itself, such as the fingerprints of the keys it was written with. */
+export type Note = Readonly<Record<string, string>>;
+
 export const KEEP_FOREVER: Epoch = Number.MAX_SAFE_INTEGER;
 
-/** Notes whose ids begin so end by themselves: a store that has lost them is not told again. */
-export const PASSING_NOTE = 'passing-';
+/** Notes whose ids begin with this expire, and are not restored to a store that lost them. */
+export const TRANSIENT_NOTE_PREFIX = 'passing-';
 
-/** Notes about keys and migrations. They are read before the keys are, so they have no MAC, and they authorise nothing. */
+/** Notes about keys and migrations have no MAC: they are read before the keys are, and authorize nothing. */
 export const KEYS_NOTE = 'keys';
-export const MOVE_NOTE = 'move';
-export const PLAIN_NOTES: ReadonlySet<string> = new Set([KEYS_NOTE, MOVE_NOTE]);
+export const MIGRATION_NOTE = 'move';
+export const UNAUTHENTICATED_NOTES: ReadonlySet<string> = new Set([KEYS_NOTE, MIGRATION_NOTE]);

@@ -1,518 +1,495 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Dispatcher } from 'undici';
-import type { Tally } from '../http/call.ts';
-import { BodyPace, bufferFor, type PaceTerms, ReadAhead, STREAM_WAIT } from './client-pace.ts';
-import type { AnswerHead } from './leg/answer-head.ts';
-import { ANSWER_LATE, CONNECT_LATE } from './leg/upstream-socket.ts';
-import type { StreamEnd } from './live-streams.ts';
-import type { Patience, Waiting } from './patience.ts';
-import { discardRest, type ProxyRefusal } from './refuse.ts';
-import { BodyFault, RequestBody } from './request-body.ts';
-import { EXPECTS_BODY } from './request-head.ts';
-import { Slot, type SlotHolder, type Slots } from './slots.ts';
-import type { Target, Targets } from './targets.ts';
-import { type Connection, type Pool, wasUsedBefore } from './upstream-pool.ts';
-import type { UpstreamSettings } from './upstream-settings.ts';
+import type { VerifiedToken } from '../domain/verified-token.ts';
+import type { RequestNotes, TransferStats } from '../http/request-context.ts';
+import type { DeadlineEntry } from '../lib/deadlines.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
+import { refusalFor, TokenEndedError } from './exchange-errors.ts';
+import type { HeaderRules } from './policy/headers.ts';
+import type { LiveStream, LiveStreams, StreamEndReason } from './policy/live-streams.ts';
+import type { ProxyRefusal } from './policy/refusals.ts';
+import { METHODS_WITH_BODY } from './policy/request-head.ts';
+import { type AllowedRequest, getEnforcedBearer, type UpstreamRewriter } from './policy/upstream-rewriter.ts';
+import { type BodyConsumer, BodyError, type RequestBody } from './request-body.ts';
+import { mayRetry } from './retry.ts';
+import { BodyDeadline, createBodyBuffer, ReadAheadPermit, STREAM_BUFFER_MS } from './slow-clients.ts';
+import { type ResponseHandler, type UpstreamConnection, UpstreamError } from './upstream/connection.ts';
+import type { ResponseHead } from './upstream/response-head.ts';
+import { type Sender, sendSoon } from './upstream/send-queue.ts';
+import { Slot, type SlotHolder, type Slots } from './upstream/slots.ts';
+import type { Target } from './upstream/targets.ts';
+import type { Upstream } from './upstream/upstream.ts';
 
-export interface ForwardJob {
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
-  readonly method: string;
-  /** Path and query, as they go on the wire. */
-  readonly path: string;
-  readonly headers: string[];
-  readonly hasBody: boolean;
-  /** As the client named it; a body without one is as long as it is. */
-  readonly bodyLength: number | undefined;
+/** Which responses end when their token expires or is revoked. */
+export type EndStreams = 'all' | 'upgrades-and-events' | 'none';
+
+/** What all requests of one configuration are forwarded with. */
+export interface ForwardConfig {
+  readonly headers: HeaderRules;
+  readonly rewriter: UpstreamRewriter;
   readonly maxBodyBytes: number;
-  /** The client for whom it uses a connection: an identity, or a network. */
+  readonly streams: LiveStreams;
+  readonly endStreams: EndStreams;
+  readonly log: Logger;
+}
+
+/** A request that may be forwarded. */
+export interface ForwardRequest {
+  readonly id: string;
+  readonly method: string;
+  /** Path and query, as they are sent to the upstream. */
+  readonly path: string;
+  /** The header section for the upstream, without `Host`, `Connection` and the framing. */
+  readonly fields: string;
+  /** The host that the client named. */
+  readonly host: string;
+  readonly rawHeaders: readonly string[];
+  readonly allowed: AllowedRequest;
+  /** The body, where all of it has arrived; undefined without a body. */
+  readonly content: Buffer | undefined;
+  /** The body, where it has not arrived completely. */
+  readonly body: RequestBody | undefined;
+  /** The client for which it uses a connection: an identity, or a network. */
   readonly shareKey: string;
-  /** `head`: where they were read, and where what was made of them is kept. */
-  answerHeaders(rawHeaders: readonly string[], status: number, head?: AnswerHead): string[];
-  /** Why a request that has waited may not be forwarded any more: its token has ended meanwhile. */
-  tokenFault(): StreamEnd | undefined;
-  /** The upstream gave no answer: tell the client, and the log. Called at most once, before anything was sent. */
-  failed(refusal: ProxyRefusal, cause: unknown): void;
-  /** The exchange broke after its answer had begun. */
-  broken(cause: unknown): void;
-  /** It is asked once more, since nothing of it had been answered. */
-  repeated(cause: unknown): void;
+  readonly config: ForwardConfig;
+  readonly notes: RequestNotes;
 }
 
-/** A request under way, and how far it has come. */
-export interface Carried extends Tally {
-  /** Ends it for both sides, in a way that neither can take for the proper end. */
-  cut(why: StreamEnd): void;
+/** The client's side of an exchange. */
+export interface Downstream {
+  /** The client has closed the connection. */
+  readonly isClosed: boolean;
+  /** The response head is written, or about to be. */
+  readonly hasStarted: boolean;
+  /** Bytes of the response that the client has not read. */
+  readonly unread: number;
+  writeHead(head: ResponseHead): void;
+  /** A part of the body. The buffer is reused: it is copied before this returns. False: the client does not keep up. */
+  write(bytes: Buffer, start: number, end: number): boolean;
+  /** Everything that was read from the upstream at once has been written. False: the client does not keep up. */
+  flush(): boolean;
+  /** The response is complete. */
+  end(): void;
+  /** Sends an error response in place of the upstream's. */
+  refuse(refusal: ProxyRefusal): void;
+  /** The response breaks off, in a way that the client cannot take for its end. */
+  abort(): void;
 }
-
-/** The connections to one target. */
-export interface PoolLine {
-  readonly slots: Slots;
-  readonly pool: () => Pool;
-  /** Connections that are used once: what is asked again must not meet another one that has been closed meanwhile. */
-  readonly fresh: () => Pool;
-}
-
-export interface Lines {
-  readonly timeouts: UpstreamSettings['timeouts'];
-  readonly pace: PaceTerms;
-  readonly bodyBuffer: number;
-  readonly targets: Targets;
-  readonly lineOf: (target: Target) => PoolLine;
-  /** For a turn, and for the connection it is about. */
-  readonly turns: Patience;
-}
-
-/** RFC 9110 §9.2.2, without those that come with a body: a body is read once. */
-export const REPEATABLE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']);
 
 /**
- * It came behind another request of its connection, the body of which is read a moment later: it must not overtake it
- * (RFC 9112 §9.3.2).
+ * - `buffering`: a part of the body must arrive before a connection is used for it.
+ * - `queued`: waits for a connection slot; `scheduled`: has one, and takes a connection after pending reads.
+ * - `connecting`, `sending` the body, `waiting` for the response head.
+ * - `responding`: the response has begun.
  */
-export const isPipelined = ({ request, response }: ForwardJob): boolean =>
-  response.socket === null && request.httpVersion !== '2';
+type Stage =
+  | 'idle'
+  | 'buffering'
+  | 'queued'
+  | 'scheduled'
+  | 'connecting'
+  | 'sending'
+  | 'waiting'
+  | 'responding';
 
-/** One request and its answer: what happens to either side is told to the other. */
-export class Exchange implements Dispatcher.DispatchHandler, Carried, SlotHolder, Waiting {
-  place: Waiting['place'];
-  readonly #lines: Lines;
-  readonly #job: ForwardJob;
-  readonly #timeouts: UpstreamSettings['timeouts'];
-  readonly #slot = new Slot(this);
-  readonly #readAhead = new ReadAhead();
-  readonly #pace = new BodyPace();
-  #line!: PoolLine;
-  #pool: Pool | undefined;
-  #connection: Connection | undefined;
-  #controller: Dispatcher.DispatchController | undefined;
-  #body: RequestBody | undefined;
-  #patience: NodeJS.Timeout | undefined;
-  /** `given`: the HTTP client has it, but no connection for it yet, and cannot be stopped before it has one. */
-  #stage: 'buffering' | 'waiting' | 'given' | 'begun' | 'left' = 'waiting';
-  #repeated = false;
-  /** It was not forwarded as soon as it was admitted. */
-  #waited = false;
-  /** Something of the answer has come, if only its first byte. */
-  #heard = false;
-  #bodySentAt = 0;
-  readonly #begunAt = performance.now();
-  upstreamSeconds: number | undefined;
+const OVERLOADED: ProxyRefusal = { reason: 'overloaded', retryAfter: 1 };
+
+/**
+ * One request, its upstream connection and its response. It picks a target, waits for a connection slot, sends, retries,
+ * keeps the deadlines and reports how it ended. An exchange is used for one request after another.
+ *
+ * The request is framed anew from what was read; redirects are not followed; a response that breaks off breaks off for the
+ * client too; when one side leaves, the other side is closed.
+ */
+export class Exchange
+  implements ResponseHandler, SlotHolder, BodyConsumer, LiveStream, TransferStats, DeadlineEntry, Sender
+{
+  deadline = Number.POSITIVE_INFINITY;
+  previous: DeadlineEntry | undefined = undefined;
+  next: DeadlineEntry | undefined = undefined;
+  bearer: VerifiedToken | undefined = undefined;
+  readonly isUpgraded = false;
   bytesOut = 0;
-  #answering = false;
-  /** The client has not read what was written. */
-  #stalled = false;
-  #drains = false;
-  /** The answer came to its proper end. */
-  #ended = false;
-  #over = false;
+  upstreamSeconds: number | undefined = undefined;
+  readonly #downstream: Downstream;
+  readonly #slot = new Slot(this);
+  readonly #readAhead = new ReadAheadPermit();
+  #upstream!: Upstream;
+  #request!: ForwardRequest;
+  #slots!: Slots;
+  #stage: Stage = 'idle';
+  #connection: UpstreamConnection | undefined = undefined;
+  #pace: BodyDeadline | undefined = undefined;
+  #startedAt = 0;
+  #isRetry = false;
+  /** It was not forwarded as soon as it was authorized: the token is checked again before it is. */
+  #hasWaited = false;
+  #isInSendQueue = false;
+  /** The client does not read what was written. */
+  #isStalled = false;
+  #unwatch: (() => void) | undefined = undefined;
 
-  constructor(lines: Lines, job: ForwardJob) {
-    this.#lines = lines;
-    this.#job = job;
-    this.#timeouts = lines.timeouts;
+  constructor(downstream: Downstream) {
+    this.#downstream = downstream;
   }
 
-  /** False when it was refused at once. */
-  start(): boolean {
-    const { request, response, hasBody, maxBodyBytes } = this.#job;
-    response.on('close', () => {
-      this.#readAhead.end();
-      this.#clientLeft();
-    });
-    if (hasBody) this.#bufferBody(new RequestBody(request, maxBodyBytes));
-    else if (isPipelined(this.#job))
-      setImmediate(() => {
-        if (!this.#over) this.#enter(this.#lines.targets.choose());
-      });
-    else this.#enter(this.#lines.targets.choose());
-    return !this.#over;
-  }
-
-  /** How long the body takes to arrive is up to the client. */
-  #bufferBody(body: RequestBody): void {
-    const { method, bodyLength, shareKey } = this.#job;
-    const isStream = bodyLength === undefined && EXPECTS_BODY.has(method);
-    this.#body = body;
-    this.#waited = true;
-    this.#stage = 'buffering';
-    this.#pace.start(this.#lines.pace);
-    const enough = (fault?: BodyFault): void => {
-      if (this.#stage !== 'buffering' || this.#over) return;
-      clearTimeout(this.#patience);
-      if (fault === undefined) return this.#enter(this.#lines.targets.choose());
-      this.#finish();
-      this.#job.failed(refusalFor(fault), fault);
-    };
-    if (isStream) this.#patience = setTimeout(() => body.endBuffering(), STREAM_WAIT);
-    else this.#waitForBody();
-    const { bodyBuffer } = this.#lines;
-    body.buffer(bufferFor(method, bodyBuffer, shareKey), bodyLength, enough, (bytes) => {
-      this.#pace.moved(bytes);
-      if (this.#stage !== 'buffering') this.#slot.moved(bytes);
-    });
-  }
-
-  /** Each part that arrives or is sent moves the deadline; the timer looks at it when it fires. */
-  #waitForBody(): void {
-    const now = performance.now();
-    const idle = this.#timeouts.idle * 1_000;
-    const isClient = this.#stage === 'buffering' || this.waitsForClient;
-    // While the upstream takes nothing, the client's time does not run.
-    if (!isClient) this.#pace.resumed();
-    const deadline = isClient ? this.#pace.deadline : this.#bodySentAt + idle;
-    if (deadline <= now) return this.#bodyStalled();
-    clearTimeout(this.#patience);
-    this.#patience = setTimeout(() => this.#waitForBody(), Math.min(deadline - now, idle) + 1);
-  }
-
-  get waitsForClient(): boolean {
-    // Until there is a connection, nothing waits for the client.
-    return this.#stage === 'begun' && this.#body?.waitsForClient === true;
-  }
-
-  onEvicted(): void {
-    const fault = new BodyFault('client_too_slow');
-    if (this.#answering && !this.#over) {
-      this.#finish();
-      this.#job.broken(fault);
-      this.#job.response.destroy();
-    }
-    this.#controller?.abort(fault);
-  }
-
-  get unread(): number {
-    return this.#job.response.writableLength;
+  start(upstream: Upstream, request: ForwardRequest): void {
+    const { config, allowed, body } = request;
+    this.#upstream = upstream;
+    this.#request = request;
+    this.#isRetry = false;
+    this.#hasWaited = allowed.isDelayed === true;
+    this.bytesOut = 0;
+    this.upstreamSeconds = undefined;
+    this.#startedAt = performance.now();
+    upstream.deadlines.add(this);
+    this.bearer = config.endStreams === 'none' ? undefined : getEnforcedBearer(allowed);
+    if (config.endStreams === 'all') this.#watch();
+    if (body === undefined) this.#enqueue(upstream.targets.choose());
+    else this.#bufferBody(body);
   }
 
   get bytesIn(): number {
-    return this.#body?.bytes ?? 0;
+    const { body, content } = this.#request;
+    return body === undefined ? (content?.length ?? 0) : body.received;
   }
 
-  cut(why: StreamEnd): void {
-    if (this.#over) return;
-    const ended = new GrantEnded(why);
-    if (this.#controller !== undefined) {
-      this.#controller.abort(ended);
+  get isWaitingForClient(): boolean {
+    // Without a connection, nothing waits for the client.
+    return this.#connection?.isConnected === true && this.#request.body?.waitsForClient === true;
+  }
+
+  get unreadBytes(): number {
+    return this.#downstream.unread;
+  }
+
+  /** The client has closed the connection. */
+  clientClosed(): void {
+    this.#readAhead.release();
+    if (this.#stage === 'idle') return;
+    this.#finish();
+    this.#request.notes.reason = 'client_disconnected';
+  }
+
+  /** The client has read everything that was written. */
+  clientDrained(): void {
+    this.#readAhead.release();
+    if (!this.#isStalled) return;
+    this.#isStalled = false;
+    this.#slot.clearStalled();
+    this.#wait(this.#upstream.timeouts.idle);
+    this.#connection?.resume();
+  }
+
+  end(why: StreamEndReason): void {
+    this.#fail(new TokenEndedError(why));
+  }
+
+  onEvicted(): void {
+    this.#fail(new BodyError('client_too_slow'));
+  }
+
+  onInternalError(error: unknown): void {
+    if (error instanceof UpstreamError) return this.onError(error);
+    const { config, id } = this.#request;
+    config.log.error('internal_error', { request_id: id, ...errorFields(error) });
+    this.#finish();
+    if (this.#downstream.hasStarted) this.#downstream.abort();
+    else this.#downstream.refuse({ reason: 'upstream_failed' });
+  }
+
+  /** How long the body takes to arrive depends on the client. */
+  #bufferBody(body: RequestBody): void {
+    const { method, shareKey } = this.#request;
+    const { bodyRate, bodyBuffer } = this.#upstream;
+    this.#stage = 'buffering';
+    this.#hasWaited = true;
+    this.#pace = new BodyDeadline();
+    this.#pace.start(bodyRate);
+    this.deadline = this.#isStream(body) ? performance.now() + STREAM_BUFFER_MS : this.#pace.deadline;
+    body.start(this, createBodyBuffer(method, bodyBuffer, shareKey));
+  }
+
+  /** A body of unknown length may be a stream that is meant to be forwarded as it arrives. */
+  #isStream(body: RequestBody): boolean {
+    return body.isLengthUnknown && METHODS_WITH_BODY.has(this.#request.method);
+  }
+
+  onBodyBuffered(): void {
+    if (this.#stage === 'buffering') this.#enqueue(this.#upstream.targets.choose());
+  }
+
+  onBodyProgress(bytes: number): void {
+    const body = this.#request.body as RequestBody;
+    this.#pace?.extend(bytes);
+    if (this.#stage === 'buffering') {
+      // A stream does not wait longer because more of it arrives.
+      if (!this.#isStream(body)) this.#waitForBody();
       return;
     }
-    this.#finish();
-    this.#job.failed(refusalFor(ended), ended);
+    this.#slot.addBytes(bytes);
+    if (body.isSent) this.#slot.markUploaded();
+    if (this.#stage === 'sending') this.#sent();
   }
 
-  #enter(target: Target): void {
-    this.#line = this.#lines.lineOf(target);
-    this.#stage = 'waiting';
-    this.#lines.turns.begin(this);
-    const isUpload = this.#body !== undefined && !this.#body.hasArrived;
-    const isAccepted = this.#slot.enter(this.#line.slots, this.#job.shareKey, isUpload);
-    this.#waited = true;
-    if (isAccepted) return;
-    this.#finish();
-    this.#job.failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
+  onBodyError(error: BodyError): void {
+    if (error.kind === 'client_disconnected' && this.#downstream.isClosed) this.clientClosed();
+    else this.#fail(error);
   }
 
-  onSlot(): void {
-    const ended = this.#waited ? this.#job.tokenFault() : undefined;
-    if (ended !== undefined) return this.cut(ended);
-    const { method, path, headers } = this.#job;
-    this.#stage = 'given';
-    this.#pool = this.#repeated ? this.#line.fresh() : this.#line.pool();
-    this.#connection = this.#pool.take();
-    const body = this.#body ?? null;
-    // RFC 9110 §9.3.1: where nobody expects a body, a server may take it for the next request. There is none after it.
-    const isLast = body !== null && !EXPECTS_BODY.has(method);
-    // `blocking` is about others that wait for the same connection: there are none.
-    this.#connection.client.dispatch(
-      { method, path, headers, body, blocking: false, ...(isLast && { reset: true }) },
-      this,
-    );
+  #enqueue(target: Target): void {
+    const { body, shareKey } = this.#request;
+    this.#slots = this.#upstream.slotsOf(target);
+    this.#stage = 'queued';
+    this.#wait(this.#upstream.timeouts.headers);
+    const isUpload = body !== undefined && !body.isReceived;
+    const isAccepted = this.#slot.enter(this.#slots, shareKey, isUpload);
+    this.#hasWaited = true;
+    if (!isAccepted) this.#refuse(OVERLOADED);
   }
 
-  #leave(): void {
-    if (this.#stage === 'left') return;
-    this.#stage = 'left';
-    if (this.#connection !== undefined) this.#pool?.giveBack(this.#connection, this.#ended);
-    this.#slot.leave();
+  onSlotGranted(): void {
+    const ended = this.#hasWaited ? this.#tokenFault() : undefined;
+    if (ended !== undefined) return this.end(ended);
+    this.#stage = 'scheduled';
+    if (this.#isInSendQueue) return;
+    this.#isInSendQueue = true;
+    sendSoon(this);
   }
 
-  onRequestStart(controller: Dispatcher.DispatchController): void {
-    this.#controller = controller;
-    this.#stage = 'begun';
-    this.#lines.turns.end(this);
-    this.#connection?.sieve.expect();
-    // It may have waited for a connection longer than its client did.
-    if (this.#over) controller.abort(new BodyFault('client_gone'));
-    else if (this.#body !== undefined) {
-      this.#bodySentAt = performance.now();
-      this.#pace.resumed();
-      this.#waitForBody();
+  send(): void {
+    this.#isInSendQueue = false;
+    // It has ended, or its client has closed the connection.
+    if (this.#stage !== 'scheduled' || this.#downstream.isClosed) return;
+    try {
+      this.#send();
+    } catch (error) {
+      this.onInternalError(error);
     }
   }
 
-  onBodySent(): void {
-    this.#bodySentAt = performance.now();
+  #send(): void {
+    const { method, body } = this.#request;
+    const pool = this.#upstream.poolOf(this.#slots.target);
+    const connection = pool.acquire(this.#isRetry);
+    const isHead = method === 'HEAD';
+    // RFC 9110 §9.3.1: a server may take an unexpected body for the next request. None follows on this connection.
+    if (this.#isRetry || isHead || (body !== undefined && !METHODS_WITH_BODY.has(method)))
+      connection.closeAfterResponse();
+    this.#connection = connection;
+    connection.assign(this, isHead);
+    if (connection.isConnected) return this.#write(connection);
+    this.#stage = 'connecting';
+    this.#wait(this.#upstream.timeouts.connect);
   }
 
-  onRequestSent(): void {
-    this.#slot.uploaded();
-    // undici's own timer may have run out unheard while the body was being sent.
-    if (this.#body !== undefined && !this.#answering)
-      this.#wait(this.#timeouts.headers, () => this.#headersLate());
-  }
-
-  onResponseStarted(): void {
-    this.#heard = true;
-  }
-
-  onResponseStart(controller: Dispatcher.DispatchController, status: number): void {
-    if (this.#over) return;
-    // Steps on the way (1xx) were taken out before.
-    if (status < 200) return controller.abort(new Error('a step where none is expected'));
-    const given = textOf(controller.rawHeaders);
-    if (!isCodedAsUsual(given)) return controller.abort(new Error('a transfer coding that is not served'));
-    this.#answering = true;
-    this.upstreamSeconds = (performance.now() - this.#begunAt) / 1_000;
-    this.#lines.targets.answered(this.#line.slots.target);
-    if (this.#patience !== undefined) clearTimeout(this.#patience);
-    const { response } = this.#job;
-    response.writeHead(status, this.#job.answerHeaders(given, status));
-    // What came together is sent together; a head whose body is still to come does not wait for it.
-    process.nextTick(flushHead, response);
-  }
-
-  onResponseData(controller: Dispatcher.DispatchController, part: Buffer): void {
-    if (this.#over) return;
-    this.bytesOut += part.length;
-    const { response } = this.#job;
-    if (response.write(part)) return;
-    if (!this.#drains) {
-      this.#drains = true;
-      response.on('drain', () => this.#clientReads());
+  onConnected(): void {
+    const connection = this.#connection;
+    if (this.#stage !== 'connecting' || connection === undefined) return;
+    // The token may have expired or been revoked while the connection was established.
+    const ended = this.#tokenFault();
+    if (ended !== undefined) return this.end(ended);
+    try {
+      this.#write(connection);
+    } catch (error) {
+      this.onInternalError(error);
     }
-    const unread = response.writableLength;
-    if (this.#readAhead.allows(unread, this.#job.shareKey)) return;
-    controller.pause();
-    this.#stalled = true;
-    this.#slot.stalled();
-    this.#waitForReader();
   }
 
-  #waitForReader(): void {
-    this.#wait(this.#timeouts.idle, () => {
-      if (this.#readAhead.hasRead(this.#job.response.writableLength)) this.#waitForReader();
-      else this.onEvicted();
-    });
-  }
-
-  onResponseEnd(): void {
-    if (this.#over) return;
-    this.#ended = true;
-    this.#finish();
-    const { request, response } = this.#job;
-    response.end();
-    // The upstream answered without hearing the client out.
-    if (!request.complete)
-      discardRest(request, (arrived) => {
-        if (!arrived) request.destroy();
-      });
-  }
-
-  onResponseError(_controller: Dispatcher.DispatchController | null, error: Error): void {
-    // Before its turn nothing was sent: there was no connection to send it on.
-    const neverBegan = this.#stage === 'given';
-    // From here on the HTTP client does not hold it any more.
-    this.#stage = this.#stage === 'left' ? 'left' : 'begun';
-    if (this.#over) return this.#leave();
-    const { request, response } = this.#job;
-    if (!this.#answering) {
-      const heard = this.#heard || this.#connection?.sieve.heard === true;
-      const isIdleClose = !heard && !neverBegan && isLost(error) && wasUsedBefore(error);
-      if (!isIdleClose && isTargetFault(error)) this.#lines.targets.failed(this.#line.slots.target);
-      if (this.#mayRepeat(isIdleClose, neverBegan && isTargetFault(error))) return this.#repeat(error);
+  #write(connection: UpstreamConnection): void {
+    const { method, path, fields, content, body } = this.#request;
+    const { address } = this.#upstream.poolOf(this.#slots.target);
+    const opening = connection.isLastRequest ? address.closeHead : address.keepAliveHead;
+    // RFC 9110 §8.6: these methods have a Content-Length even without a body.
+    const framing =
+      body?.framing ?? (METHODS_WITH_BODY.has(method) ? `content-length: ${content?.length ?? 0}\r\n` : '');
+    const head = `${method} ${path}${opening}${fields}${framing}\r\n`;
+    if (body === undefined) connection.send(head, content);
+    else {
+      connection.cork();
+      connection.sendHead(head);
+      const takesMore = body.begin(connection);
+      connection.uncork();
+      // The body failed.
+      if (this.#connection === undefined) return;
+      body.flow(takesMore);
     }
-    this.#finish();
-    if (!this.#answering) {
-      this.#job.failed(refusalFor(error), error);
-      return;
+    this.#sent();
+  }
+
+  onDrain(): void {
+    const { body } = this.#request;
+    if (body === undefined) return;
+    this.#pace?.restartIdle();
+    body.drained();
+    body.flow(true);
+    if (this.#stage === 'sending') this.#sent();
+  }
+
+  #sent(): void {
+    const { body } = this.#request;
+    const { timeouts } = this.#upstream;
+    if (body === undefined || body.isSent) {
+      this.#slot.markUploaded();
+      this.#stage = 'waiting';
+      return this.#wait(timeouts.headers);
     }
-    this.#job.broken(error);
-    // Never a clean end: where only the close marks the end of the answer, a reset tells that it is not the end.
-    const { socket } = request;
-    if (request.httpVersion === '1.0' && !('encrypted' in socket)) socket.resetAndDestroy();
-    response.destroy();
+    this.#stage = 'sending';
+    if (body.waitsForClient) this.#waitForBody();
+    else this.#wait(timeouts.idle);
   }
 
-  #clientLeft(): void {
-    if (this.#over) return;
-    this.#finish();
-    this.#controller?.abort(new BodyFault('client_gone'));
-    this.#job.broken(new BodyFault('client_gone'));
+  #waitForBody(): void {
+    if (this.#pace !== undefined) this.deadline = this.#pace.deadline;
   }
 
-  #clientReads(): void {
-    this.#readAhead.end();
-    if (this.#over || !this.#stalled) return;
-    this.#stalled = false;
-    this.#slot.flowing();
-    clearTimeout(this.#patience);
-    this.#controller?.resume();
+  onHead(head: ResponseHead): void {
+    const { endStreams } = this.#request.config;
+    this.#stage = 'responding';
+    this.upstreamSeconds = (performance.now() - this.#startedAt) / 1_000;
+    this.#upstream.targets.reportSuccess(this.#slots.target);
+    if (head.isEventStream && endStreams === 'upgrades-and-events') this.#watch();
+    this.#downstream.writeHead(head);
   }
 
-  /** Its turn, or a connection for it, did not come in time. */
-  late(): void {
-    this.#finish();
-    this.#job.failed({ reason: 'overloaded', retryAfter: 1 }, undefined);
+  onData(bytes: Buffer, start: number, end: number): boolean {
+    this.bytesOut += end - start;
+    return this.#downstream.write(bytes, start, end) || this.#mayReadAhead();
   }
 
-  #bodyStalled(): void {
-    const isClient = this.#stage === 'buffering' || this.waitsForClient;
-    const fault = new BodyFault(isClient ? 'client_too_slow' : 'upstream_too_slow');
-    if (this.#controller !== undefined) {
-      this.#controller.abort(fault);
-      return;
-    }
-    this.#finish();
-    this.#job.failed(refusalFor(fault), fault);
+  onReadEnd(): void {
+    if (this.#stage !== 'responding') return;
+    this.#wait(this.#upstream.timeouts.idle);
+    if (!this.#downstream.flush() && !this.#mayReadAhead()) this.#connection?.pause();
   }
 
-  #headersLate(): void {
-    this.#controller?.abort(new BodyFault('upstream_too_slow'));
+  /** The client does not keep up. A little more may be read, so that the connection is free for others. */
+  #mayReadAhead(): boolean {
+    if (this.#isStalled) return false;
+    if (this.#readAhead.tryAcquire(this.#downstream.unread, this.#request.shareKey)) return true;
+    this.#isStalled = true;
+    this.#slot.markStalled();
+    return false;
   }
 
-  #wait(seconds: number, late: () => void): void {
-    clearTimeout(this.#patience);
-    this.#patience = setTimeout(late, seconds * 1_000);
-  }
-
-  /** RFC 9110 §9.2.2, RFC 9112 §9.3.1: a connection may be closed for being idle just when we use it again. */
-  #mayRepeat(isIdleClose: boolean, unreached: boolean): boolean {
-    const { method, hasBody } = this.#job;
-    if (this.#repeated || hasBody || !REPEATABLE.has(method)) return false;
-    return isIdleClose || (unreached && this.#lines.targets.hasOther(this.#line.slots.target));
-  }
-
-  #repeat(cause: Error): void {
-    this.#leave();
-    this.#repeated = true;
-    this.#controller = undefined;
+  onEnd(isKept: boolean): void {
     this.#connection = undefined;
-    this.#job.repeated(cause);
-    this.#enter(this.#lines.targets.another(this.#line.slots.target));
+    this.#finish(isKept);
+    this.#downstream.end();
   }
 
-  #finish(): void {
-    this.#over = true;
-    // What was given away and has not begun leaves when it begins: until then it keeps others from their turn.
-    if (this.#stage !== 'given') this.#leave();
-    this.#lines.turns.end(this);
-    if (this.#patience !== undefined) clearTimeout(this.#patience);
-    this.#body?.destroy();
+  onError(error: UpstreamError): void {
+    this.#connection = undefined;
+    if (this.#stage !== 'responding') {
+      if (!error.isIdleClose) this.#upstream.targets.reportFailure(this.#slots.target);
+      if (this.#mayRetry(error)) return this.#retry(error);
+    }
+    this.#fail(error);
   }
-}
 
-function flushHead(response: ServerResponse): void {
-  if (!response.writableEnded && !response.destroyed) response.flushHeaders();
-}
-
-/**
- * Names and values as text. They lie one behind the other in what was read from the connection, so nearly always one
- * conversion is enough for all of them.
- */
-function textOf(raw: Dispatcher.DispatchController['rawHeaders']): string[] {
-  if (!Array.isArray(raw)) return [];
-  const [first, last] = [raw[0], raw.at(-1)];
-  if (!Buffer.isBuffer(first) || !Buffer.isBuffer(last)) return raw.map(plainText);
-  const from = first.byteOffset;
-  const length = last.byteOffset + last.length - from;
-  // Otherwise they came in several pieces.
-  if (first.buffer !== last.buffer || length < 0 || length > MOST_AT_ONCE) return raw.map(plainText);
-  const block = Buffer.from(first.buffer, from, length).toString('latin1');
-  const list: string[] = [];
-  for (const part of raw) {
-    const at = typeof part === 'string' ? -1 : part.byteOffset - from;
-    if (typeof part === 'string' || part.buffer !== first.buffer || at < 0 || at + part.length > length)
-      return raw.map(plainText);
-    list.push(block.slice(at, at + part.length));
+  #mayRetry(error: UpstreamError): boolean {
+    const { target } = this.#slots;
+    return !this.#isRetry && mayRetry(this.#request, error, () => this.#upstream.targets.hasOther(target));
   }
-  return list;
-}
 
-/** RFC 9112 §7: `chunked` alone, once. Any other coding would be left on a body that no longer says so. */
-function isCodedAsUsual(rawHeaders: readonly string[]): boolean {
-  let codings = 0;
-  for (let at = 0; at < rawHeaders.length; at += 2) {
-    const name = rawHeaders[at] as string;
-    if (name.length !== 17 || name.toLowerCase() !== 'transfer-encoding') continue;
-    codings += 1;
-    if (codings > 1 || rawHeaders[at + 1]?.trim().toLowerCase() !== 'chunked') return false;
+  #retry(error: UpstreamError): void {
+    this.#slot.leave();
+    this.#isRetry = true;
+    this.#logError('upstream_retried', error);
+    this.#enqueue(this.#upstream.targets.chooseOther(this.#slots.target));
   }
-  return true;
-}
 
-const MOST_AT_ONCE = 4_096;
-const plainText = (part: Buffer | string): string =>
-  typeof part === 'string' ? part : part.toString('latin1');
-
-const LATE = new Set<string>([
-  'UND_ERR_CONNECT_TIMEOUT',
-  'UND_ERR_HEADERS_TIMEOUT',
-  'UND_ERR_BODY_TIMEOUT',
-  CONNECT_LATE,
-  ANSWER_LATE,
-]);
-
-const BODY_FAULTS = {
-  too_large: { reason: 'body_too_large' },
-  client_gone: { reason: 'malformed', detail: 'the body broke off' },
-  client_too_slow: { reason: 'client_too_slow' },
-  no_memory: { reason: 'overloaded', retryAfter: 1 },
-  upstream_too_slow: { reason: 'upstream_too_slow' },
-} as const satisfies Record<BodyFault['kind'], ProxyRefusal>;
-
-const LOST = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
-
-const codeOf = (error: Error): string => {
-  const { code } = error as { readonly code?: unknown };
-  return typeof code === 'string' ? code : '';
-};
-
-/** The connection ended, and not by our doing. */
-const isLost = (error: Error): boolean => LOST.has(codeOf(error));
-
-/** Something that makes one think less of the target. A slow answer does not: one slow path is no sick target. */
-const isTargetFault = (error: Error): boolean =>
-  !(error instanceof BodyFault || error instanceof GrantEnded) && !NOT_ITS_FAULT.has(codeOf(error));
-
-const NOT_ITS_FAULT = new Set([
-  'UND_ERR_HEADERS_TIMEOUT',
-  'UND_ERR_BODY_TIMEOUT',
-  'UND_ERR_INVALID_ARG',
-  'UND_ERR_DESTROYED',
-  'UND_ERR_CLOSED',
-]);
-
-/** The token a request began with no longer counts. */
-export class GrantEnded extends Error {
-  readonly why: StreamEnd;
-
-  constructor(why: StreamEnd) {
-    super(`token_${why}`);
-    this.why = why;
+  onTimeout(): void {
+    const { body } = this.#request;
+    switch (this.#stage) {
+      case 'buffering':
+        if (body !== undefined && this.#isStream(body)) return body.endBuffering();
+        return this.#fail(new BodyError('client_too_slow'));
+      case 'queued':
+      case 'scheduled':
+        return this.#refuse(OVERLOADED);
+      case 'connecting':
+        this.#connection?.discard();
+        return this.onError(
+          new UpstreamError('no connection in time', 'connect_timeout', { isUnreached: true }),
+        );
+      case 'sending':
+        return this.#fail(new BodyError(this.isWaitingForClient ? 'client_too_slow' : 'upstream_too_slow'));
+      case 'waiting':
+        return this.#fail(new UpstreamError('no response in time', 'response_timeout'));
+      case 'responding':
+        if (!this.#isStalled)
+          return this.#fail(new UpstreamError('nothing more of the response in time', 'response_timeout'));
+        if (this.#readAhead.hasRead(this.#downstream.unread)) return this.#wait(this.#upstream.timeouts.idle);
+        return this.onEvicted();
+      case 'idle':
+    }
   }
-}
 
-export function refusalFor(error: Error): ProxyRefusal {
-  if (error instanceof GrantEnded) {
-    const { why } = error;
-    return why === 'unknown' || why === 'going_away'
-      ? { reason: 'unavailable', retryAfter: 1 }
-      : { reason: 'token_invalid', why };
+  /** There is no response, or it breaks off. */
+  #fail(cause: Error): void {
+    if (this.#stage === 'idle') return;
+    if (!this.#downstream.hasStarted) {
+      const refusal = refusalFor(cause);
+      if (refusal.reason.startsWith('upstream')) this.#logError('upstream_failed', cause);
+      return this.#refuse(refusal);
+    }
+    this.#finish();
+    this.#reportBroken(cause);
+    this.#downstream.abort();
   }
-  if (error instanceof BodyFault) return BODY_FAULTS[error.kind];
-  const code = codeOf(error);
-  if (LATE.has(code)) return { reason: 'upstream_too_slow' };
-  // The client library looks at header values once more and is stricter than node's parser about DEL.
-  if (code === 'UND_ERR_INVALID_ARG') return { reason: 'malformed', detail: 'a header field' };
-  return { reason: 'upstream_failed' };
+
+  #reportBroken(cause: Error): void {
+    const { notes, allowed, config, id } = this.#request;
+    if (cause instanceof TokenEndedError) {
+      notes.reason = cause.reason;
+      config.log.info('stream_ended', {
+        request_id: id,
+        rule: allowed.rule.name,
+        grant: allowed.caller?.bearer.grantId,
+        reason: cause.why,
+      });
+    } else if (cause instanceof BodyError)
+      notes.reason = cause.kind === 'client_too_slow' ? 'client_too_slow' : 'client_disconnected';
+    else {
+      notes.reason = 'upstream_aborted';
+      this.#logError('upstream_aborted', cause);
+    }
+  }
+
+  #refuse(refusal: ProxyRefusal): void {
+    this.#finish();
+    this.#downstream.refuse(refusal);
+  }
+
+  #logError(event: string, cause: Error): void {
+    const { config, id, allowed } = this.#request;
+    const { upstream } = allowed.rule;
+    config.log.warn(event, { request_id: id, upstream, ...errorFields(cause), stack: undefined });
+  }
+
+  #tokenFault(): StreamEndReason | undefined {
+    const { allowed, config } = this.#request;
+    const bearer = getEnforcedBearer(allowed);
+    return bearer && config.streams.getEndReason(bearer);
+  }
+
+  #watch(): void {
+    if (this.bearer !== undefined) this.#unwatch = this.#request.config.streams.add(this);
+  }
+
+  #wait(seconds: number): void {
+    this.deadline = this.#upstream.deadlines.deadlineIn(seconds);
+  }
+
+  /** `isKept`: the slot is released together with the connection, which is used again. */
+  #finish(isKept = false): void {
+    this.#stage = 'idle';
+    this.#isStalled = false;
+    this.#upstream.deadlines.remove(this);
+    this.#connection?.discard();
+    this.#connection = undefined;
+    this.#request.body?.stop();
+    this.#unwatch?.();
+    this.#unwatch = undefined;
+    this.#slot.leave(isKept);
+  }
 }

@@ -1,49 +1,62 @@
 import { hash } from 'node:crypto';
 import type { AccessRule } from '../domain/access-rule.ts';
-import type { ShownCertificate } from '../domain/bearer.ts';
 import type { Epoch } from '../domain/epoch.ts';
-import { compileRules } from '../domain/rule-matcher.ts';
-import type { Call } from '../http/call.ts';
+import { type CompiledRules, compileRules } from '../domain/rule-matcher.ts';
+import type { PresentedCertificate } from '../domain/verified-token.ts';
+import type { RequestContext } from '../http/request-context.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
-import { type Admission, type AdmissionDesk, admit, type Caller } from './admission.ts';
-import { createCarrier, type EndStreams } from './carry.ts';
-import { corsOf, type Preflight, readPreflight } from './cors.ts';
-import { readCredentials } from './credentials.ts';
-import type { AcceptsHost, CertificateCall, FastPolicy } from './fast/generation.ts';
-import { type HeaderPolicy, headerRules } from './headers.ts';
-import { type LiveStreams, liveStreams } from './live-streams.ts';
-import { ownAuthorities } from './own-authority.ts';
-import { AMBIGUOUS_CERTIFICATE, answerEarly, type ProxyRefusal, reasonOf, refuse } from './refuse.ts';
-import { type RequestHead, readHead } from './request-head.ts';
-import { allowedHosts, type HostSettings, servedHosts } from './served-hosts.ts';
-import type { UpstreamSettings } from './upstream-settings.ts';
-import { createUpstreams, type Upstreams } from './upstreams.ts';
-import { waysOut } from './way-out.ts';
+import type { CertificateContext, FastPathPolicy, HostCheck } from './downstream/fast-path-config.ts';
+import type { EndStreams } from './exchange.ts';
+import { Forwarder } from './forwarder.ts';
+import {
+  type AccessDecision,
+  authorize,
+  type Caller,
+  noteDecision,
+  type PolicyContext,
+} from './policy/authorize.ts';
+import { getCorsFields, type Preflight, readPreflight } from './policy/cors.ts';
+import { readCredentials } from './policy/credentials.ts';
+import { type HeaderPolicy, HeaderRules } from './policy/headers.ts';
+import { createLiveStreams, type LiveStreams } from './policy/live-streams.ts';
+import { createOwnAuthorityCheck } from './policy/own-authority.ts';
+import {
+  AMBIGUOUS_CERTIFICATE,
+  getLogReason,
+  type ProxyRefusal,
+  SUPPORTED_METHODS,
+  sendEarlyResponse,
+  sendRefusal,
+} from './policy/refusals.ts';
+import { type RequestHead, readRequestHead } from './policy/request-head.ts';
+import { createHostMatcher, createServedHosts, type HostSettings } from './policy/served-hosts.ts';
+import { createUpstreamRewriter } from './policy/upstream-rewriter.ts';
+import { createUpstreamRegistry, type UpstreamRegistry } from './upstream/registry.ts';
+import type { UpstreamSettings } from './upstream/settings.ts';
 
-export interface ProxyDeps extends Pick<AdmissionDesk, 'readAccess' | 'revocations' | 'integrationOf'> {
+export interface ProxyDeps extends Pick<PolicyContext, 'readAccessToken' | 'revocations' | 'getIntegration'> {
   readonly rules: readonly AccessRule[];
   readonly upstreams: Readonly<Record<string, UpstreamSettings>>;
-  /** Where connections to upstreams are kept; shared by all configurations. Left out: a place of its own. */
-  readonly ways?: Upstreams;
-  /** A signed statement for one upstream about who is calling. */
-  readonly assert?: (caller: Caller, audience: string) => string;
-  /** `{base_url}`: its host is ours. */
+  /** Connections to upstreams, shared by all configurations. Omitted: a registry of its own. */
+  readonly registry?: UpstreamRegistry;
+  /** Signs an assertion about the caller for one upstream. */
+  readonly signAssertion?: (caller: Caller, audience: string) => string | Promise<string>;
   readonly publicUrl: string;
-  /** The host of the confirmation pages, where it is theirs alone. */
+  /** The host of the confirmation pages, where they have their own. */
   readonly pagesHost?: string | undefined;
   /** Which hosts requests may name; omitted: any. */
   readonly hosts?: HostSettings;
   readonly realm: string;
   readonly headers: HeaderPolicy;
   readonly maxBodyBytes: number;
-  /** The client certificate of a request, for bound tokens. Omitted: that of its TLS connection, whatever it is. */
-  readonly certificateOf?: (call: CertificateCall) => ShownCertificate | undefined;
+  /** The client certificate of a request, for bound tokens. Omitted: that of its TLS connection, without validation. */
+  readonly getCertificate?: (context: CertificateContext) => PresentedCertificate | undefined;
   /** Is it ambiguous which client certificate a front proxy forwards? */
-  readonly isAmbiguous?: (call: CertificateCall) => boolean;
-  /** Is this peer a listed proxy, whose X-Forwarded-* are believed? */
-  readonly trusts: (peer: string) => boolean;
-  /** Where what takes long is known; shared by all configurations. Left out: a list of its own. */
+  readonly isCertificateAmbiguous?: (context: CertificateContext) => boolean;
+  /** Is this peer one of `trustedProxies`, whose X-Forwarded-* fields are trusted? */
+  readonly isTrustedPeer: (peer: string) => boolean;
+  /** Long-lived responses, shared by all configurations. Omitted: a list of its own. */
   readonly streams?: LiveStreams;
   readonly endStreams?: EndStreams;
   readonly now: () => Epoch;
@@ -51,163 +64,170 @@ export interface ProxyDeps extends Pick<AdmissionDesk, 'readAccess' | 'revocatio
 }
 
 export interface Proxy {
-  /** By which requests are judged; forward-auth asks the same one. */
-  readonly desk: AdmissionDesk;
-  handle(call: Call): void | Promise<void>;
-  readonly acceptsHost: AcceptsHost;
-  /** The same rules, for requests that take the fast lane. */
-  readonly fast: FastPolicy;
-  /** Lets what runs end, within this time. */
+  /** Shared with forward-auth, so that both decide alike. It signs no assertions. */
+  readonly policy: PolicyContext;
+  handle(context: RequestContext): void | Promise<void>;
+  readonly acceptsHost: HostCheck;
+  /** The same policy with assertions, for forwarded requests. */
+  readonly fastPath: FastPathPolicy;
+  /** Lets running requests end within this time. */
   close(withinSeconds?: number): Promise<void>;
 }
 
-/** Everything that is not the token service's own: judged, and sent on to where its rule says. */
-export function createProxy(deps: ProxyDeps): Proxy {
-  const { realm, log, now } = deps;
-  const certificateOf = deps.certificateOf ?? ((call: CertificateCall) => unjudged(call.certificate()));
-  const isAmbiguous = deps.isAmbiguous ?? (() => false);
-  const rules = compileRules(deps.rules);
-  const desk: AdmissionDesk = {
-    rules,
-    readAccess: deps.readAccess,
-    revocations: deps.revocations,
-    integrationOf: deps.integrationOf,
-    isOwnAuthority: ownAuthorities(
-      deps.publicUrl,
-      rules,
-      allowedHosts(deps.hosts?.allowed ?? [], deps.pagesHost),
-    ),
-    pagesHost: deps.pagesHost,
-  };
-  const hosts =
-    deps.hosts &&
-    servedHosts(
-      {
-        settings: deps.hosts,
-        publicUrl: deps.publicUrl,
-        routeHosts: rules.hosts,
-        pagesHost: deps.pagesHost,
-      },
-      log,
-    );
-  const acceptsHost: AcceptsHost =
-    hosts === undefined ? () => true : (host, peer, socket) => hosts.accepts(host, peer, socket);
+/** Authorizes and forwards every request that is not for the token service. */
+export const createProxy = (deps: ProxyDeps): Proxy => new ReverseProxy(deps);
 
-  const turnAway = (call: Call, refusal: ProxyRefusal, rule?: AccessRule, why = reasonOf(refusal)): void => {
-    call.note({ decision: 'refused', reason: why });
-    refuse(call.response, refusal, {
-      realm,
-      requestId: call.id,
-      cors: corsOf(rule, call.request.rawHeaders),
+class ReverseProxy implements Proxy {
+  readonly policy: PolicyContext;
+  readonly acceptsHost: HostCheck;
+  readonly fastPath: FastPathPolicy;
+  readonly #deps: ProxyDeps;
+  readonly #forwarder: Forwarder;
+
+  constructor(deps: ProxyDeps) {
+    const rules = compileRules(deps.rules);
+    this.#deps = deps;
+    this.policy = createPolicy(deps, rules);
+    this.acceptsHost = createHostCheck(deps, rules);
+    const config = {
+      headers: new HeaderRules({
+        ...deps.headers,
+        reserved: Object.values(deps.upstreams).flatMap(({ assertion }) => assertion?.header ?? []),
+      }),
+      rewriter: createUpstreamRewriter(deps),
+      maxBodyBytes: deps.maxBodyBytes,
+      isTrustedPeer: deps.isTrustedPeer,
+      streams: deps.streams ?? createLiveStreams(deps),
+      endStreams: deps.endStreams ?? 'upgrades-and-events',
+      log: deps.log,
+    } as const;
+    this.#forwarder = new Forwarder({
+      ...config,
+      upstreams: deps.upstreams,
+      registry: deps.registry ?? createUpstreamRegistry(deps.log),
+      reject: (context, refusal, rule) => this.#reject(context, refusal, rule),
     });
-  };
-  const shared = {
-    headers: headerRules({
-      ...deps.headers,
-      reserved: Object.values(deps.upstreams).flatMap(({ assertion }) => assertion?.header ?? []),
-    }),
-    out: waysOut(deps),
-    maxBodyBytes: deps.maxBodyBytes,
-    trusts: deps.trusts,
-    streams: deps.streams ?? liveStreams({ revocations: deps.revocations, now, log }),
-    endStreams: deps.endStreams ?? 'upgrades-and-events',
-    acceptsHost,
-    log,
-  };
-  const carrier = createCarrier({
-    ...shared,
-    upstreams: deps.upstreams,
-    ways: deps.ways ?? createUpstreams(log),
-    turnAway,
-  });
+    this.fastPath = {
+      ...config,
+      policy: { ...this.policy, signAssertion: createRuleSigner(deps) },
+      acceptsHost: this.acceptsHost,
+      realm: deps.realm,
+      getCertificate: deps.getCertificate ?? ((context) => acceptUnvalidated(context.certificate())),
+      isCertificateAmbiguous: deps.isCertificateAmbiguous ?? (() => false),
+      getUpstream: (rule) => this.#forwarder.getHandle(rule)?.upstream,
+    };
+  }
 
-  const answerPreflight = (call: Call, { rule, fields }: Preflight): void => {
-    call.note({ rule: rule.name });
-    if (fields === undefined) return turnAway(call, { reason: 'origin_not_allowed' }, rule);
-    call.note({ decision: 'answered', reason: 'preflight' });
-    answerEarly(call.response, {
-      status: 204,
-      text: '',
-      close: false,
-      headers: { ...fields, 'X-Request-Id': call.id },
-    });
-  };
+  handle(context: RequestContext): void | Promise<void> {
+    const { request } = context;
+    const { policy, fastPath } = this;
+    const parsed = readRequestHead(request);
+    if (!parsed.ok) return this.#reject(context, parsed.refusal);
+    const { head } = parsed;
+    // RFC 9112 §3.2.2: an absolute request target overrides the Host field.
+    if (request.url?.startsWith('/') === true && !this.acceptsHost(head.host, context.peer, request.socket))
+      return this.#reject(context, { reason: 'misdirected' });
+    // A service worker of the API could replace the confirmation pages of the same origin.
+    if (head.isServiceWorkerScript && policy.pagesHost === undefined)
+      return this.#reject(context, { reason: 'service_worker_script' });
+    if (fastPath.isCertificateAmbiguous(context)) return this.#reject(context, AMBIGUOUS_CERTIFICATE);
+    const preflight = readPreflight(policy, request, head);
+    if (preflight !== undefined) return this.#respondToPreflight(context, preflight);
+    try {
+      const decision = authorize(fastPath.policy, {
+        method: request.method ?? '',
+        url: request.url ?? '',
+        host: head.host,
+        credentials: readCredentials(head.authorization),
+        certificate: () => fastPath.getCertificate(context),
+        now: this.#deps.now(),
+      });
+      if (!(decision instanceof Promise)) return this.#proceed(context, head, decision);
+      return decision.then(
+        (settled) => this.#proceed(context, head, settled),
+        (error: unknown) => this.#onInternalError(context, error),
+      );
+    } catch (error) {
+      return this.#onInternalError(context, error);
+    }
+  }
 
-  const proceed = (call: Call, head: RequestHead, admission: Admission): void => {
-    // The client may have left while its token was being read.
-    if (call.response.destroyed) return;
-    if (admission.kind === 'asterisk') {
-      call.note({ decision: 'answered', reason: 'asterisk' });
-      call.response.writeHead(204, { allow: 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS' }).end();
+  close(withinSeconds = 30): Promise<void> {
+    return this.#forwarder.close(withinSeconds);
+  }
+
+  #proceed(context: RequestContext, head: RequestHead, decision: AccessDecision): void {
+    // The client may have closed the connection while its token was verified.
+    if (context.response.destroyed) return;
+    if (decision.kind === 'asterisk') {
+      context.note({ decision: 'handled', reason: 'asterisk' });
+      context.response.writeHead(204, { allow: SUPPORTED_METHODS }).end();
       return;
     }
-    const { rule, caller } = admission;
-    if (rule !== undefined) call.note({ rule: rule.name, upstream: rule.upstream });
-    if (caller !== undefined) {
-      const { identity, clientId, grantId } = caller.bearer;
-      call.note({ identity, clientId, grantId });
-    }
-    if (admission.kind === 'refused') {
-      const why = admission.tried && `no_rule (${admission.tried})`;
-      turnAway(call, admission.refusal, rule, why);
-      return;
-    }
-    carrier.carry(call, head, admission);
-  };
+    noteDecision(context.notes, decision);
+    if (decision.kind === 'allowed') return this.#forwarder.forward(context, head, decision);
+    const logReason = decision.nearMisses && `no_rule (${decision.nearMisses})`;
+    this.#reject(context, decision.refusal, decision.rule, logReason);
+  }
 
-  const stumble = (call: Call, error: unknown): void => {
-    log.error('admission_failed', { request_id: call.id, ...errorFields(error) });
-    turnAway(call, { reason: 'unavailable', retryAfter: error instanceof Fault ? error.retryAfter : 1 });
-  };
+  #respondToPreflight(context: RequestContext, { rule, fields }: Preflight): void {
+    context.note({ rule: rule.name });
+    if (fields === undefined) return this.#reject(context, { reason: 'origin_not_allowed' }, rule);
+    context.note({ decision: 'handled', reason: 'preflight' });
+    const headers = { ...fields, 'X-Request-Id': context.id };
+    sendEarlyResponse(context.response, { status: 204, text: '', close: false, headers });
+  }
 
+  #reject(
+    context: RequestContext,
+    refusal: ProxyRefusal,
+    rule?: AccessRule,
+    logReason = getLogReason(refusal),
+  ): void {
+    context.note({ decision: 'refused', reason: logReason });
+    sendRefusal(context.response, refusal, {
+      realm: this.#deps.realm,
+      requestId: context.id,
+      cors: getCorsFields(rule, context.request.rawHeaders),
+    });
+  }
+
+  #onInternalError(context: RequestContext, error: unknown): void {
+    this.#deps.log.error('authorization_failed', { request_id: context.id, ...errorFields(error) });
+    const retryAfter = error instanceof Fault ? error.retryAfter : 1;
+    this.#reject(context, { reason: 'unavailable', retryAfter });
+  }
+}
+
+function createPolicy(deps: ProxyDeps, rules: CompiledRules): PolicyContext {
+  const { publicUrl, pagesHost, hosts } = deps;
   return {
-    desk,
-    acceptsHost,
-    fast: {
-      ...shared,
-      desk,
-      realm,
-      certificateOf,
-      isAmbiguous,
-      bareOf: (rule) => carrier.wayOf(rule)?.upstream.bare,
-    },
-    handle(call) {
-      const { request } = call;
-      const reading = readHead(request);
-      if (!reading.ok) return turnAway(call, reading.refusal);
-      const { head } = reading;
-      // RFC 9112 §3.2.2: with an absolute URL as target, the Host field does not count.
-      if (request.url?.startsWith('/') === true && !acceptsHost(head.host, call.peer, request.socket))
-        return turnAway(call, { reason: 'misdirected' });
-      // A service worker of the API could replace the pages of the same origin.
-      if (head.serviceWorker && desk.pagesHost === undefined)
-        return turnAway(call, { reason: 'service_worker_script' });
-      if (isAmbiguous(call)) return turnAway(call, AMBIGUOUS_CERTIFICATE);
-      const preflight = readPreflight(desk, request, head);
-      if (preflight !== undefined) return answerPreflight(call, preflight);
-      try {
-        const admission = admit(desk, {
-          method: request.method ?? '',
-          url: request.url ?? '',
-          host: head.host,
-          credentials: readCredentials(head.authorization),
-          certificate: () => certificateOf(call),
-          now: now(),
-        });
-        if (!(admission instanceof Promise)) return proceed(call, head, admission);
-        return admission.then(
-          (settled) => proceed(call, head, settled),
-          (error: unknown) => stumble(call, error),
-        );
-      } catch (error) {
-        return stumble(call, error);
-      }
-    },
-    async close(withinSeconds = 30) {
-      await carrier.close(withinSeconds);
-    },
+    rules,
+    readAccessToken: deps.readAccessToken,
+    revocations: deps.revocations,
+    getIntegration: deps.getIntegration,
+    isOwnAuthority: createOwnAuthorityCheck(
+      publicUrl,
+      rules,
+      createHostMatcher(hosts?.allowed ?? [], pagesHost),
+    ),
+    pagesHost,
   };
 }
 
-const unjudged = (der: Buffer | undefined): ShownCertificate | undefined =>
+/** Signs for the audience of the rule's upstream, if that expects an assertion. */
+const createRuleSigner =
+  ({ upstreams, signAssertion }: ProxyDeps): NonNullable<PolicyContext['signAssertion']> =>
+  (rule, caller) => {
+    const settings = upstreams[rule.upstream]?.assertion;
+    return settings && signAssertion?.(caller, settings.audience ?? rule.upstream);
+  };
+
+function createHostCheck({ hosts, publicUrl, pagesHost, log }: ProxyDeps, rules: CompiledRules): HostCheck {
+  if (hosts === undefined) return () => true;
+  const served = createServedHosts({ settings: hosts, publicUrl, routeHosts: rules.hosts, pagesHost }, log);
+  return (host, peer, socket) => served.accepts(host, peer, socket);
+}
+
+const acceptUnvalidated = (der: Buffer | undefined): PresentedCertificate | undefined =>
   der && { der, fingerprint: hash('sha256', der, 'base64url'), accepted: true };

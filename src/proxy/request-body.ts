@@ -1,140 +1,211 @@
-import type { IncomingMessage } from 'node:http';
-import { Readable } from 'node:stream';
-import type { BodyBuffer } from './client-pace.ts';
+import type { BodyBuffer } from './slow-clients.ts';
+import type { UpstreamConnection } from './upstream/connection.ts';
 
-/** Why a body could not be sent on to its end. */
-export class BodyFault extends Error {
-  readonly kind: 'too_large' | 'client_gone' | 'client_too_slow' | 'upstream_too_slow' | 'no_memory';
+/** Why a request body could not be forwarded completely. */
+export class BodyError extends Error {
+  readonly kind: 'too_large' | 'client_disconnected' | 'client_too_slow' | 'upstream_too_slow' | 'no_memory';
 
-  constructor(kind: BodyFault['kind']) {
+  constructor(kind: BodyError['kind']) {
     super(kind);
     this.kind = kind;
   }
 }
 
-const PART = 65_536;
+/** Where a request body is read from. */
+export interface BodySource {
+  /** All of it has been received, or the request has no more. */
+  readonly isComplete: boolean;
+  pause(): void;
+  resume(): void;
+}
+
+export interface BodyConsumer {
+  /** Enough of it has arrived for a connection to be used. */
+  onBodyBuffered(): void;
+  /** So many bytes have arrived, or were given to the upstream. */
+  onBodyProgress(bytes: number): void;
+  onBodyError(error: BodyError): void;
+}
+
+const NOTHING = Buffer.alloc(0);
 
 /**
- * A request's body on its way to the upstream, counted. It stands between the two because whoever reads it
- * destroys it when the upstream fails, and the client's connection must outlive that: the client is owed an answer.
+ * A request body that has not arrived completely: counted, compared with the length that its client named, buffered until
+ * a connection is used for it, and framed anew. Trailers are not forwarded (RFC 9110 §6.5.1).
  */
-export class RequestBody extends Readable {
-  readonly #request: IncomingMessage;
-  #left: number;
-  /** How many have come. */
-  bytes = 0;
+export class RequestBody {
+  /** Bytes that have arrived. */
+  received = 0;
+  /** All of it was given to the upstream. */
+  isSent = false;
+  readonly #source: BodySource;
+  readonly #maxBytes: number;
+  /** Undefined: it is sent in chunks. */
   #length: number | undefined;
-  #hasEnded = false;
+  #consumer: BodyConsumer | undefined = undefined;
+  #connection: UpstreamConnection | undefined = undefined;
   /** Until enough of it has arrived. */
-  #buffer: BodyBuffer | undefined;
-  /** The same after that, until the HTTP client has taken it. */
-  #taken: BodyBuffer | undefined;
-  #enough: (fault?: BodyFault) => void = () => {};
-  #moved: (bytes: number) => void = () => {};
+  #buffer: BodyBuffer | undefined = undefined;
+  /** The same after that, until the connection has taken it. */
+  #sentBuffer: BodyBuffer | undefined = undefined;
+  /** What arrived together with the request head. */
+  #first: Buffer;
+  #hasEnded = false;
+  #isPaused = false;
 
-  constructor(request: IncomingMessage, maxBytes: number) {
-    super({ highWaterMark: PART });
-    this.#request = request;
-    this.#left = maxBytes;
-    // A fault is told to the reader, which may be gone already.
-    this.on('error', () => {});
-    request.on('data', this.#onData).on('end', this.#onEnd).on('close', this.#onClose);
-    request.pause();
+  constructor(source: BodySource, length: number | undefined, maxBytes: number, first: Buffer = NOTHING) {
+    this.#source = source;
+    this.#length = length;
+    this.#maxBytes = maxBytes;
+    this.#first = first;
+  }
+
+  get isLengthUnknown(): boolean {
+    return this.#length === undefined;
   }
 
   /** All of it has arrived. */
-  get hasArrived(): boolean {
-    return this.#hasEnded || this.bytes === this.#length;
+  get isReceived(): boolean {
+    return this.#hasEnded || this.received === this.#length;
   }
 
-  /** Reads the beginning of it; `enough` is called once, when that may be forwarded or why it cannot be. */
-  buffer(
-    into: BodyBuffer | undefined,
-    length: number | undefined,
-    enough: (fault?: BodyFault) => void,
-    moved: (bytes: number) => void,
-  ): void {
-    this.#buffer = into;
-    this.#length = length;
-    this.#enough = enough;
-    this.#moved = moved;
-    if (into === undefined) enough();
-    else this.#request.resume();
+  /** Everything that arrived was forwarded: if nothing moves, it is the client. */
+  get waitsForClient(): boolean {
+    return !this.#isPaused && !this.#source.isComplete;
+  }
+
+  /** The header field that frames it. */
+  get framing(): string {
+    return this.#length === undefined
+      ? 'transfer-encoding: chunked\r\n'
+      : `content-length: ${this.#length}\r\n`;
+  }
+
+  /** Reads the beginning of it; `onBodyBuffered` is called when that is enough. */
+  start(consumer: BodyConsumer, buffer: BodyBuffer | undefined): void {
+    this.#consumer = consumer;
+    if (buffer === undefined) {
+      this.received = this.#first.length;
+      return this.endBuffering();
+    }
+    this.#buffer = buffer;
+    if (this.#first.length > 0) this.#addToBuffer(buffer, this.#first);
+    if (!this.#isPaused && this.#buffer !== undefined) this.#source.resume();
   }
 
   /** What has arrived is enough. */
-  endBuffering(fault?: BodyFault): void {
-    if (this.#buffer === undefined) return;
-    this.#request.pause();
-    const bytes = this.#buffer.take();
-    this.#taken = this.#buffer;
+  endBuffering(): void {
+    this.#pause();
+    this.#consumer?.onBodyBuffered();
+  }
+
+  /** A part has arrived. */
+  push(part: Buffer): void {
+    if (this.#buffer !== undefined) return this.#addToBuffer(this.#buffer, part);
+    if (this.#connection === undefined) return;
+    const takesMore = this.#send(part);
+    if (this.#connection === undefined) return;
+    if (!takesMore && !this.isSent) this.flow(false);
+    this.#consumer?.onBodyProgress(part.length);
+  }
+
+  /** No more of it arrives. */
+  end(): void {
+    this.#hasEnded = true;
+    if (this.isSent) return;
+    // A stream of HTTP/2 that ends before its length.
+    if (this.#length !== undefined && this.received < this.#length) return this.fail('client_disconnected');
+    if (this.#buffer !== undefined) {
+      // Upstreams understand a length, and not all of them understand chunks. A body that was received before it was read
+      // ends although reading is paused, and its end is not reported again.
+      this.#length ??= this.received;
+      if (!this.#isPaused) this.endBuffering();
+      return;
+    }
+    if (this.#connection === undefined) {
+      this.#length ??= this.received;
+      return;
+    }
+    this.isSent = true;
+    this.#connection.endChunks();
+    this.#consumer?.onBodyProgress(0);
+  }
+
+  /** It cannot be forwarded completely. */
+  fail(kind: BodyError['kind']): void {
+    this.#consumer?.onBodyError(new BodyError(kind));
+  }
+
+  /** Sends what has arrived. True: the connection takes more. */
+  begin(connection: UpstreamConnection): boolean {
+    this.#connection = connection;
+    const part = this.#buffer === undefined ? this.#first : this.#buffer.take();
+    this.#sentBuffer = this.#buffer;
     this.#buffer = undefined;
-    // In parts, as the connection takes them.
-    if (fault === undefined)
-      for (let at = 0; at < bytes.length; at += PART) this.push(bytes.subarray(at, at + PART));
-    // The HTTP client frames a body that has ended by its length.
-    if (fault === undefined && this.#hasEnded) this.push(null);
-    this.#enough(fault);
+    this.#first = NOTHING;
+    // They are counted again as they are sent.
+    this.received -= part.length;
+    const takesMore = part.length === 0 && this.#length !== 0 ? true : this.#send(part);
+    if (takesMore) this.drained();
+    // A message that was read to its end reports it only when it is resumed.
+    if (this.isSent) this.#source.resume();
+    return takesMore;
   }
 
-  /** All that came was handed on: if nothing moves, it is the client. */
-  get waitsForClient(): boolean {
-    return this.readableLength === 0 && !this.#request.complete;
+  /** The connection has written everything. */
+  drained(): void {
+    this.#sentBuffer?.free();
+    this.#sentBuffer = undefined;
   }
 
-  override _read(): void {
-    if (this.#buffer !== undefined) return;
-    this.#freeTaken();
-    this.#request.resume();
+  /** Reads on, or waits until the connection takes more. */
+  flow(takesMore: boolean): void {
+    if (this.isSent || this.#connection === undefined) return;
+    if (!takesMore) return this.#pause();
+    this.#isPaused = false;
+    this.#source.resume();
   }
 
-  override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
-    this.#detach();
+  /** Nothing more is sent. */
+  stop(): void {
+    this.#connection = undefined;
+    this.#consumer = undefined;
     this.#buffer?.free();
     this.#buffer = undefined;
-    this.#freeTaken();
-    callback(error);
+    this.#first = NOTHING;
+    this.drained();
+    if (this.#source.isComplete) this.#source.resume();
+    else this.#source.pause();
   }
 
-  #freeTaken(): void {
-    this.#taken?.free();
-    this.#taken = undefined;
+  #pause(): void {
+    this.#isPaused = true;
+    this.#source.pause();
   }
 
-  readonly #onData = (part: Buffer): void => {
-    this.#left -= part.length;
-    this.bytes += part.length;
-    this.#moved(part.length);
-    const fault = this.#left < 0 ? new BodyFault('too_large') : undefined;
-    if (this.#buffer !== undefined) this.#addToBuffer(this.#buffer, part, fault);
-    else if (fault !== undefined) this.destroy(fault);
-    else if (!this.push(part)) this.#request.pause();
-  };
-
-  #addToBuffer(buffer: BodyBuffer, part: Buffer, fault: BodyFault | undefined): void {
-    if (fault !== undefined) return this.endBuffering(fault);
+  #addToBuffer(buffer: BodyBuffer, part: Buffer): void {
+    this.received += part.length;
+    if (this.received > this.#maxBytes) return this.fail('too_large');
+    if (this.#length !== undefined && this.received > this.#length) return this.fail('client_disconnected');
     const state = buffer.add(part);
-    if (state === 'full') this.endBuffering(new BodyFault('no_memory'));
-    else if (state === 'enough' || this.bytes === this.#length) this.endBuffering();
+    if (state === 'full') return this.fail('no_memory');
+    if (state === 'enough' || this.received === this.#length) this.endBuffering();
+    else this.#consumer?.onBodyProgress(part.length);
   }
 
-  // Trailers are not forwarded: nobody looked at them (RFC 9110 §6.5.1).
-  readonly #onEnd = (): void => {
-    this.#hasEnded = true;
-    this.#detach();
-    if (this.#buffer !== undefined) this.endBuffering();
-    else this.push(null);
-  };
-
-  readonly #onClose = (): void => {
-    if (this.#request.complete) return;
-    const fault = new BodyFault('client_gone');
-    if (this.#buffer === undefined) this.destroy(fault);
-    else this.endBuffering(fault);
-  };
-
-  #detach(): void {
-    this.#request.off('data', this.#onData).off('end', this.#onEnd).off('close', this.#onClose);
-    if (!this.#request.complete) this.#request.pause();
+  #send(part: Buffer): boolean {
+    const connection = this.#connection as UpstreamConnection;
+    this.received += part.length;
+    if (this.received > this.#maxBytes) {
+      this.fail('too_large');
+      return false;
+    }
+    if (this.#length === undefined) return part.length === 0 || connection.writeChunk(part);
+    if (this.received > this.#length) {
+      this.fail('client_disconnected');
+      return false;
+    }
+    this.isSent = this.received === this.#length;
+    return connection.write(part, this.isSent);
   }
 }

@@ -1,53 +1,53 @@
 import type { Epoch } from '../domain/epoch.ts';
-import { boundedCache } from '../http/bounded-cache.ts';
-import { type LocalBuckets, localBuckets } from '../http/rate-limit.ts';
-import { COUNT_SLICE, type SharedLimits } from '../ports/shared-limits.ts';
-import { type PendingNetworks, pendingNetworks } from './pending-networks.ts';
+import { createBoundedCache } from '../lib/bounded-cache.ts';
+import { createTokenBuckets } from '../lib/rate-limiter.ts';
+import { COUNT_SLICE_SECONDS, type SharedLimits } from '../ports/shared-limits.ts';
+import { createPendingNetworks, type PendingNetworks } from './pending-networks.ts';
 
-/** Counts in the memory of one process, for itself or for those that ask it. Bounded: the oldest names are forgotten. */
-export function memoryLimits({
+/** Counters in the memory of one process, for itself or its workers. The least recently used names are evicted. */
+export function createMemoryLimits({
   now,
-  sharers = () => 1,
-  names = 50_000,
+  processCount = () => 1,
+  maxNames = 50_000,
 }: {
   readonly now: () => Epoch;
-  readonly sharers?: () => number;
-  readonly names?: number;
+  readonly processCount?: () => number;
+  readonly maxNames?: number;
 }): SharedLimits {
-  const buckets: LocalBuckets = localBuckets(now, names);
-  // One for each integration, and one for all: not bounded by `names`, since a limit in use must not be forgotten.
-  const limits = new Map<string, PendingNetworks>();
-  const windows = boundedCache<string, Map<number, number>>(names);
+  const buckets = createTokenBuckets(now, maxNames);
+  /** One per client, and one for all: not bounded by `maxNames`, since a limit in use must not be evicted. */
+  const pendingByLimit = new Map<string, PendingNetworks>();
+  const windows = createBoundedCache<string, Map<number, number>>(maxNames);
   return {
-    draw: async (bucket, rate, amount, owed) => buckets.draw(bucket, rate, amount, owed),
-    async count(name, { most = Number.POSITIVE_INFINITY, seconds }, amount) {
+    take: async (bucket, rate, amount, allowDebt) => buckets.consume(bucket, rate, amount, allowDebt),
+    async count(name, { max = Number.POSITIVE_INFINITY, seconds }, amount) {
       const at = now();
       const counts = windows.get(name) ?? new Map<number, number>();
-      let standing = 0;
+      let active = 0;
       for (const [slice, count] of counts)
-        if (slice * COUNT_SLICE <= at) counts.delete(slice);
-        else standing += count;
-      const before = Math.max(0, standing);
-      if (amount === 0 || (amount > 0 && before + amount > most)) return before;
-      const slice = Math.ceil((at + seconds) / COUNT_SLICE);
+        if (slice * COUNT_SLICE_SECONDS <= at) counts.delete(slice);
+        else active += count;
+      const before = Math.max(0, active);
+      if (amount === 0 || (amount > 0 && before + amount > max)) return before;
+      const slice = Math.ceil((at + seconds) / COUNT_SLICE_SECONDS);
       counts.set(slice, (counts.get(slice) ?? 0) + Math.max(amount, -before));
       windows.set(name, counts);
       return before;
     },
-    async admit(limit, entry, terms) {
+    async admit(limit, entry, limits) {
       const at = now();
-      const pending = limits.get(limit) ?? pendingNetworks();
+      const pending = pendingByLimit.get(limit) ?? createPendingNetworks();
       pending.sweep(at);
-      const outcome = pending.admit(entry, terms, at);
-      if (pending.isEmpty) limits.delete(limit);
-      else limits.set(limit, pending);
+      const outcome = pending.admit(entry, limits, at);
+      if (pending.isEmpty) pendingByLimit.delete(limit);
+      else pendingByLimit.set(limit, pending);
       return outcome;
     },
     async release(limit, entry) {
-      const pending = limits.get(limit);
+      const pending = pendingByLimit.get(limit);
       pending?.release(entry);
-      if (pending?.isEmpty === true) limits.delete(limit);
+      if (pending?.isEmpty === true) pendingByLimit.delete(limit);
     },
-    sharers,
+    processCount,
   };
 }

@@ -1,160 +1,146 @@
 import type { Epoch } from '../domain/epoch.ts';
-import type { PendingEntry, PendingOutcome, PendingTerms } from '../ports/shared-limits.ts';
+import type { PendingEntry, PendingLimits, PendingOutcome } from '../ports/shared-limits.ts';
 
-/** One network, with what is pending from it. Every count changes by one at a time, so the largest is always known. */
+/** A network with its pending entries. Counts change by one at a time, so the largest child is always known. */
 interface Network {
   readonly name: string;
-  readonly below: Map<string, Network>;
-  readonly bySize: Map<number, Set<Network>>;
-  /** Of the narrowest networks: the entries, oldest first, and when each ends. */
-  readonly entries: Map<string, Epoch>;
+  readonly parent: Network | undefined;
+  readonly children: Map<string, Network>;
+  readonly childrenByCount: Map<number, Set<Network>>;
+  /** Of the narrowest networks, oldest first. */
+  readonly entries: Set<Entry>;
   count: number;
+  /** The count of the largest child. */
   largest: number;
 }
 
-const newNetwork = (name = ''): Network => ({
+interface Entry {
+  readonly id: string;
+  readonly network: Network;
+  readonly expirySecond: number;
+}
+
+const createNetwork = (name = '', parent?: Network): Network => ({
   name,
-  below: new Map(),
-  bySize: new Map(),
-  entries: new Map(),
+  parent,
+  children: new Map(),
+  childrenByCount: new Map(),
+  entries: new Set(),
   count: 0,
   largest: 0,
 });
 
 /**
- * What is pending under one limit, by network. At the limit, a newcomer replaces the oldest entry of the network that has
- * the most, unless its own network has about as many.
+ * Pending entries under one limit, by network. At the limit, a new entry replaces the oldest entry of the largest network,
+ * unless its own network is about as large.
  */
-export interface PendingNetworks {
-  admit(entry: PendingEntry, terms: PendingTerms, now: Epoch): PendingOutcome;
-  release(entry: PendingEntry): void;
-  sweep(now: Epoch): void;
-  readonly isEmpty: boolean;
-}
+export function createPendingNetworks() {
+  const root = createNetwork();
+  const entriesById = new Map<string, Entry>();
+  const entriesByExpiry = new Map<number, Set<Entry>>();
+  let lastSweep = 0;
 
-export function pendingNetworks(): PendingNetworks {
-  const all = newNetwork();
-  /** By the second in which they end. */
-  const ending = new Map<number, Map<string, PendingEntry>>();
-  let swept = 0;
-
-  const resize = (above: Network, network: Network, by: 1 | -1): void => {
-    const before = above.bySize.get(network.count);
-    before?.delete(network);
-    if (before?.size === 0) above.bySize.delete(network.count);
-    network.count += by;
-    if (network.count > 0) {
-      const now = above.bySize.get(network.count) ?? new Set();
-      above.bySize.set(network.count, now.add(network));
+  const add = ({ id, networks }: PendingEntry, expiresAt: Epoch): void => {
+    let network = root;
+    for (const name of networks) {
+      const child = network.children.get(name) ?? createNetwork(name, network);
+      network.children.set(name, child);
+      network = child;
     }
-    if (network.count > above.largest) above.largest = network.count;
-    else if (!above.bySize.has(above.largest)) above.largest -= 1;
+    const entry = { id, network, expirySecond: Math.ceil(expiresAt) };
+    network.entries.add(entry);
+    updateCounts(network, 1);
+    entriesById.set(id, entry);
+    addToGroup(entriesByExpiry, entry.expirySecond, entry);
   };
 
-  const add = (entry: PendingEntry, ends: Epoch): void => {
-    let above = all;
-    all.count += 1;
-    for (const name of entry.networks) {
-      const network = above.below.get(name) ?? newNetwork(name);
-      above.below.set(name, network);
-      resize(above, network, 1);
-      above = network;
-    }
-    above.entries.set(entry.id, ends);
-    const second = Math.ceil(ends);
-    ending.set(second, (ending.get(second) ?? new Map<string, PendingEntry>()).set(entry.id, entry));
-  };
-
-  const remove = ({ id, networks }: Pick<PendingEntry, 'id' | 'networks'>): void => {
-    const path = pathOf(all, networks);
-    const ends = path?.at(-1)?.entries.get(id);
-    if (path === undefined || ends === undefined) return;
-    path.at(-1)?.entries.delete(id);
-    all.count -= 1;
-    networks.forEach((name, depth) => {
-      const [above, network] = [path[depth], path[depth + 1]];
-      if (above === undefined || network === undefined) return;
-      resize(above, network, -1);
-      if (network.count === 0) above.below.delete(name);
-    });
-    const second = Math.ceil(ends);
-    const others = ending.get(second);
-    others?.delete(id);
-    if (others?.size === 0) ending.delete(second);
+  const remove = (entry: Entry): void => {
+    entry.network.entries.delete(entry);
+    updateCounts(entry.network, -1);
+    entriesById.delete(entry.id);
+    removeFromGroup(entriesByExpiry, entry.expirySecond, entry);
   };
 
   return {
-    admit(entry, { most, perNetwork = most, seconds }, now) {
-      const path = pathOf(all, entry.networks);
-      if ((path?.at(-1)?.count ?? 0) >= perNetwork) return REFUSED;
-      const ends = now + seconds;
-      if (all.count < most) {
-        add(entry, ends);
+    admit(entry: PendingEntry, limits: PendingLimits, now: Epoch): PendingOutcome {
+      const { total, perNetwork = total, seconds } = limits;
+      if (countEntries(root, entry.networks) >= perNetwork) return { admitted: false };
+      if (root.count < total) {
+        add(entry, now + seconds);
         return { admitted: true };
       }
-      const crowded = crowdedNetwork(all, entry.networks);
-      if (crowded === undefined) return REFUSED;
-      const [displaced = ''] = crowded.network.entries.keys();
-      remove({ id: displaced, networks: crowded.networks });
-      add(entry, ends);
-      return { admitted: true, displaced };
+      const [displaced] = findDisplacedNetwork(root, entry.networks)?.entries ?? [];
+      if (displaced === undefined) return { admitted: false };
+      remove(displaced);
+      add(entry, now + seconds);
+      return { admitted: true, displaced: displaced.id };
     },
-    release: remove,
-    sweep(now) {
+    release({ id }: PendingEntry): void {
+      const entry = entriesById.get(id);
+      if (entry !== undefined) remove(entry);
+    },
+    sweep(now: Epoch): void {
       const second = Math.floor(now);
-      if (second === swept) return;
-      swept = second;
-      for (const [at, entries] of ending) if (at <= second) entries.forEach(remove);
+      if (second === lastSweep) return;
+      lastSweep = second;
+      for (const [expiry, entries] of entriesByExpiry) if (expiry <= second) entries.forEach(remove);
     },
-    get isEmpty() {
-      return all.count === 0;
+    get isEmpty(): boolean {
+      return root.count === 0;
     },
   };
 }
 
-const REFUSED: PendingOutcome = { admitted: false };
+export type PendingNetworks = ReturnType<typeof createPendingNetworks>;
 
-function pathOf(all: Network, names: readonly string[]): readonly Network[] | undefined {
-  const path = [all];
-  for (const name of names) {
-    const network = path.at(-1)?.below.get(name);
-    if (network === undefined) return undefined;
-    path.push(network);
-  }
-  return path;
+function addToGroup<Value>(groups: Map<number, Set<Value>>, key: number, value: Value): void {
+  const group = groups.get(key) ?? new Set();
+  groups.set(key, group.add(value));
 }
 
-interface Crowded {
-  readonly network: Network;
-  readonly networks: readonly string[];
+function removeFromGroup<Value>(groups: Map<number, Set<Value>>, key: number, value: Value): void {
+  const group = groups.get(key);
+  group?.delete(value);
+  if (group?.size === 0) groups.delete(key);
+}
+
+/** Updates the counts of a network and of all networks that contain it. */
+function updateCounts(narrowest: Network, by: 1 | -1): void {
+  for (let network: Network | undefined = narrowest; network !== undefined; network = network.parent) {
+    const { parent } = network;
+    if (parent !== undefined) removeFromGroup(parent.childrenByCount, network.count, network);
+    network.count += by;
+    if (parent === undefined) return;
+    if (network.count === 0) parent.children.delete(network.name);
+    else addToGroup(parent.childrenByCount, network.count, network);
+    if (network.count > parent.largest) parent.largest = network.count;
+    else if (!parent.childrenByCount.has(parent.largest)) parent.largest -= 1;
+  }
+}
+
+function countEntries(root: Network, names: readonly string[]): number {
+  let network: Network | undefined = root;
+  for (const name of names) network = network?.children.get(name);
+  return network?.count ?? 0;
 }
 
 /**
- * The narrowest network that loses an entry to one more from `names`. From wide to narrow: the largest network, if
- * it has at least two more than the newcomer's own; otherwise the networks inside the newcomer's own are compared.
+ * The narrowest network that loses an entry to a new one from `names`. From wide to narrow: the largest network, if it has
+ * at least two entries more than the new entry's own; otherwise the networks inside the latter are compared.
  */
-function crowdedNetwork(all: Network, names: readonly string[]): Crowded | undefined {
-  let above = all;
-  const walked: string[] = [];
+function findDisplacedNetwork(root: Network, names: readonly string[]): Network | undefined {
+  let network = root;
   for (const name of names) {
-    const own = above.below.get(name);
-    if (above.largest >= (own?.count ?? 0) + 2) return narrowestOf(above, walked);
+    const own = network.children.get(name);
+    if (network.largest >= (own?.count ?? 0) + 2) return findLargest(network);
     if (own === undefined) return undefined;
-    above = own;
-    walked.push(name);
+    network = own;
   }
   return undefined;
 }
 
-/** The largest network below, its largest, and so on. */
-function narrowestOf(from: Network, names: readonly string[]): Crowded {
-  let network = from;
-  const networks = [...names];
-  while (network.below.size > 0) {
-    const [largest] = network.bySize.get(network.largest) ?? [];
-    if (largest === undefined) break;
-    networks.push(largest.name);
-    network = largest;
-  }
-  return { network, networks };
+/** Descends into the largest network on each level. */
+function findLargest(network: Network): Network {
+  const [largest] = network.childrenByCount.get(network.largest) ?? [];
+  return largest === undefined ? network : findLargest(largest);
 }

@@ -23,12 +23,12 @@ export type SigningAlgorithm = 'EdDSA' | 'ES256';
 
 const base64url = z.string().regex(/^[A-Za-z0-9_-]+$/);
 const kid = z.string().regex(/^[A-Za-z0-9]{4,32}$/);
-const life = { activeFrom: z.int(), retireAt: z.int().exactOptional() };
+const validity = { activeFrom: z.int(), retireAt: z.int().exactOptional() };
 
-const Signing = z.strictObject({
+const SigningKeySchema = z.strictObject({
   kid,
   alg: z.enum(['EdDSA', 'ES256']),
-  ...life,
+  ...validity,
   jwk: z.strictObject({
     kty: z.enum(['OKP', 'EC']),
     crv: z.enum(['Ed25519', 'P-256']),
@@ -37,68 +37,82 @@ const Signing = z.strictObject({
     d: base64url,
   }),
 });
-const Sealing = z.strictObject({ kid, ...life, secret: base64url.length(43) });
-const File = z.strictObject({
+const SealingKeySchema = z.strictObject({ kid, ...validity, secret: base64url.length(43) });
+const KeyringFileSchema = z.strictObject({
   version: z.literal(1),
-  signing: z.array(Signing).min(1),
-  sealing: z.array(Sealing).min(1),
+  signing: z.array(SigningKeySchema).min(1),
+  sealing: z.array(SealingKeySchema).min(1),
 });
 
-export type SigningEntry = z.output<typeof Signing>;
-export type SealingEntry = z.output<typeof Sealing>;
-/** `keys.json`: as valuable as every token it can make. Mode 0600, never in a log, never in an error. */
-export type KeyringFile = z.output<typeof File>;
+export type SigningEntry = z.output<typeof SigningKeySchema>;
+export type SealingEntry = z.output<typeof SealingKeySchema>;
+/** `keys.json`. Mode 0600; its content never appears in logs or errors. */
+export type KeyringFile = z.output<typeof KeyringFileSchema>;
 
-const problem = (path: string, words: string): Fault => new Fault('keys_unavailable', `${path}: ${words}`);
+const createKeyFileFault = (path: string, message: string): Fault =>
+  new Fault('keys_unavailable', `${path}: ${message}`);
 
 export function readKeyringFile(path: string): KeyringFile {
-  if (!existsSync(path)) throw problem(path, 'no such key file; make one with `gatehouse keys new`');
-  if (process.platform !== 'win32' && isReadByOthers(path))
-    throw problem(
+  if (!existsSync(path))
+    throw createKeyFileFault(path, 'no such key file; create one with `gatehouse keys new`');
+  if (process.platform !== 'win32' && isReadableByOthers(path))
+    throw createKeyFileFault(
       path,
-      `others can read this key file (mode ${(statSync(path).mode & 0o777).toString(8)}); run chmod 600, and rotate the keys if somebody may have read it`,
+      `others can read this key file (mode ${(statSync(path).mode & 0o777).toString(8)}); run chmod 600, and rotate the keys if others may have read it`,
     );
   let json: unknown;
   try {
     json = JSON.parse(readFileSync(path, 'utf8'));
   } catch (cause) {
-    // The parser quotes what it read, so its words stay out of ours.
-    throw problem(path, `is not readable JSON (${cause instanceof SyntaxError ? 'syntax' : 'read'} error)`);
+    // The message of the parser quotes the file.
+    throw createKeyFileFault(
+      path,
+      `is not readable JSON (${cause instanceof SyntaxError ? 'syntax' : 'read'} error)`,
+    );
   }
-  const parsed = File.safeParse(json);
+  const parsed = KeyringFileSchema.safeParse(json);
   if (!parsed.success) {
     const first = parsed.error.issues[0];
-    throw problem(path, `is not a key file of this version (at ${first?.path.join('.') || 'its top'})`);
+    throw createKeyFileFault(
+      path,
+      `is not a key file of this version (at ${first?.path.join('.') || 'the top level'})`,
+    );
   }
   const kids = [...parsed.data.signing, ...parsed.data.sealing].map((key) => key.kid);
-  if (new Set(kids).size !== kids.length) throw problem(path, 'two keys have the same kid');
+  if (new Set(kids).size !== kids.length) throw createKeyFileFault(path, 'two keys have the same kid');
   return parsed.data;
 }
 
 /**
- * A kubelet hands secrets to a user without privileges as files of root that nobody can write: readable by a group the
- * user is in (`fsGroup`), or, in pods without one, by everybody in a file system of their own, in memory and mounted
- * read-only into the one container that asks for it. Such a file is not read by others.
+ * A kubelet mounts secrets as read-only files of root: readable by a group of the process (`fsGroup`) or, without one, by
+ * all users in a tmpfs that is mounted into this container only. Such files are not readable by others.
  */
-export function isReadByOthers(path: string): boolean {
+export function isReadableByOthers(path: string): boolean {
   const { mode, uid, gid } = statSync(path);
   if ((mode & 0o077) === 0) return false;
-  const isHanded = uid === 0 && process.geteuid?.() !== 0 && (mode & 0o033) === 0;
-  if (!isHanded) return true;
-  const byGroup = (mode & 0o007) === 0 && gid !== 0 && process.getgroups?.().includes(gid) === true;
-  return !byGroup && !isMountedSecret(path);
+  const isRootSecret = uid === 0 && process.geteuid?.() !== 0 && (mode & 0o033) === 0;
+  if (!isRootSecret) return true;
+  const isReadableByOwnGroup =
+    (mode & 0o007) === 0 && gid !== 0 && process.getgroups?.().includes(gid) === true;
+  return !isReadableByOwnGroup && !isMountedSecret(path);
 }
 
-/** The last mount in the way to it counts: a file system in memory, and one that this process cannot write, whoever it is. */
+/** Is the innermost mount of the path a read-only tmpfs? */
 function isMountedSecret(path: string): boolean {
   const file = realpathSync(path);
-  const mounts = mountsOf().filter(({ point }) => `${file}/`.startsWith(point === '/' ? point : `${point}/`));
-  const [nearest] = mounts.reverse().sort((one, other) => other.point.length - one.point.length);
-  return nearest !== undefined && nearest.kind === 'tmpfs' && nearest.isReadOnly;
+  const mounts = readMounts().filter(({ mountPoint }) =>
+    `${file}/`.startsWith(mountPoint === '/' ? mountPoint : `${mountPoint}/`),
+  );
+  const [nearest] = mounts.reverse().sort((one, other) => other.mountPoint.length - one.mountPoint.length);
+  return nearest !== undefined && nearest.fsType === 'tmpfs' && nearest.isReadOnly;
 }
 
-/** From proc_pid_mountinfo(5): `id parent device root point options … - kind source …`. */
-function mountsOf(): { readonly point: string; readonly kind: string; readonly isReadOnly: boolean }[] {
+/** proc_pid_mountinfo(5): `id parent device root point options … - type source …`. */
+function readMounts(): {
+  readonly mountPoint: string;
+  readonly fsType: string;
+  readonly isReadOnly: boolean;
+}[] {
   let text: string;
   try {
     text = readFileSync('/proc/self/mountinfo', 'utf8');
@@ -109,52 +123,52 @@ function mountsOf(): { readonly point: string; readonly kind: string; readonly i
     .trim()
     .split('\n')
     .map((line) => {
-      const words = line.split(' ');
-      const [point = '', options = ''] = words.slice(4, 6);
+      const fields = line.split(' ');
+      const [point = '', options = ''] = fields.slice(4, 6);
       return {
-        point: point.replace(/\\([0-7]{3})/g, (_, octal: string) =>
+        mountPoint: point.replace(/\\([0-7]{3})/g, (_, octal: string) =>
           String.fromCharCode(Number.parseInt(octal, 8)),
         ),
-        kind: words[words.indexOf('-') + 1] ?? '',
+        fsType: fields[fields.indexOf('-') + 1] ?? '',
         isReadOnly: options.split(',').includes('ro'),
       };
     });
 }
 
-/** Writes beside and renames, so that a crash leaves the old file or the new one. */
+/** Atomic: a crash leaves the old file or the new one. */
 export function writeKeyringFile(
   path: string,
   file: KeyringFile,
   { replace }: { readonly replace: boolean },
 ): void {
   if (!replace && existsSync(path))
-    throw problem(path, 'exists already; `gatehouse keys rotate` adds new keys to it');
+    throw createKeyFileFault(path, 'exists already; `gatehouse keys rotate` adds new keys to it');
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-  const beside = `${path}.${randomBytes(4).toString('hex')}.new`;
-  const fd = openSync(beside, 'wx', 0o600);
+  const temporaryPath = `${path}.${randomBytes(4).toString('hex')}.new`;
+  const fd = openSync(temporaryPath, 'wx', 0o600);
   try {
     fchmodSync(fd, 0o600);
-    // Rotated by root, it must still belong to whom the program runs as.
-    if (existsSync(path)) keepOwner(fd, path);
+    // After a rotation by root, the user of the service must still own it.
+    if (existsSync(path)) copyOwner(fd, path);
     writeSync(fd, `${JSON.stringify(file, null, 2)}\n`);
     fsyncSync(fd);
-    renameSync(beside, path);
+    renameSync(temporaryPath, path);
   } catch (error) {
-    if (existsSync(beside)) unlinkSync(beside);
+    if (existsSync(temporaryPath)) unlinkSync(temporaryPath);
     throw error;
   } finally {
     closeSync(fd);
   }
-  // Without this a power cut may take the new name back, while the store knows of the new keys already.
-  const folder = openSync(dirname(path), 'r');
+  // Otherwise a power failure could undo the rename after the store has recorded the new keys.
+  const directory = openSync(dirname(path), 'r');
   try {
-    fsyncSync(folder);
+    fsyncSync(directory);
   } finally {
-    closeSync(folder);
+    closeSync(directory);
   }
 }
 
-function keepOwner(fd: number, path: string): void {
+function copyOwner(fd: number, path: string): void {
   const { uid, gid } = statSync(path);
   if (process.getuid?.() === 0) fchownSync(fd, uid, gid);
 }
@@ -162,38 +176,46 @@ function keepOwner(fd: number, path: string): void {
 const randomKid = (use: 's' | 'm'): string =>
   use + randomBytes(6).toString('base64url').replace(/[-_]/g, '0');
 
-function newSigning(alg: SigningAlgorithm, activeFrom: Epoch): SigningEntry {
+function createSigningEntry(alg: SigningAlgorithm, activeFrom: Epoch): SigningEntry {
   const { privateKey } =
     alg === 'EdDSA' ? generateKeyPairSync('ed25519') : generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  return Signing.parse({ kid: randomKid('s'), alg, activeFrom, jwk: privateKey.export({ format: 'jwk' }) });
+  return SigningKeySchema.parse({
+    kid: randomKid('s'),
+    alg,
+    activeFrom,
+    jwk: privateKey.export({ format: 'jwk' }),
+  });
 }
 
-const newSealing = (activeFrom: Epoch): SealingEntry => ({
+const createSealingEntry = (activeFrom: Epoch): SealingEntry => ({
   kid: randomKid('m'),
   activeFrom,
   secret: randomBytes(32).toString('base64url'),
 });
 
-/** The first keys count from the beginning of time: nobody has to learn of them first, and no clock can be wrong about it. */
-export const newKeyring = (alg: SigningAlgorithm): KeyringFile => ({
+/** The first keys are active from time 0: no replica has to learn them first, and no clock can be behind. */
+export const createKeyringFile = (alg: SigningAlgorithm): KeyringFile => ({
   version: 1,
-  signing: [newSigning(alg, 0)],
-  sealing: [newSealing(0)],
+  signing: [createSigningEntry(alg, 0)],
+  sealing: [createSealingEntry(0)],
 });
 
-export interface Rotation {
+export interface RotationOptions {
   readonly alg: SigningAlgorithm;
   readonly now: Epoch;
-  /** Seconds from now until the new keys make tokens: every replica must have read the file by then. */
+  /** Seconds until the new keys are used; every replica must have read the file by then. */
   readonly publishBefore: number;
-  /** Seconds the old keys go on checking tokens: as long as the longest grant. Left out: until they are retired by hand. */
+  /** Seconds for which the old keys still verify: as long as the longest grant. Omitted: without limit. */
   readonly keep?: number;
 }
 
-/** Adds a new key of each kind. The old ones go on checking until the last token made with them has ended. */
-export function rotateKeyring(file: KeyringFile, { alg, now, publishBefore, keep }: Rotation): KeyringFile {
+/** Adds a new key of each kind. The old ones verify until they retire. */
+export function rotateKeyring(
+  file: KeyringFile,
+  { alg, now, publishBefore, keep }: RotationOptions,
+): KeyringFile {
   const activeFrom = Math.floor(now + publishBefore);
-  const retired = <K extends { readonly retireAt?: Epoch }>(keys: readonly K[]): K[] =>
+  const retireOldKeys = <K extends { readonly retireAt?: Epoch }>(keys: readonly K[]): K[] =>
     keys
       .filter((key) => (key.retireAt ?? Number.POSITIVE_INFINITY) > now)
       .map((key) =>
@@ -201,20 +223,18 @@ export function rotateKeyring(file: KeyringFile, { alg, now, publishBefore, keep
       );
   return {
     version: 1,
-    signing: [...retired(file.signing), newSigning(alg, activeFrom)],
-    sealing: [...retired(file.sealing), newSealing(activeFrom)],
+    signing: [...retireOldKeys(file.signing), createSigningEntry(alg, activeFrom)],
+    sealing: [...retireOldKeys(file.sealing), createSealingEntry(activeFrom)],
   };
 }
 
-/** Keys that retire while grants made with them may still live: their clients would be told that their tokens are not valid. */
-export function retireTooSoon({ signing, sealing }: KeyringFile, longestGrant: number): string[] {
+/** Keys that retire while their grants may still be valid. */
+export function findEarlyRetirements({ signing, sealing }: KeyringFile, longestGrant: number): string[] {
   return [signing, sealing].flatMap((keys) =>
     keys.flatMap(({ kid, activeFrom, retireAt = Number.POSITIVE_INFINITY }) => {
       const next = Math.min(...keys.map((key) => key.activeFrom).filter((time) => time > activeFrom));
       return retireAt < next + longestGrant
-        ? [
-            `the key ${kid} retires before the longest grant made with it has ended; see \`gatehouse keys rotate --keep\``,
-          ]
+        ? [`the key ${kid} retires before its longest grant expires; see \`gatehouse keys rotate --keep\``]
         : [];
     }),
   );
@@ -224,35 +244,36 @@ export interface KeyDescription {
   readonly kid: string;
   readonly use: 'signing' | 'sealing';
   readonly algorithm: string;
-  readonly state: 'published' | 'active' | 'checks only' | 'retired';
+  readonly state: 'published' | 'active' | 'verify only' | 'retired';
   readonly activeFrom: Epoch;
   readonly retireAt?: Epoch;
 }
 
-/** What may be told about the keys: everything but the keys. */
-export function describeKeyring(file: KeyringFile, now: Epoch): KeyDescription[] {
-  const describe = (
-    keys: readonly (SigningEntry | SealingEntry)[],
-    use: 'signing' | 'sealing',
-  ): KeyDescription[] => {
-    const makes = keys.findLast(
-      (key) => key.activeFrom <= now && now < (key.retireAt ?? Number.POSITIVE_INFINITY),
-    );
-    return keys.map((key) => ({
-      kid: key.kid,
-      use,
-      algorithm: 'alg' in key ? key.alg : 'HMAC-SHA-256',
-      state:
-        key.activeFrom > now
-          ? 'published'
-          : now >= (key.retireAt ?? Number.POSITIVE_INFINITY)
-            ? 'retired'
-            : key === makes
-              ? 'active'
-              : 'checks only',
-      activeFrom: key.activeFrom,
-      ...(key.retireAt !== undefined && { retireAt: key.retireAt }),
-    }));
+/** Everything but the keys themselves. */
+export const describeKeyring = ({ signing, sealing }: KeyringFile, now: Epoch): KeyDescription[] => [
+  ...describeKeys(signing, 'signing', now),
+  ...describeKeys(sealing, 'sealing', now),
+];
+
+function describeKeys(
+  keys: readonly (SigningEntry | SealingEntry)[],
+  use: KeyDescription['use'],
+  now: Epoch,
+): KeyDescription[] {
+  const isRetired = ({ retireAt = Number.POSITIVE_INFINITY }: SigningEntry | SealingEntry): boolean =>
+    now >= retireAt;
+  const active = keys.findLast((key) => key.activeFrom <= now && !isRetired(key));
+  const getState = (key: SigningEntry | SealingEntry): KeyDescription['state'] => {
+    if (key.activeFrom > now) return 'published';
+    if (isRetired(key)) return 'retired';
+    return key === active ? 'active' : 'verify only';
   };
-  return [...describe(file.signing, 'signing'), ...describe(file.sealing, 'sealing')];
+  return keys.map((key) => ({
+    kid: key.kid,
+    use,
+    algorithm: 'alg' in key ? key.alg : 'HMAC-SHA-256',
+    state: getState(key),
+    activeFrom: key.activeFrom,
+    ...(key.retireAt !== undefined && { retireAt: key.retireAt }),
+  }));
 }

@@ -7,82 +7,82 @@ import {
   type KeyObject,
   timingSafeEqual,
 } from 'node:crypto';
-import type { Bearer } from '../domain/bearer.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
 import { parseScope } from '../domain/scope.ts';
-import { boundedCache } from '../http/bounded-cache.ts';
-import { Fault } from '../ports/fault.ts';
+import type { VerifiedToken } from '../domain/verified-token.ts';
+import { createBoundedCache } from '../lib/bounded-cache.ts';
 import type { RecordStore } from '../ports/record-store.ts';
-import type { AccessHandle } from '../ports/token-mint.ts';
-import { counts, type Keyring, type SealingKey } from './keyring.ts';
+import type { AccessTokenReference } from '../ports/token-issuer.ts';
+import { isAcceptedAt, type SealingKey, type SealingKeys } from './sealing-keys.ts';
+import { createTokenCache } from './token-cache.ts';
 
 /**
- * An opaque access token is a sealed handle: grant, generation and times, encrypted under a MAC that is also the
- * initial counter (the SIV way: the same handle gives the same string, and nothing else is given away). 46 bytes,
- * which standard base64 writes in 64 characters that end in `==`.
+ * An opaque access token is a sealed handle: grant, generation and times, encrypted with a MAC as the initial counter
+ * (synthetic IV, RFC 5297: equal handles give equal strings and reveal nothing else). 46 bytes, in standard base64
+ * 64 characters that end in `==`.
  *
  *   mac (128 bits) | AES-256-CTR( grant id (132) | generation (36) | issued at (36) | expires (36) )
  */
-const LENGTH = 64;
+const TOKEN_LENGTH = 64;
 const MAC_BYTES = 16;
 const HANDLE_BYTES = 30;
-/** The last character carries two bits; the four unused ones are zero, or it is another spelling. */
-const SHAPE = /^[A-Za-z0-9+/]{61}[AQgw]==$/;
-/** 132 bits, as base64url writes them. */
+/** The last character has two significant bits; in the canonical spelling the other four are zero. */
+const TOKEN_PATTERN = /^[A-Za-z0-9+/]{61}[AQgw]==$/;
+/** 132 bits in base64url. */
 const GRANT_ID = /^[A-Za-z0-9_-]{22}$/;
-/** The largest number of 36 bits; as a time it is in the year 4147. */
-const LARGEST = 2 ** 36 - 1;
+/** As a time, in the year 4147. */
+const MAX_36_BIT = 2 ** 36 - 1;
 
-export const looksOpaque = (token: string): boolean => token.length === LENGTH && token.endsWith('==');
+export const isOpaqueToken = (token: string): boolean =>
+  token.length === TOKEN_LENGTH && token.endsWith('==');
 
-interface Handle extends AccessHandle {
+interface TokenHandle extends AccessTokenReference {
   readonly issuedAt: Epoch;
   readonly keyId: string;
 }
 
-interface Sealing {
+interface DerivedKeys {
   readonly mac: KeyObject;
   readonly cipher: KeyObject;
 }
 
-/** Made of a sealing key once, for this purpose alone. */
-const made = new WeakMap<SealingKey, Sealing>();
+const derivedKeys = new WeakMap<SealingKey, DerivedKeys>();
 
-function sealingOf(key: SealingKey): Sealing {
-  const known = made.get(key);
-  if (known !== undefined) return known;
+function deriveKeys(key: SealingKey): DerivedKeys {
+  const cached = derivedKeys.get(key);
+  if (cached !== undefined) return cached;
   const bytes = Buffer.from(hkdfSync('sha256', key.secret, '', 'gatehouse opaque access token 1', 64));
-  const sealing = {
+  const keys = {
     mac: createSecretKey(bytes.subarray(0, 32)),
     cipher: createSecretKey(bytes.subarray(32)),
   };
-  made.set(key, sealing);
-  return sealing;
+  derivedKeys.set(key, keys);
+  return keys;
 }
 
-/** The issuer is part of what is sealed: a handle counts only where it was made, as a JWT does. */
-const macOf = ({ mac }: Sealing, issuer: string, handle: Buffer): Buffer =>
+/** The MAC covers the issuer: a handle is valid at its issuer only, as a JWT is. */
+const computeMac = ({ mac }: DerivedKeys, issuer: string, handle: Buffer): Buffer =>
   createHmac('sha256', mac).update(`${issuer}\n`).update(handle).digest().subarray(0, MAC_BYTES);
 
-export function sealAccessToken(key: SealingKey, issuer: string, grant: Grant): string {
+export function createOpaqueToken(key: SealingKey, issuer: string, grant: Grant): string {
   if (!GRANT_ID.test(grant.id))
-    throw new Error(`grant ${grant.id} has an id that does not fit into a handle`);
-  const sealing = sealingOf(key);
+    throw new Error(`grant ${grant.id} has an id that cannot be encoded in a handle`);
+  const keys = deriveKeys(key);
   const handle = Buffer.from(
-    `${grant.id}${write36(grant.generation)}${write36(Math.floor(grant.rotatedAt))}${write36(grant.accessExpires)}`,
+    `${grant.id}${encode36(grant.generation)}${encode36(Math.floor(grant.rotatedAt))}${encode36(grant.accessExpires)}`,
     'base64url',
   );
-  const mac = macOf(sealing, issuer, handle);
-  const cipher = createCipheriv('aes-256-ctr', sealing.cipher, mac);
+  const mac = computeMac(keys, issuer, handle);
+  const cipher = createCipheriv('aes-256-ctr', keys.cipher, mac);
   return Buffer.concat([mac, cipher.update(handle)]).toString('base64');
 }
 
-/** Six characters of base64url are 36 bits, so that the handle is one text of 40 characters before it is encrypted. */
+/** Six base64url characters are 36 bits, so the plain text of a handle has 40 characters. */
 const DIGITS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
 
-function write36(value: number): string {
-  let rest = Math.min(Math.max(0, value), LARGEST);
+function encode36(value: number): string {
+  let rest = Math.min(Math.max(0, value), MAX_36_BIT);
   let text = '';
   for (let at = 0; at < 6; at += 1) {
     text = `${DIGITS[rest % 64]}${text}`;
@@ -91,96 +91,92 @@ function write36(value: number): string {
   return text;
 }
 
-function read36(text: string): number {
+function decode36(text: string): number {
   let value = 0;
   for (const digit of text) value = value * 64 + DIGITS.indexOf(digit);
   return value;
 }
 
-/** What a token names, when one of our keys sealed it here. Asks nobody. */
-function openHandle(keyring: Keyring, issuer: string, token: string, now: Epoch): Handle | undefined {
-  if (!SHAPE.test(token)) return undefined;
+/** The contents of a token sealed with one of our keys for this issuer. No I/O. */
+function openHandle(
+  keyring: SealingKeys,
+  issuer: string,
+  token: string,
+  now: Epoch,
+): TokenHandle | undefined {
+  if (!TOKEN_PATTERN.test(token)) return undefined;
   const bytes = Buffer.from(token, 'base64');
   const mac = bytes.subarray(0, MAC_BYTES);
   for (const key of keyring.sealingKeys) {
-    if (!counts(key, now)) continue;
-    const sealing = sealingOf(key);
-    const decipher = createDecipheriv('aes-256-ctr', sealing.cipher, mac);
-    // A stream cipher has given everything when `update` returns.
+    if (!isAcceptedAt(key, now)) continue;
+    const keys = deriveKeys(key);
+    const decipher = createDecipheriv('aes-256-ctr', keys.cipher, mac);
+    // A stream cipher needs no `final()`.
     const handle = decipher.update(bytes.subarray(MAC_BYTES));
-    if (handle.length !== HANDLE_BYTES || !timingSafeEqual(mac, macOf(sealing, issuer, handle))) continue;
+    if (handle.length !== HANDLE_BYTES || !timingSafeEqual(mac, computeMac(keys, issuer, handle))) continue;
     const text = handle.toString('base64url');
     return {
       grantId: text.slice(0, 22),
-      generation: read36(text.slice(22, 28)),
-      issuedAt: read36(text.slice(28, 34)),
-      expires: read36(text.slice(34)),
+      generation: decode36(text.slice(22, 28)),
+      issuedAt: decode36(text.slice(28, 34)),
+      expires: decode36(text.slice(34)),
       keyId: key.kid,
     };
   }
   return undefined;
 }
 
-export interface OpaqueTokenReader {
-  read(token: string, now: Epoch): Bearer | undefined | Promise<Bearer | undefined>;
-  open(token: string, now: Epoch): AccessHandle | undefined;
-}
-
 export interface OpaqueTokenReaderOptions {
-  readonly keyring: Keyring;
+  readonly keyring: SealingKeys;
   readonly issuer: string;
-  /** How many tokens are remembered. */
-  readonly remembered: number;
+  readonly cacheSize: number;
   readonly grants: Pick<RecordStore<Grant>, 'read'>;
 }
 
-/** Most look-ups under way at once, of different tokens: a store that stalls must not make the process grow. */
-const MAX_LOOKUPS = 10_000;
-
 /**
- * Reads opaque tokens. What we did not seal is refused without asking anybody; the first sight of one that we did is
- * one read of its grant, however many requests bring it at once; after that it is known. Whether a known one still
- * counts (expiry, revocation, a retired key) is asked anew each time it is seen.
+ * Reads opaque tokens. A forged handle is rejected without I/O; the first use of an authentic one reads its grant from
+ * the store.
  */
-export function opaqueTokenReader(options: OpaqueTokenReaderOptions): OpaqueTokenReader {
-  const { keyring, issuer, remembered, grants } = options;
-  const memory = boundedCache<string, Bearer>(remembered);
-  /** Run out, and their grants forgotten: nothing can come of them, so that the store is not asked again. */
-  const gone = boundedCache<string, true>(remembered);
-  const lookups = new Map<string, Promise<Bearer | undefined>>();
+export function createOpaqueTokenReader({ keyring, issuer, cacheSize, grants }: OpaqueTokenReaderOptions) {
+  /** Expired tokens whose grants are gone: the store need not be read again. */
+  const expiredTokens = createBoundedCache<string, true>(cacheSize);
+  const open = (token: string, now: Epoch): TokenHandle | undefined =>
+    openHandle(keyring, issuer, token, now);
 
-  const lookUp = async (token: string, handle: Handle, now: Epoch): Promise<Bearer | undefined> => {
+  const readGrant = async (
+    token: string,
+    handle: TokenHandle,
+    now: Epoch,
+  ): Promise<VerifiedToken | undefined> => {
     const found = await grants.read(handle.grantId);
-    if (found === undefined) {
-      if (now >= handle.expires) gone.set(token, true);
-      return undefined;
-    }
-    const bearer = bearerOf(handle, found.record);
-    memory.set(token, bearer);
-    return bearer;
+    if (found === undefined && now >= handle.expires) expiredTokens.set(token, true);
+    return found && toVerifiedToken(handle, found.record);
   };
 
   return {
-    read(token, now) {
-      const known = memory.get(token);
-      const key = known && keyring.sealing(known.keyId);
-      if (known !== undefined) return key !== undefined && counts(key, now) ? known : undefined;
-      const underWay = lookups.get(token);
-      if (underWay !== undefined) return underWay;
-      const handle = openHandle(keyring, issuer, token, now);
-      if (handle === undefined || gone.has(token)) return undefined;
-      if (lookups.size >= MAX_LOOKUPS) throw new Fault('overloaded', 'too many tokens are being looked up');
-      const lookup = lookUp(token, handle, now).finally(() => lookups.delete(token));
-      lookups.set(token, lookup);
-      return lookup;
-    },
-    open: (token, now) => openHandle(keyring, issuer, token, now),
+    read: createTokenCache({
+      cacheSize,
+      isAcceptedKey(keyId, now) {
+        const key = keyring.getSealingKey(keyId);
+        return key !== undefined && isAcceptedAt(key, now);
+      },
+      prepare(token, now) {
+        const handle = open(token, now);
+        return handle === undefined || expiredTokens.has(token)
+          ? undefined
+          : () => readGrant(token, handle, now);
+      },
+    }),
+    open,
   };
 }
 
-function bearerOf({ grantId, generation, issuedAt, expires, keyId }: Handle, grant: Grant): Bearer {
-  const scope = parseScope(grant.scope, { spaces: true });
-  if (!scope.ok) throw new Error(`grant ${grant.id} has a scope that cannot be read`);
+function toVerifiedToken(
+  { grantId, generation, issuedAt, expires, keyId }: TokenHandle,
+  grant: Grant,
+): VerifiedToken {
+  const scope = parseScope(grant.scope, { allowSpaces: true });
+  if (!scope.ok) throw new Error(`grant ${grant.id} has a malformed scope`);
   return {
     grantId,
     generation,

@@ -1,95 +1,99 @@
 import { createHmac, hkdfSync, timingSafeEqual } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
-import type { RecordAuthenticator, RecordPlace } from '../ports/record-authenticator.ts';
-import { PLAIN_NOTES } from '../ports/store.ts';
-import { hmacSha256 } from './hmac.ts';
-import type { Keyring, SealingKey } from './keyring.ts';
+import type { RecordAuthenticator, RecordLocation } from '../ports/record-authenticator.ts';
+import { UNAUTHENTICATED_NOTES } from '../ports/store.ts';
+import { createHmacSha256 } from './hmac.ts';
+import type { SealingKey, SealingKeys } from './sealing-keys.ts';
 
 /**
- * The MAC of a record is the last member of its JSON text: `…,"m":"<key id>.<HMAC-SHA-256>"}`. It covers the kind, the id and
- * the context of the record and the text before it, so that no record passes in the place of another
- * (docs/decisions/0027).
+ * The MAC is the last member of a record's JSON: `…,"m":"<key id>.<HMAC-SHA-256>"}`. It covers kind, id and context of the
+ * record and the text before it, so one record cannot be substituted for another (docs/decisions/0027-record-macs.md).
  */
-const MEMBER = ',"m":"';
-const END = '"}';
-/** Of base64url: 256 bits. */
+const MAC_MEMBER = ',"m":"';
+const MAC_END = '"}';
+/** 256 bits in base64url. */
 const MAC_LENGTH = 43;
 const KEY_ID = /^[A-Za-z0-9]{4,32}$/;
 
-/** Why a record is treated as absent, where that is a reason for an alarm. */
-export type RefusedBecause = 'mac_wrong' | 'mac_missing';
+/** Why a record is treated as absent; reported as a possible attack. */
+export type RecordRefusalReason = 'mac_wrong' | 'mac_missing';
 
 export interface RecordMacOptions {
   readonly now: () => Epoch;
-  /** Are records without a MAC accepted, as earlier releases wrote them? */
+  /** Records without a MAC, as earlier releases wrote them. */
   readonly unauthenticated: 'accept' | 'refuse';
-  readonly onRefused?: (place: RecordPlace, because: RefusedBecause) => void;
+  readonly onRefused?: (place: RecordLocation, reason: RecordRefusalReason) => void;
   /** A record without a MAC was accepted. */
-  readonly onAccepted?: (place: RecordPlace) => void;
+  readonly onAccepted?: (place: RecordLocation) => void;
 }
 
-export interface RecordMac extends RecordAuthenticator {
-  /** From now on with these keys. Before the first call every use throws a `Fault`. */
-  use(keyring: Keyring): void;
+export interface KeyedRecordAuthenticator extends RecordAuthenticator {
+  /** Before the first call, every use throws a `Fault`. */
+  setKeyring(keyring: SealingKeys): void;
 }
 
 interface RecordKey {
-  readonly recordMac: (text: string) => string;
-  readonly backups: Buffer;
+  readonly computeMac: (text: string) => string;
+  readonly backupKey: Buffer;
   readonly retireAt: Epoch;
 }
 
-/** HKDF separates these keys from those of tokens (RFC 5869 §3.2). */
-const derived = ({ secret }: SealingKey, purpose: string): Buffer =>
+/** Separate keys for each purpose (RFC 5869 §3.2). */
+const deriveKey = ({ secret }: SealingKey, purpose: string): Buffer =>
   Buffer.from(hkdfSync('sha256', secret, '', `gatehouse ${purpose} 1`, 32));
 
-export function recordMac({ now, unauthenticated, onRefused, onAccepted }: RecordMacOptions): RecordMac {
-  let keyring: Keyring | undefined;
+export function createRecordAuthenticator({
+  now,
+  unauthenticated,
+  onRefused,
+  onAccepted,
+}: RecordMacOptions): KeyedRecordAuthenticator {
+  let keyring: SealingKeys | undefined;
   let keys: ReadonlyMap<string, RecordKey> = new Map();
 
   const currentKey = (): readonly [id: string, key: RecordKey] => {
-    const id = keyring?.current(now()).sealing ?? '';
+    const id = keyring?.getCurrentSealingKey(now()).kid ?? '';
     const key = keys.get(id);
     if (key === undefined) throw new Fault('keys_unavailable', 'the keys of records are not loaded yet');
     return [id, key];
   };
-  const refuse = (place: RecordPlace, because: RefusedBecause): 'refused' => {
-    onRefused?.(place, because);
+  const refuse = (place: RecordLocation, reason: RecordRefusalReason): 'refused' => {
+    onRefused?.(place, reason);
     return 'refused';
   };
 
   return {
-    use(ring) {
+    setKeyring(newKeyring) {
       keys = new Map(
-        ring.sealingKeys.map((key) => [
+        newKeyring.sealingKeys.map((key) => [
           key.kid,
           {
-            recordMac: hmacSha256(derived(key, 'store record')),
-            backups: derived(key, 'store backup'),
+            computeMac: createHmacSha256(deriveKey(key, 'store record')),
+            backupKey: deriveKey(key, 'store backup'),
             retireAt: key.retireAt,
           },
         ]),
       );
-      keyring = ring;
+      keyring = newKeyring;
     },
     seal(place, json) {
-      if (isPlain(place)) return json;
+      if (hasNoMac(place)) return json;
       const [id, key] = currentKey();
       const body = json.slice(0, -1);
-      return `${body}${MEMBER}${id}.${macOf(key, place, body)}${END}`;
+      return `${body}${MAC_MEMBER}${id}.${computeRecordMac(key, place, body)}${MAC_END}`;
     },
     check(place, json, hasMac, isOver) {
-      if (isPlain(place)) return 'authentic';
+      if (hasNoMac(place)) return 'authentic';
       if (!hasMac) {
         if (unauthenticated === 'refuse') return refuse(place, 'mac_missing');
         onAccepted?.(place);
         return 'unauthenticated';
       }
-      const at = json.lastIndexOf(MEMBER);
-      const dot = json.length - END.length - MAC_LENGTH - 1;
-      const id = json.slice(at + MEMBER.length, dot);
-      if (at < 0 || json[dot] !== '.' || !json.endsWith(END) || !KEY_ID.test(id))
+      const memberStart = json.lastIndexOf(MAC_MEMBER);
+      const dot = json.length - MAC_END.length - MAC_LENGTH - 1;
+      const id = json.slice(memberStart + MAC_MEMBER.length, dot);
+      if (memberStart < 0 || json[dot] !== '.' || !json.endsWith(MAC_END) || !KEY_ID.test(id))
         return refuse(place, 'mac_wrong');
       const key = keys.get(id);
       if (key === undefined && (isOver || place.kind === 'notes')) return 'refused';
@@ -98,16 +102,16 @@ export function recordMac({ now, unauthenticated, onRefused, onAccepted }: Recor
           'keys_unavailable',
           `a record of ${place.kind} was written with the key ${id}, which this process does not have; give every replica the same key file`,
         );
-      const expected = macOf(key, place, json.slice(0, at));
-      if (!isSame(expected, json.slice(dot + 1, -END.length))) return refuse(place, 'mac_wrong');
-      // Tokens of a retired key are refused, and so are its records.
+      const expected = computeRecordMac(key, place, json.slice(0, memberStart));
+      if (!isEqualMac(expected, json.slice(dot + 1, -MAC_END.length))) return refuse(place, 'mac_wrong');
+      // Like the tokens of a retired key.
       return now() >= key.retireAt ? 'refused' : 'authentic';
     },
-    backupMac(keyId) {
-      // Retired keys verify backups too: a backup is restored by an operator, perhaps after a long time.
+    createBackupMac(keyId) {
+      // Retired keys still verify backups, which may be restored after a long time.
       const [id, key] = keyId === undefined ? currentKey() : ([keyId, keys.get(keyId)] as const);
       if (key === undefined) return undefined;
-      const hmac = createHmac('sha256', key.backups);
+      const hmac = createHmac('sha256', key.backupKey);
       return {
         keyId: id,
         update: (bytes) => void hmac.update(bytes),
@@ -117,16 +121,22 @@ export function recordMac({ now, unauthenticated, onRefused, onAccepted }: Recor
   };
 }
 
-const isPlain = ({ kind, id }: RecordPlace): boolean => kind === 'notes' && PLAIN_NOTES.has(id);
+const hasNoMac = ({ kind, id }: RecordLocation): boolean => kind === 'notes' && UNAUTHENTICATED_NOTES.has(id);
 
-/** Lengths come first, so that no two places and bodies give the same input. */
-const macOf = ({ recordMac: mac }: RecordKey, { kind, id, context }: RecordPlace, body: string): string =>
-  mac(`${kind} ${id.length} ${context.length}\n${id}${context}${body}`);
+/** Starts with the lengths, so that the input is unambiguous. */
+const computeRecordMac = (
+  { computeMac: mac }: RecordKey,
+  { kind, id, context }: RecordLocation,
+  body: string,
+): string => mac(`${kind} ${id.length} ${context.length}\n${id}${context}${body}`);
 
-const [ONE, OTHER] = [Buffer.alloc(MAC_LENGTH), Buffer.alloc(MAC_LENGTH)];
+const [EXPECTED_BUFFER, PRESENTED_BUFFER] = [Buffer.alloc(MAC_LENGTH), Buffer.alloc(MAC_LENGTH)];
 
-/** `given` may hold any characters: as UTF-8 it fills the buffer only if they are as many as expected. */
-function isSame(expected: string, given: string): boolean {
-  ONE.write(expected, 'latin1');
-  return OTHER.write(given, 'utf8') === MAC_LENGTH && timingSafeEqual(ONE, OTHER);
+/** `presented` may contain any characters; only 43 ASCII characters fill the buffer exactly. */
+function isEqualMac(expected: string, presented: string): boolean {
+  EXPECTED_BUFFER.write(expected, 'latin1');
+  return (
+    PRESENTED_BUFFER.write(presented, 'utf8') === MAC_LENGTH &&
+    timingSafeEqual(EXPECTED_BUFFER, PRESENTED_BUFFER)
+  );
 }

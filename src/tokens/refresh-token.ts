@@ -1,34 +1,42 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
-import type { Keyring, SealingKey } from './keyring.ts';
+import type { SealingKey, SealingKeys } from './sealing-keys.ts';
 
 /**
- * `ghr_<kid>.<grant>.<generation>.<mac>`: a refresh token names its grant and generation under a MAC. The store
- * keeps no secret for it, a forgery stops before the store is asked, and a lost answer can be made again.
+ * `ghr_<kid>.<grant>.<generation>.<mac>`. The store holds no secret, a forged token is rejected without I/O, and the
+ * response to a retry can be recomputed.
  */
-const SHAPE = /^ghr_([A-Za-z0-9]{4,32})\.([A-Za-z0-9_-]{22})\.([1-9][0-9]{0,9})\.([A-Za-z0-9_-]{43})$/;
+const TOKEN_PATTERN =
+  /^ghr_([A-Za-z0-9]{4,32})\.([A-Za-z0-9_-]{22})\.([1-9][0-9]{0,9})\.([A-Za-z0-9_-]{43})$/;
 
-const body = (kid: string, grantId: string, generation: number): string => `${kid}.${grantId}.${generation}`;
+const formatBody = (kid: string, grantId: string, generation: number): string =>
+  `${kid}.${grantId}.${generation}`;
 
-const mac = (key: SealingKey, text: string): string =>
+const computeMac = (key: SealingKey, text: string): string =>
   createHmac('sha256', key.secret).update(`refresh\n${text}`).digest('base64url');
 
-export function sealRefreshToken(key: SealingKey, grantId: string, generation: number): string {
-  const text = body(key.kid, grantId, generation);
-  return `ghr_${text}.${mac(key, text)}`;
+export function createRefreshToken(key: SealingKey, grantId: string, generation: number): string {
+  const text = formatBody(key.kid, grantId, generation);
+  return `ghr_${text}.${computeMac(key, text)}`;
 }
 
-export interface OpenedRefresh {
+export interface RefreshTokenClaims {
   readonly grantId: string;
   readonly generation: number;
 }
 
-export function openRefreshToken(keyring: Keyring, token: string, now: Epoch): OpenedRefresh | undefined {
-  const [, kid = '', grantId = '', digits = '', seal = ''] = SHAPE.exec(token) ?? [];
-  const key = keyring.sealing(kid);
+export function verifyRefreshToken(
+  keyring: SealingKeys,
+  token: string,
+  now: Epoch,
+): RefreshTokenClaims | undefined {
+  const [, kid = '', grantId = '', digits = '', presentedMac = ''] = TOKEN_PATTERN.exec(token) ?? [];
+  const key = keyring.getSealingKey(kid);
   if (key === undefined || now >= key.retireAt) return undefined;
   const generation = Number(digits);
-  // Compared as strings of equal length: only the canonical spelling of the MAC passes.
-  const expected = mac(key, body(kid, grantId, generation));
-  return timingSafeEqual(Buffer.from(expected), Buffer.from(seal)) ? { grantId, generation } : undefined;
+  // Compared as text, so that only the canonical spelling of the MAC is accepted.
+  const expected = computeMac(key, formatBody(kid, grantId, generation));
+  return timingSafeEqual(Buffer.from(expected), Buffer.from(presentedMac))
+    ? { grantId, generation }
+    : undefined;
 }

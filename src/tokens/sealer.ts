@@ -1,39 +1,34 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Sealer } from '../ports/sealer.ts';
-import { counts, type Keyring, type SealingKey } from './keyring.ts';
+import { isAcceptedAt, type SealingKey, type SealingKeys } from './sealing-keys.ts';
 
-const SHAPE = /^ghs_([A-Za-z0-9]{4,32})\.([A-Za-z0-9_-]*)\.([A-Za-z0-9_-]{43})$/;
+const SEALED_PATTERN = /^ghs_([A-Za-z0-9]{4,32})\.([A-Za-z0-9_-]*)\.([A-Za-z0-9_-]{43})$/;
 
-const mac = (key: SealingKey, purpose: string, text: string): string =>
+const computeMac = (key: SealingKey, purpose: string, text: string): string =>
   createHmac('sha256', key.secret).update(`${purpose}\n${text}`).digest('base64url');
 
-/** Small values that leave the house and come back, such as the confirmation page's session. */
-export function createSealer(keyring: Keyring, now: () => Epoch): Sealer {
+/** Authenticates small values that clients hold, such as the session cookie of the confirmation pages. */
+export function createSealer(keyring: SealingKeys, now: () => Epoch): Sealer {
   return {
     seal(purpose, text) {
-      const key = keyring.sealing(keyring.current(now()).sealing);
-      if (key === undefined) throw new Error('the current sealing key is in the keyring');
+      const key = keyring.getCurrentSealingKey(now());
       const body = `${key.kid}.${Buffer.from(text).toString('base64url')}`;
-      return `ghs_${body}.${mac(key, `sealed ${purpose}`, body)}`;
+      return `ghs_${body}.${computeMac(key, `sealed ${purpose}`, body)}`;
     },
     open(purpose, sealed) {
-      const [, kid = '', encoded = '', seal = ''] = SHAPE.exec(sealed) ?? [];
-      const key = keyring.sealing(kid);
+      const [, kid = '', encoded = '', presentedMac = ''] = SEALED_PATTERN.exec(sealed) ?? [];
+      const key = keyring.getSealingKey(kid);
       if (key === undefined || now() >= key.retireAt) return undefined;
-      const expected = mac(key, `sealed ${purpose}`, `${kid}.${encoded}`);
-      if (!timingSafeEqual(Buffer.from(expected), Buffer.from(seal))) return undefined;
+      const expected = computeMac(key, `sealed ${purpose}`, `${kid}.${encoded}`);
+      if (!timingSafeEqual(Buffer.from(expected), Buffer.from(presentedMac))) return undefined;
       return Buffer.from(encoded, 'base64url').toString();
     },
-    digest(purpose, text) {
-      const key = keyring.sealing(keyring.current(now()).sealing);
-      if (key === undefined) throw new Error('the current sealing key is in the keyring');
-      return mac(key, `digest ${purpose}`, text);
-    },
+    digest: (purpose, text) => computeMac(keyring.getCurrentSealingKey(now()), `digest ${purpose}`, text),
     digests: (purpose, text) =>
       keyring.sealingKeys
-        .filter((key) => counts(key, now()))
+        .filter((key) => isAcceptedAt(key, now()))
         .toSorted((a, b) => b.activeFrom - a.activeFrom)
-        .map((key) => mac(key, `digest ${purpose}`, text)),
+        .map((key) => computeMac(key, `digest ${purpose}`, text)),
   };
 }

@@ -9,7 +9,7 @@ export interface Access {
   readonly token: string;
 }
 
-export interface Answer {
+export interface ApiResponse {
   readonly status: number;
   /** What the server says beside its answer: what is outdated, what a stricter namespace would refuse. */
   readonly warnings: readonly string[];
@@ -17,12 +17,12 @@ export interface Answer {
 }
 
 export interface Api {
-  call(method: string, path: string, body?: string, type?: string): Promise<Answer>;
+  call(method: string, path: string, body?: string, type?: string): Promise<ApiResponse>;
   /** Server-side apply. Unknown and doubled fields are refused; nothing is kept with `dryRun`. */
   apply(
     object: Manifest,
     options?: { readonly namespace?: string; readonly dryRun?: boolean },
-  ): Promise<Answer>;
+  ): Promise<ApiResponse>;
   pathOf(object: Pick<Manifest, 'apiVersion' | 'kind'>, namespace: string | undefined): Promise<string>;
 }
 
@@ -83,7 +83,7 @@ function send(
   path: string,
   body?: string,
   type = 'application/json',
-): Promise<Answer> {
+): Promise<ApiResponse> {
   return new Promise((resolve, reject) => {
     const headers = {
       authorization: `Bearer ${token}`,
@@ -103,12 +103,12 @@ function send(
           resolve({
             status: response.statusCode ?? 0,
             warnings: [response.headers['warning'] ?? []].flat(),
-            body: isJson ? (JSON.parse(text) as Answer['body']) : { message: text },
+            body: isJson ? (JSON.parse(text) as ApiResponse['body']) : { message: text },
           });
         });
       },
     );
-    sent.on('timeout', () => sent.destroy(new Error('no answer in time')));
+    sent.on('timeout', () => sent.destroy(new Error('no response in time')));
     sent.on('error', reject);
     sent.end(body);
   });

@@ -106,10 +106,10 @@ interface Running {
   stop(): Promise<void>;
 }
 
-function run(name: ClusterProgram, folder: string, words: readonly string[]): Running {
+function run(name: ClusterProgram, folder: string, args: readonly string[]): Running {
   const log = join(folder, `${name}.log`);
   const file = openSync(log, 'a', 0o600);
-  const child: ChildProcess = spawn(clusterProgram(name), [...words], {
+  const child: ChildProcess = spawn(clusterProgram(name), [...args], {
     stdio: ['ignore', file, file],
     cwd: folder,
     env: { PATH: process.env['PATH'] ?? '', HOME: folder },

@@ -12,7 +12,7 @@ import {
   readManifests,
   valuesFile,
 } from '../chart/manifests.ts';
-import { type Answer, connect } from './api.ts';
+import { type ApiResponse, connect } from './api.ts';
 import { podsOf, restrictedNamespace } from './namespace.ts';
 
 const api = connect(inject('access'));
@@ -29,11 +29,11 @@ beforeAll(async () => {
   });
 });
 
-const tried = (object: Manifest): Promise<Answer> =>
+const tried = (object: Manifest): Promise<ApiResponse> =>
   api.apply(object, { namespace: NAMESPACE, dryRun: true });
 
 /** Taken without a word: not even that something is outdated, or that its pods would be refused. */
-async function taken(objects: readonly Manifest[]): Promise<void> {
+async function apply(objects: readonly Manifest[]): Promise<void> {
   // Pods need their account before they are judged; it is the one thing that is kept.
   for (const account of ofKind(objects, 'ServiceAccount')) await api.apply(account, { namespace: NAMESPACE });
   for (const object of [...objects, ...objects.flatMap(podsOf)]) {
@@ -72,16 +72,16 @@ const application = (extra: Partial<PodSpec> = {}): Manifest => ({
   },
 });
 
-describe('A13 an API server takes everything', () => {
+describe('A13 an API server accepts every object', () => {
   test.each(MATRIX)('%s', async (name) => {
     const objects = readManifests(template(valuesFile(name)));
     expect(objects.length).toBeGreaterThan(3);
-    await taken(objects);
+    await apply(objects);
   });
 
   test('the oldest Kubernetes the chart knows: what is rendered for it', async () => {
     for (const name of ['embedded', 'sidecar'])
-      await taken(readManifests(template(valuesFile(name), ['--kube-version', '1.29.0'])));
+      await apply(readManifests(template(valuesFile(name), ['--kube-version', '1.29.0'])));
   });
 
   test.each(['base', 'examples/existing-app'])('deploy/kustomize/%s', async (folder) => {
@@ -89,7 +89,7 @@ describe('A13 an API server takes everything', () => {
     expect([status, stderr]).toEqual([0, '']);
     const objects = readManifests(stdout);
     const ours = objects.filter(({ metadata }) => !['orders', 'reports'].includes(metadata.name));
-    await taken(ours);
+    await apply(ours);
     // The applications of the example are not restricted themselves; their Deployments are taken all the same.
     for (const object of objects.filter((one) => !ours.includes(one)))
       expect((await tried(object)).body.message).toBeUndefined();
@@ -100,11 +100,11 @@ describe('A13 an API server takes everything', () => {
     { name: 'sidecar-plain', below: 'containers' },
     { name: 'sidecar-embedded', below: 'initContainers' },
   ] as const)(
-    '$name: the container and the volumes, pasted into pods of somebody else',
+    '$name: the container and the volumes, added to another application’s pods',
     async ({ name, below }) => {
       const data =
         readManifests(template(valuesFile(name))).find((one) => one.data?.['container.yaml'])?.data ?? {};
-      await taken([
+      await apply([
         application({
           [below]: parse(data['container.yaml'] ?? '') as Container[],
           volumes: parse(data['volumes.yaml'] ?? '') as Record<string, unknown>[],
@@ -120,102 +120,102 @@ const REFUSED: readonly {
   from: string;
   kind: string;
   change: (text: string) => string;
-  says: RegExp;
+  message: RegExp;
 }[] = [
   {
     name: 'a field that does not exist',
     from: 'redis',
     kind: 'Deployment',
     change: (text) => text.replace('automountServiceAccountToken', 'automountServiceAccountTokens'),
-    says: /automountServiceAccountTokens: field not declared in schema/,
+    message: /automountServiceAccountTokens: field not declared in schema/,
   },
   {
     name: 'text for a number',
     from: 'redis',
     kind: 'Deployment',
     change: (text) => text.replace('"containerPort":8443', '"containerPort":"8443"'),
-    says: /containerPort/,
+    message: /containerPort/,
   },
   {
     name: 'a mount without its volume',
     from: 'redis',
     kind: 'Deployment',
     change: (text) => text.replace('"name":"gatehouse-tls","secret"', '"name":"other","secret"'),
-    says: /volumeMounts\[\d\]\.name: Not found: "gatehouse-tls"/,
+    message: /volumeMounts\[\d\]\.name: Not found: "gatehouse-tls"/,
   },
   {
     name: 'a selector that its pods do not match',
     from: 'redis',
     kind: 'Deployment',
     change: (text) => text.replace(/("selector":.*?"app.kubernetes.io\/component":)"gateway"/, '$1"x"'),
-    says: /`selector` does not match template `labels`/,
+    message: /`selector` does not match template `labels`/,
   },
   {
     name: 'two volumes of one name',
     from: 'redis',
     kind: 'Deployment',
     change: (text) => text.replaceAll('"gatehouse-keys","secret"', '"gatehouse-tls","secret"'),
-    says: /duplicate|Duplicate/,
+    message: /duplicate|Duplicate/,
   },
   {
     name: 'a name that no Service may have',
     from: 'redis',
     kind: 'Service',
     change: (text) => text.replace('"name":"gate-gatehouse"', '"name":"gate.gatehouse"'),
-    says: /metadata\.name: Invalid value: "gate\.gatehouse"/,
+    message: /metadata\.name: Invalid value: "gate\.gatehouse"/,
   },
   {
     name: 'a node port of a Service that has none',
     from: 'redis',
     kind: 'Service',
     change: (text) => text.replace('"port":443', '"nodePort":30443,"port":443'),
-    says: /nodePort: Forbidden: may not be used when `type` is 'ClusterIP'/,
+    message: /nodePort: Forbidden: may not be used when `type` is 'ClusterIP'/,
   },
   {
     name: 'a policy for nobody in particular',
     from: 'monitoring',
     kind: 'NetworkPolicy',
     change: (text) => text.replace(/"namespaceSelector":.*?"podSelector":\{.*?\}\}/, ''),
-    says: /must specify a peer/,
+    message: /must specify a peer/,
   },
   {
     name: 'a Certificate without an Issuer',
     from: 'cert-manager',
     kind: 'Certificate',
     change: (text) => text.replace(/"issuerRef":\{.*?\}/, '"issuerRef":{}'),
-    says: /spec\.issuerRef\.name: Required value/,
+    message: /spec\.issuerRef\.name: Required value/,
   },
   {
     name: 'a route with a name that is none',
     from: 'gateway-api-http',
     kind: 'HTTPRoute',
     change: (text) => text.replace('"api.example.test"', '"https://api.example.test"'),
-    says: /spec\.hostnames\[0\]: Invalid value/,
+    message: /spec\.hostnames\[0\]: Invalid value/,
   },
   {
     name: 'a monitor with a field of another kind',
     from: 'monitoring',
     kind: 'ServiceMonitor',
     change: (text) => text.replace('"endpoints"', '"podMetricsEndpoints"'),
-    says: /podMetricsEndpoints: field not declared in schema/,
+    message: /podMetricsEndpoints: field not declared in schema/,
   },
   {
     name: 'an autoscaler with fewer pods at most than at least',
     from: 'autoscaling',
     kind: 'HorizontalPodAutoscaler',
     change: (text) => text.replace('"maxReplicas":12', '"maxReplicas":2'),
-    says: /maxReplicas: Invalid value: 2: must be greater than or equal to `minReplicas`/,
+    message: /maxReplicas: Invalid value: 2: must be greater than or equal to `minReplicas`/,
   },
 ];
 
 describe('A13 it refuses', () => {
-  test.each(REFUSED)('$name', async ({ from, kind, change, says }) => {
+  test.each(REFUSED)('$name', async ({ from, kind, change, message }) => {
     const sound = ofKind(readManifests(template(valuesFile(from))), kind)[0];
     const text = JSON.stringify(sound);
     const changed = change(text);
     expect(changed).not.toBe(text);
     const { status, body } = await tried(JSON.parse(changed) as Manifest);
-    expect([status >= 400, body.message]).toEqual([true, expect.stringMatching(says)]);
+    expect([status >= 400, body.message]).toEqual([true, expect.stringMatching(message)]);
   });
 
   test.each([
@@ -227,7 +227,7 @@ describe('A13 it refuses', () => {
       change: { seccompProfile: { type: 'Unconfined' } },
       says: 'seccompProfile',
     },
-  ])('in a restricted namespace, a pod of ours with $name', async ({ change, says }) => {
+  ])('in a restricted namespace, a gatehouse pod with $name', async ({ change, says }) => {
     const objects = readManifests(template(valuesFile('redis')));
     await api.apply(only(ofKind(objects, 'ServiceAccount')));
     const pod = only(ofKind(objects, 'Deployment').flatMap(podsOf));
@@ -243,7 +243,7 @@ describe('A13 it refuses', () => {
     ]);
   });
 
-  test('what it takes for a dry run is not kept', async () => {
+  test('an object accepted in a dry run is not stored', async () => {
     const path = await api.pathOf({ apiVersion: 'apps/v1', kind: 'Deployment' }, NAMESPACE);
     expect((await api.call('GET', path)).body['items']).toEqual([]);
   });

@@ -1,20 +1,20 @@
 import type { Socket } from 'node:net';
 import { expect } from 'vitest';
-import { ok } from '../support/recording-upstream.ts';
+import { respondOk } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
-import type { AttackHouse } from './attack-house.ts';
+import type { AttackGateway } from './attack-gateway.ts';
 
 const AT_ONCE = 50;
 
 /** X12: this many clients send a part of a request, or all of it, and abort; every second request is never answered. */
-export async function abortRequests(attack: AttackHouse, count: number): Promise<void> {
-  const { upstream, house, token } = attack;
+export async function abortRequests(attack: AttackGateway, count: number): Promise<void> {
+  const { upstream, gateway, token } = attack;
   const message = attack.write({ line: 'GET /files/1 HTTP/1.1' });
-  const unanswered = new Set<Socket>();
+  const openSockets = new Set<Socket>();
   upstream.reset();
-  upstream.reply((socket, request) => {
-    if (upstream.requests.length % 2 === 0) ok(socket, request);
-    else unanswered.add(socket);
+  upstream.respondWith((socket, request) => {
+    if (upstream.requests.length % 2 === 0) respondOk(socket, request);
+    else openSockets.add(socket);
   });
   let seed = 42;
   const random = (): number => {
@@ -35,12 +35,12 @@ export async function abortRequests(attack: AttackHouse, count: number): Promise
       for (const client of clients) client.destroy();
     }
   }
-  expect(unanswered.size).toBeGreaterThan(0);
+  expect(openSockets.size).toBeGreaterThan(0);
   await until('connections with an unanswered request are closed', () =>
-    [...unanswered].every(({ destroyed }) => destroyed),
+    [...openSockets].every(({ destroyed }) => destroyed),
   );
-  upstream.reply(ok);
-  const responses = await Promise.all(Array.from({ length: 20 }, () => house.api('/files/next', token)));
+  upstream.respondWith(respondOk);
+  const responses = await Promise.all(Array.from({ length: 20 }, () => gateway.api('/files/next', token)));
   expect(responses.map(({ status }) => status)).toEqual(responses.map(() => 200));
-  await attack.stands();
+  await attack.expectHealthy();
 }

@@ -1,39 +1,39 @@
 import { createHmac, createPublicKey, generateKeyPairSync } from 'node:crypto';
 import { CompactSign, exportJWK } from 'jose';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { base64url, keysOf, openJwt, signAs } from '../support/forge.ts';
+import { base64url, decodeJwt, loadKeyring, signJwtWith } from '../support/forged-tokens.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { type House, openHouse, type TokenGrant } from '../support/house.ts';
+import { startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 
 /** Rows T01–T14: tokens that gatehouse did not issue, or not in this form. What is signed is signed with the real key. */
 freezeClock();
-let house: House;
+let gateway: TestGateway;
 let good: TokenGrant;
 beforeAll(async () => {
-  house = await openHouse();
-  good = await house.grant();
+  gateway = await startGateway();
+  good = await gateway.grant();
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 const call = async (token: string, path = '/files/1'): Promise<number> =>
-  (await house.api(path, token)).status;
+  (await gateway.api(path, token)).status;
 const refused = async (token: string, why = ''): Promise<void> => {
-  const reply = await house.api('/files/1', token);
+  const reply = await gateway.api('/files/1', token);
   expect(reply.status, `${why} ${token.slice(0, 80)}`).toBe(401);
   expect(reply.headers['www-authenticate'], why).toContain('error="invalid_token"');
 };
 /** What a token made now would say. */
 const claims = (): Readonly<Record<string, unknown>> => {
-  const now = Math.floor(house.clock.now());
-  return { ...openJwt(good.access_token).claims, iat: now, exp: now + 600 };
+  const now = Math.floor(gateway.clock.now());
+  return { ...decodeJwt(good.access_token).claims, iat: now, exp: now + 600 };
 };
 /** The good token with some claims changed, under its real header and key. */
 const signed = (changed: Readonly<Record<string, unknown>>): string =>
-  signAs(keysOf(house), JSON.stringify({ ...claims(), ...changed }));
+  signJwtWith(loadKeyring(gateway), JSON.stringify({ ...claims(), ...changed }));
 const headed = (changed: Readonly<Record<string, unknown>>): string =>
-  signAs(keysOf(house), JSON.stringify(claims()), changed);
-const kid = (): string => keysOf(house).signing[0]?.kid ?? '';
-const publicKey = () => createPublicKey({ key: keysOf(house).signing[0]?.jwk ?? {}, format: 'jwk' });
+  signJwtWith(loadKeyring(gateway), JSON.stringify(claims()), changed);
+const kid = (): string => loadKeyring(gateway).signing[0]?.kid ?? '';
+const publicKey = () => createPublicKey({ key: loadKeyring(gateway).signing[0]?.jwk ?? {}, format: 'jwk' });
 
 test('a token signed by these tests without a change is accepted: the refusals below are due to the change alone', async () => {
   expect(await call(signed({}))).toBe(200);
@@ -42,7 +42,7 @@ test('a token signed by these tests without a change is accepted: the refusals b
 
 describe('header', () => {
   test('T01: alg none in any case, with and without a signature', async () => {
-    const [, payload, signature] = openJwt(good.access_token).parts;
+    const [, payload, signature] = decodeJwt(good.access_token).parts;
     for (const alg of ['none', 'None', 'nOnE', 'NONE', ''])
       for (const header of [{ alg, typ: 'at+jwt', kid: kid() }, { alg }])
         for (const last of ['', signature]) await refused(`${base64url(header)}.${payload}.${last}`, alg);
@@ -52,7 +52,7 @@ describe('header', () => {
     const pem = publicKey().export({ type: 'spki', format: 'pem' });
     const der = publicKey().export({ type: 'spki', format: 'der' });
     const raw = Buffer.from(String(publicKey().export({ format: 'jwk' }).x), 'base64url');
-    const [, payload] = openJwt(good.access_token).parts;
+    const [, payload] = decodeJwt(good.access_token).parts;
     for (const secret of [pem, pem.trim(), ` ${pem}`, `${pem}\n`, der, raw])
       for (const header of [
         { alg: 'HS256', typ: 'at+jwt', kid: kid() },
@@ -100,7 +100,7 @@ describe('header', () => {
       { jwk },
       { jku: 'https://127.0.0.1:1/jwks.json' },
       { x5u: 'https://127.0.0.1:1/x.pem' },
-      { x5c: [house.ca.der.toString('base64')] },
+      { x5c: [gateway.ca.der.toString('base64')] },
     ]) {
       const header = { alg: 'EdDSA', typ: 'at+jwt', kid: kid(), ...brought };
       await refused(await new CompactSign(body).setProtectedHeader(header).sign(own.privateKey));
@@ -118,7 +118,7 @@ describe('header', () => {
     for (const typ of [undefined, 'JWT', 'jwt', 'rt+jwt', 'AT+JWT', 'application/at+jwt'])
       await refused(headed({ typ }), String(typ));
     await refused(good.refresh_token);
-    expect(await house.refresh(good.access_token)).toMatchObject({
+    expect(await gateway.refresh(good.access_token)).toMatchObject({
       status: 400,
       json: { Error: 'invalid_grant' },
     });
@@ -142,7 +142,7 @@ describe('claims', () => {
   });
 
   test('T09: exp now, a second ago, as a string, absent, infinite, negative, a fraction', async () => {
-    const now = Math.floor(house.clock.now());
+    const now = Math.floor(gateway.clock.now());
     for (const exp of [
       now,
       now - 1,
@@ -159,15 +159,15 @@ describe('claims', () => {
   });
 
   test('T09: a token works up to the second before exp and not at exp', async () => {
-    const { access_token, expires } = await house.grant();
-    house.clock.advance(expires - house.clock.now() - 0.5);
+    const { access_token, expires } = await gateway.grant();
+    gateway.clock.advance(expires - gateway.clock.now() - 0.5);
     expect(await call(access_token)).toBe(200);
-    house.clock.advance(0.5);
+    gateway.clock.advance(0.5);
     await refused(access_token);
   });
 
   test('T10: nbf or iat 4 s ahead is allowed, 60 s ahead is not', async () => {
-    const now = Math.floor(house.clock.now());
+    const now = Math.floor(gateway.clock.now());
     for (const name of ['nbf', 'iat']) {
       expect(await call(signed({ [name]: now + 4 })), name).toBe(200);
       await refused(signed({ [name]: now + 60 }), name);
@@ -175,14 +175,15 @@ describe('claims', () => {
     }
     const later = signed({ iat: now + 60 });
     await refused(later);
-    house.clock.advance(60);
+    gateway.clock.advance(60);
     expect(await call(later), 'it was not remembered as refused').toBe(200);
   });
 
   test('T14: a duplicate claim name', async () => {
     const text = JSON.stringify(claims());
-    const twice = (more: string): string => signAs(keysOf(house), text.replace(/}$/, `,${more}}`));
-    expect(await call(signAs(keysOf(house), text))).toBe(200);
+    const twice = (more: string): string =>
+      signJwtWith(loadKeyring(gateway), text.replace(/}$/, `,${more}}`));
+    expect(await call(signJwtWith(loadKeyring(gateway), text))).toBe(200);
     for (const more of [
       '"aud":"https://evil.test"',
       `"aud":${JSON.stringify(claims()['aud'])}`,
@@ -195,7 +196,7 @@ describe('claims', () => {
 
   test('T14: claims that are not one JSON object of the right types', async () => {
     for (const text of ['', 'null', '[]', '7', '"x"', '{}', '{', '\u{feff}{}'])
-      await refused(signAs(keysOf(house), text), text);
+      await refused(signJwtWith(loadKeyring(gateway), text), text);
     for (const changed of [
       { sub: 7 },
       { sub: undefined },
@@ -238,16 +239,16 @@ describe('claims', () => {
   });
 
   test('T18: a token of one integration on a route for another is 403', async () => {
-    const { access_token } = await house.grant();
+    const { access_token } = await gateway.grant();
     expect(await call(access_token, '/other/1')).toBe(403);
-    expect(await call((await house.grant({ clientId: 'other-app' })).access_token, '/other/1')).toBe(200);
+    expect(await call((await gateway.grant({ clientId: 'other-app' })).access_token, '/other/1')).toBe(200);
   });
 });
 
 describe('encoding', () => {
   /** Other spellings of the same token, as some parsers would read it. */
   const spellings = (token: string): readonly (readonly [string, string])[] => {
-    const [header, payload, signature] = openJwt(token).parts;
+    const [header, payload, signature] = decodeJwt(token).parts;
     const last = signature.at(-1) ?? '';
     const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
     const sibling = alphabet[alphabet.indexOf(last) ^ 1] ?? '';
@@ -285,16 +286,16 @@ describe('encoding', () => {
   ] as const;
 
   test('T12: every other spelling of a valid token is refused, before and after the valid one was cached', async () => {
-    const fresh = await house.grant();
+    const fresh = await gateway.grant();
     for (const [name, spelled] of spellings(fresh.access_token)) await refused(spelled, name);
     expect(await call(fresh.access_token)).toBe(200);
     for (const [name, spelled] of spellings(fresh.access_token)) await refused(spelled, name);
   });
 
   test('T12: white space is accepted only after the field value', async () => {
-    const { access_token } = await house.grant();
+    const { access_token } = await gateway.grant();
     for (const [name, write] of RAW) {
-      const { status } = await house.ask({
+      const { status } = await gateway.request({
         path: '/files/1',
         headers: { authorization: write(access_token) },
       });
@@ -305,20 +306,20 @@ describe('encoding', () => {
 
   test('T12: the scheme name is accepted in any case', async () => {
     for (const scheme of ['bearer', 'BEARER', 'bEaReR']) {
-      const headers = { authorization: `${scheme} ${(await house.grant()).access_token}` };
-      expect((await house.ask({ path: '/files/1', headers })).status).toBe(200);
+      const headers = { authorization: `${scheme} ${(await gateway.grant()).access_token}` };
+      expect((await gateway.request({ path: '/files/1', headers })).status).toBe(200);
     }
   });
 
   test('T13: a revoked token is refused in every spelling', async () => {
-    const { access_token } = await house.grant();
+    const { access_token } = await gateway.grant();
     expect(await call(access_token)).toBe(200);
     const headers = { authorization: `Bearer ${access_token}` };
-    expect((await house.ask({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
+    expect((await gateway.request({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
     await refused(access_token);
     for (const [name, spelled] of spellings(access_token)) await refused(spelled, name);
     for (const [name, write] of RAW) {
-      const { status } = await house.ask({
+      const { status } = await gateway.request({
         path: '/files/1',
         headers: { authorization: write(access_token) },
       });

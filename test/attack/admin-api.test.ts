@@ -3,29 +3,29 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect } from 'node:tls';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { ensureAdminToken } from '../../src/gateway/admin-token.ts';
-import { openAdmin } from '../../src/ops/admin.ts';
+import { openAdminListener } from '../../src/admin/listener.ts';
 import { Fault } from '../../src/ports/fault.ts';
-import { exchange } from '../support/https-client.ts';
-import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
+import { ensureAdminToken } from '../../src/server/admin-token.ts';
+import { sendRequest } from '../support/https-client.ts';
+import { createCa, type IssuedCertificate, issue, issueServer } from '../support/pki.ts';
 
-let ca: Certified;
-let server: Certified;
+let ca: IssuedCertificate;
+let server: IssuedCertificate;
 /** Paths of the administrative calls that were carried out. */
 let acts: string[] = [];
 let storeFails = false;
-let admin: Awaited<ReturnType<typeof openAdmin>>;
+let admin: Awaited<ReturnType<typeof openAdminListener>>;
 const tls = () => ({ certificate: server.pem, key: server.keyPem });
 beforeAll(async () => {
-  ca = await makeCa();
+  ca = await createCa();
   server = await issueServer(ca);
-  admin = await openAdmin({
+  admin = await openAdminListener({
     host: '127.0.0.1',
     port: 0,
     checks: [],
     tokenFile: '/nowhere',
     tls: { ...tls(), clientCa: ca.pem },
-    administer: async ({ path }) => {
+    handleAdminRequest: async ({ path }) => {
       if (storeFails) throw new Fault('store_unavailable', 'unreachable');
       acts.push(path);
       return { status: 200, body: {} };
@@ -52,7 +52,7 @@ test('a web page cannot call the admin API, even in the browser of an operator w
   const identity = { ca: ca.pem, cert: operator.pem, key: operator.keyPem };
   const path = '/admin/v1/grants/abc/revoke';
   const post = async (headers: Record<string, string>): Promise<number> =>
-    (await exchange({ port: admin.port, path, method: 'POST', headers, ...identity })).status;
+    (await sendRequest({ port: admin.port, path, method: 'POST', headers, ...identity })).status;
   onTestFinished(() => {
     acts = [];
     storeFails = false;
@@ -100,7 +100,7 @@ async function ask(
 }
 
 test('a client certificate of another CA, or none, is refused on every connection, and no session is resumed', async () => {
-  const other = await issue(await makeCa({ name: 'CN=Another CA' }), { commonName: 'operator' });
+  const other = await issue(await createCa({ name: 'CN=Another CA' }), { commonName: 'operator' });
   for (const version of ['TLSv1.2', 'TLSv1.3'] as const)
     for (const presented of [{ cert: other.pem, key: other.keyPem }, {}]) {
       const first = await ask(version, presented);
@@ -114,7 +114,7 @@ test('a client certificate of another CA, or none, is refused on every connectio
 });
 
 test('a reload cannot remove the client CA of the admin listener: it applies until the restart', () => {
-  expect(() => admin.setTls(tls())).toThrow('settled at start');
+  expect(() => admin.setTls(tls())).toThrow('needs a restart');
   admin.setTls({ ...tls(), clientCa: ca.pem });
 });
 

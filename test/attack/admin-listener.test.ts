@@ -3,17 +3,17 @@ import { chmodSync, statSync, writeFileSync } from 'node:fs';
 import { createServer as createSecureServer } from 'node:https';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { ensureAdminToken } from '../../src/gateway/admin-token.ts';
-import { type AdminListener, openAdmin } from '../../src/ops/admin.ts';
-import { limitConnections } from '../../src/ops/admin-connections.ts';
-import { issueServer, makeCa } from '../support/pki.ts';
+import { limitConnections } from '../../src/admin/connection-limit.ts';
+import { type AdminListener, openAdminListener } from '../../src/admin/listener.ts';
+import { ensureAdminToken } from '../../src/server/admin-token.ts';
+import { createCa, issueServer } from '../support/pki.ts';
 import {
-  type RawAnswer,
+  connectRaw,
+  connectRawTls,
+  parseRawResponse,
   type RawClient,
-  rawClient,
+  type RawResponse,
   rawRequest,
-  rawTlsClient,
-  readAnswer,
 } from '../support/raw-client.ts';
 import { type TempFolder, tempFolder } from '../support/temp-folder.ts';
 import { until } from '../support/until.ts';
@@ -23,7 +23,7 @@ let folder: TempFolder;
 let tokenFile: string;
 let admin: AdminListener;
 let isReady = true;
-let asked: string[] = [];
+let request: string[] = [];
 const logged: string[] = [];
 const warned: object[] = [];
 
@@ -41,8 +41,8 @@ const options = () => ({
   ],
   hostNames: ['Gatehouse.Internal.example'],
   metrics: async () => 'gatehouse_ready 1\n',
-  administer: async ({ path, query }: { readonly path: string; readonly query: URLSearchParams }) => {
-    asked.push(`${path}?${query.toString()}`);
+  handleAdminRequest: async ({ path, query }: { readonly path: string; readonly query: URLSearchParams }) => {
+    request.push(`${path}?${query.toString()}`);
     return { status: 200, body: {} };
   },
   log: {
@@ -55,10 +55,10 @@ beforeAll(async () => {
   folder = tempFolder('admin');
   tokenFile = `${folder.path}/admin-token`;
   writeFileSync(tokenFile, TOKEN, { mode: 0o600 });
-  admin = await openAdmin(options());
+  admin = await openAdminListener(options());
 });
 afterEach(() => {
-  asked = [];
+  request = [];
   isReady = true;
 });
 afterAll(async () => {
@@ -66,7 +66,7 @@ afterAll(async () => {
   folder.remove();
 });
 
-const ask = (path: string, headers: readonly string[] = [], host = 'localhost'): Promise<RawAnswer> =>
+const ask = (path: string, headers: readonly string[] = [], host = 'localhost'): Promise<RawResponse> =>
   rawRequest(
     admin.port,
     [
@@ -80,19 +80,19 @@ const ask = (path: string, headers: readonly string[] = [], host = 'localhost'):
   );
 const bearer = `Authorization: Bearer ${TOKEN}`;
 
-test('X01 many probes at once ask the store once', async () => {
+test('X01 many concurrent probes query the store once', async () => {
   const store = Promise.withResolvers<void>();
   let checks = 0;
   const check = (): Promise<void> => {
     checks += 1;
     return store.promise;
   };
-  const own = await openAdmin({ ...options(), checks: [{ name: 'store', check }] });
-  const client = await rawClient(own.port);
+  const own = await openAdminListener({ ...options(), checks: [{ name: 'store', check }] });
+  const client = await connectRaw(own.port);
   try {
     client.send('GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(50));
     await until('they have arrived', () => checks > 0);
-    for (let turns = 0; turns < 20; turns += 1) await new Promise(setImmediate);
+    for (let iterations = 0; iterations < 20; iterations += 1) await new Promise(setImmediate);
     store.resolve();
     await client.until((text) => text.split('HTTP/1.1 200').length > 50);
     expect(checks).toBeLessThan(5);
@@ -102,7 +102,7 @@ test('X01 many probes at once ask the store once', async () => {
   }
 });
 
-test('X01 probes are answered while more slow connections are held open than are allowed', async () => {
+test('X01 probes get responses while more slow connections are open than allowed', async () => {
   const held: Socket[] = [];
   try {
     for (let count = 0; count < 300; count += 1) {
@@ -123,7 +123,7 @@ test('X01 probes are answered while more slow connections are held open than are
 });
 
 test('over TLS only open connections count, and handshakes that are not finished are closed first', async () => {
-  const ca = await makeCa();
+  const ca = await createCa();
   const { pem: cert, keyPem: key } = await issueServer(ca);
   const server = createSecureServer({ cert, key }, (_request, response) => void response.end('here'));
   limitConnections(server, 4);
@@ -132,7 +132,7 @@ test('over TLS only open connections count, and handshakes that are not finished
   const opened: { destroy(): void }[] = [];
   try {
     const ask = async (more = ''): Promise<RawClient> => {
-      const client = await rawTlsClient(port, ca.pem);
+      const client = await connectRawTls(port, ca.pem);
       opened.push(client);
       client.send(`GET / HTTP/1.1\r\nHost: localhost\r\n${more}\r\n`);
       await client.until((text) => text.includes('here'));
@@ -140,7 +140,7 @@ test('over TLS only open connections count, and handshakes that are not finished
     };
     const kept = await ask();
     for (let count = 0; count < 8; count += 1) await (await ask('Connection: close\r\n')).closed();
-    expect(kept.ending()).toBeUndefined();
+    expect(kept.closeKind()).toBeUndefined();
     const raw = Array.from({ length: 6 }, () => connect(port, '127.0.0.1').on('error', () => {}));
     opened.push(...raw);
     await until('the excess is closed', () => raw.filter(({ closed }) => closed).length >= 2);
@@ -187,11 +187,11 @@ test.each([
 ])('metrics and the administration under the host name "%s": %i', async (host, status) => {
   expect((await ask('/metrics', [], host)).status).toBe(status);
   expect((await ask('/admin/v1/grants', [bearer], host)).status).toBe(status);
-  expect(asked).toHaveLength(status === 200 ? 1 : 0);
+  expect(request).toHaveLength(status === 200 ? 1 : 0);
 });
 
-test('a refused host name is logged once, few at a time, and the response says what to do', async () => {
-  const own = await openAdmin(options());
+test('a rejected host name is logged once, with rate-limited log lines, and the response states the remedy', async () => {
+  const own = await openAdminListener(options());
   warned.length = 0;
   const under = (host: string) =>
     rawRequest(own.port, `GET /metrics HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
@@ -225,17 +225,20 @@ test('two Host fields are refused; HTTP/1.0 without one is served', async () => 
 });
 
 test('over TLS the names of the certificate are accepted too', async () => {
-  const ca = await makeCa();
+  const ca = await createCa();
   const server = await issueServer(ca);
-  const secure = await openAdmin({ ...options(), tls: { certificate: server.pem, key: server.keyPem } });
+  const secure = await openAdminListener({
+    ...options(),
+    tls: { certificate: server.pem, key: server.keyPem },
+  });
   try {
     for (const [host, status] of [
       ['localhost', 200],
       ['attacker.example', 421],
     ] as const) {
-      const client = await rawTlsClient(secure.port, ca.pem);
+      const client = await connectRawTls(secure.port, ca.pem);
       client.send(`GET /metrics HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
-      expect(readAnswer(await client.closed()).status).toBe(status);
+      expect(parseRawResponse(await client.closed()).status).toBe(status);
     }
   } finally {
     await secure.close();
@@ -246,12 +249,12 @@ test('requests of web pages are refused, for metrics as for the administration',
   for (const header of ['Origin: https://attacker.example', 'Origin: null', 'Sec-Fetch-Site: cross-site'])
     for (const path of ['/metrics', '/admin/v1/grants'])
       expect([header, path, (await ask(path, [header, bearer])).status]).toEqual([header, path, 403]);
-  expect(asked).toEqual([]);
+  expect(request).toEqual([]);
   // An address that was typed.
   expect((await ask('/metrics', ['Sec-Fetch-Site: none'])).status).toBe(200);
 });
 
-test('probes answer under any host name, and give details only under a known one', async () => {
+test('probes respond under any host name, and give details only under a known one', async () => {
   isReady = false;
   for (const host of ['attacker.example', 'localhost'])
     for (const path of ['/readyz', '/readyz?verbose']) {
@@ -276,12 +279,12 @@ test.each([
 ])('the path %s is not normalised: without the token it opens nothing', async (path) => {
   const { status } = await ask(path);
   expect([401, 404]).toContain(status);
-  expect(asked).toEqual([]);
+  expect(request).toEqual([]);
 });
 
 test('a question mark within the query is part of the query', async () => {
   expect((await ask('/admin/v1/grants?identity=local:a?b&state=all', [bearer])).status).toBe(200);
-  expect(asked).toEqual(['/grants?identity=local%3Aa%3Fb&state=all']);
+  expect(request).toEqual(['/grants?identity=local%3Aa%3Fb&state=all']);
 });
 
 test('a token file that other users can read is refused: at start, and while running', async () => {

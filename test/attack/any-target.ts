@@ -1,20 +1,20 @@
 import * as fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { readTarget } from '../../src/domain/request-target.ts';
-import { type RawClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
-import type { AttackHouse } from './attack-house.ts';
+import { parseTarget } from '../../src/domain/request-target.ts';
+import { isCompleteResponse, parseRawResponse, type RawClient } from '../support/raw-client.ts';
+import type { AttackGateway } from './attack-gateway.ts';
 
 /** One connection after another, each for as long as the gateway keeps it. */
-function connectionKeeper(attack: AttackHouse): { ask(bytes: string): Promise<number>; close(): void } {
+function connectionKeeper(attack: AttackGateway): { request(bytes: string): Promise<number>; close(): void } {
   let client: RawClient | undefined;
   return {
-    async ask(bytes) {
-      const open = client !== undefined && client.ending() === undefined ? client : await attack.client();
+    async request(bytes) {
+      const open = client !== undefined && client.closeKind() === undefined ? client : await attack.client();
       client = open;
       const before = open.text().length;
       open.send(bytes);
-      const { status, head } = readAnswer(
-        (await open.until((text) => wholeAnswer(text.slice(before)))).slice(before),
+      const { status, head } = parseRawResponse(
+        (await open.until((text) => isCompleteResponse(text.slice(before)))).slice(before),
       );
       if (/\r\nconnection: close/i.test(head)) {
         open.destroy();
@@ -34,7 +34,7 @@ const targets = fc
   .tuple(starts, fc.array(pieces, { maxLength: 8 }))
   .map(([start, parts]) => start + parts.join(''));
 
-export function testAnyTarget(attack: AttackHouse, parameters: fc.Parameters<[string]>): void {
+export function testAnyTarget(attack: AttackGateway, parameters: fc.Parameters<[string]>): void {
   // More targets are read in test/domain/request-target.test.ts; these go over the wire.
   test(`P20 ${parameters.numRuns} random targets: the upstream gets the canonical target, or nothing`, {
     timeout: 600_000,
@@ -45,8 +45,12 @@ export function testAnyTarget(attack: AttackHouse, parameters: fc.Parameters<[st
       await fc.assert(
         fc.asyncProperty(targets, async (raw) => {
           attack.upstream.requests.length = 0;
-          const reading = readTarget(raw, { method: 'GET', encodedSlash: true, isOwn: () => false });
-          const status = await connections.ask(attack.write({ line: `GET ${raw} HTTP/1.1` }));
+          const reading = parseTarget(raw, {
+            method: 'GET',
+            encodedSlash: true,
+            isServedAuthority: () => false,
+          });
+          const status = await connections.request(attack.write({ line: `GET ${raw} HTTP/1.1` }));
           const seen = attack.upstream.requests.map(({ target }) => target);
           if (reading.kind !== 'target') {
             expect([raw, status, seen]).toEqual([raw, 400, []]);
@@ -63,6 +67,6 @@ export function testAnyTarget(attack: AttackHouse, parameters: fc.Parameters<[st
     } finally {
       connections.close();
     }
-    await attack.stands();
+    await attack.expectHealthy();
   });
 }

@@ -1,10 +1,10 @@
 import type { RequestListener } from 'node:http';
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { BodyBuffer, ReadAhead } from '../../src/proxy/client-pace.ts';
-import type { UpstreamSettings } from '../../src/proxy/upstream-settings.ts';
-import { httpUpstream } from '../support/http-upstream.ts';
-import { type ProxyHarness, proxyHarness, rule } from '../support/proxy-harness.ts';
-import { type RawClient, rawClient } from '../support/raw-client.ts';
+import { BodyBuffer, ReadAheadPermit } from '../../src/proxy/slow-clients.ts';
+import type { UpstreamSettings } from '../../src/proxy/upstream/settings.ts';
+import { startHttpUpstream } from '../support/http-upstream.ts';
+import { type ProxyHarness, rule, startProxyHarness } from '../support/proxy-harness.ts';
+import { connectRaw, type RawClient } from '../support/raw-client.ts';
 import { until } from '../support/until.ts';
 
 /** Request bodies that are buffered before a connection is used: docs/decisions/0031-slow-clients.md */
@@ -17,7 +17,7 @@ afterEach(async () => {
 type Kind = 'fast path' | 'full path' | 'TLS upstream';
 const KINDS: readonly Kind[] = ['fast path', 'full path', 'TLS upstream'];
 
-interface Gate {
+interface ProxySetup {
   readonly harness: ProxyHarness;
   /** Method, path and body of the requests that the upstream received completely. */
   readonly seen: string[];
@@ -27,7 +27,7 @@ interface Gate {
   client(): Promise<RawClient>;
 }
 
-async function openGate(kind: Kind, settings: Partial<UpstreamSettings> = {}): Promise<Gate> {
+async function startProxySetup(kind: Kind, settings: Partial<UpstreamSettings> = {}): Promise<ProxySetup> {
   const seen: string[] = [];
   let held = 0;
   let isRevoked = false;
@@ -46,9 +46,9 @@ async function openGate(kind: Kind, settings: Partial<UpstreamSettings> = {}): P
       response.end('ok');
     });
   };
-  const upstream = await httpUpstream(listener, kind === 'TLS upstream');
+  const upstream = await startHttpUpstream(listener, kind === 'TLS upstream');
   cleanups.push(() => upstream.close());
-  const harness = await proxyHarness({
+  const harness = await startProxyHarness({
     upstream: upstream.url,
     upstreamSettings: {
       connections: 4,
@@ -59,7 +59,7 @@ async function openGate(kind: Kind, settings: Partial<UpstreamSettings> = {}): P
     rules: [rule('/public/**', 'public'), rule('/files/**', 'files:read')],
     revocations: { isRevoked: () => isRevoked },
     maxBodyBytes: 16 * 1_048_576,
-    firstLane: kind === 'full path' ? 'full' : 'fast',
+    proxyPath: kind === 'full path' ? 'full' : 'fast',
   });
   cleanups.push(() => harness.close());
   return {
@@ -70,7 +70,7 @@ async function openGate(kind: Kind, settings: Partial<UpstreamSettings> = {}): P
       isRevoked = true;
     },
     async client() {
-      const client = await rawClient(harness.port);
+      const client = await connectRaw(harness.port);
       cleanups.push(() => client.destroy());
       return client;
     },
@@ -95,28 +95,28 @@ describe.each(KINDS)('%s', (kind) => {
   test.each(['POST', 'DELETE'])(
     'a %s body in chunks that arrives at once is forwarded whole, however little is buffered',
     async (method) => {
-      const gate = await openGate(kind, { bodyBuffer: 10 });
-      const client = await gate.client();
+      const proxy = await startProxySetup(kind, { bodyBuffer: 10 });
+      const client = await proxy.client();
       const chunks = '14\r\n01234567890123456789\r\n';
       client.send(`${head(method, '/public/1', 'Transfer-Encoding: chunked')}${chunks}0\r\n\r\n`);
       expect(statuses(await client.until((text) => text.endsWith('ok')))).toEqual(['HTTP/1.1 200']);
       client.send(`${head(method, '/public/2', 'Transfer-Encoding: chunked')}${chunks}${chunks}0\r\n\r\n`);
       await client.until((text) => statuses(text).length === 2);
-      expect(gate.seen).toEqual([
+      expect(proxy.seen).toEqual([
         `${method} /public/1 01234567890123456789`,
         `${method} /public/2 0123456789012345678901234567890123456789`,
       ]);
     },
   );
 
-  test('a request behind a body whose request is refused is answered', async () => {
-    const gate = await openGate(kind, { connections: 1, maxPending: 0 });
-    const other = await gate.client();
+  test('a request pipelined after a body whose request is rejected gets a response', async () => {
+    const proxy = await startProxySetup(kind, { connections: 1, maxPending: 0 });
+    const other = await proxy.client();
     other.send(head('GET', '/public/held'));
-    await until('it has the connection', () => gate.held() === 1);
-    const client = await gate.client();
+    await until('it has the connection', () => proxy.held() === 1);
+    const client = await proxy.client();
     client.send(`${head('POST', '/public/1', 'Content-Length: 10')}01234`);
-    await until('it has begun', () => gate.harness.notes.length === 2);
+    await until('it has begun', () => proxy.harness.notes.length === 2);
     client.send(`56789${head('GET', '/public/2')}`);
     const text = await client.until((all) => statuses(all).length === 2);
     expect(statuses(text)).toEqual(['HTTP/1.1 503', 'HTTP/1.1 503']);
@@ -125,43 +125,43 @@ describe.each(KINDS)('%s', (kind) => {
   test.each(['POST', 'DELETE'])(
     'a %s whose token is revoked before its body has arrived is not forwarded',
     async (method) => {
-      const gate = await openGate(kind);
-      const client = await gate.client();
+      const proxy = await startProxySetup(kind);
+      const client = await proxy.client();
       client.send(`${head(method, '/files/1', 'Authorization: Bearer A', 'Content-Length: 10')}01234`);
-      await until('it has begun', () => gate.harness.notes.length === 1);
-      gate.revoke();
+      await until('it has begun', () => proxy.harness.notes.length === 1);
+      proxy.revoke();
       client.send('56789');
       expect(statuses(await client.until((text) => text.includes('request_id')))).toEqual(['HTTP/1.1 401']);
-      expect(gate.seen).toEqual([]);
-      expect(gate.harness.notes[0]).toMatchObject({ decision: 'refused', reason: 'token_revoked' });
+      expect(proxy.seen).toEqual([]);
+      expect(proxy.harness.notes[0]).toMatchObject({ decision: 'refused', reason: 'token_revoked' });
     },
   );
 
   test('a request whose token is revoked while it waits for a connection is not forwarded', async () => {
-    const gate = await openGate(kind, { connections: 1 });
-    const other = await gate.client();
+    const proxy = await startProxySetup(kind, { connections: 1 });
+    const other = await proxy.client();
     other.send(head('GET', '/public/held'));
-    await until('it has the connection', () => gate.held() === 1);
-    const client = await gate.client();
+    await until('it has the connection', () => proxy.held() === 1);
+    const client = await proxy.client();
     client.send(head('GET', '/files/1', 'Authorization: Bearer A'));
-    await until('it waits', () => gate.harness.notes.length === 2);
-    gate.revoke();
+    await until('it waits', () => proxy.harness.notes.length === 2);
+    proxy.revoke();
     other.destroy();
     expect(statuses(await client.until((text) => text.includes('request_id')))).toEqual(['HTTP/1.1 401']);
-    expect(gate.seen).toEqual([]);
+    expect(proxy.seen).toEqual([]);
   });
 
-  test('bodies in memory are counted until the upstream takes them, and no longer', async () => {
+  test('bodies in memory are counted until the upstream has read them', async () => {
     const before = freeMemory();
-    const gate = await openGate(kind, { connections: 1, maxPending: 16 });
-    const other = await gate.client();
+    const proxy = await startProxySetup(kind, { connections: 1, maxPending: 16 });
+    const other = await proxy.client();
     other.send(head('GET', '/public/held'));
-    await until('it has the connection', () => gate.held() === 1);
+    await until('it has the connection', () => proxy.held() === 1);
 
     const size = 8 * 1_048_576;
     const waiting = await Promise.all(
       ['/public/1', '/public/2'].map(async (path) => {
-        const client = await gate.client();
+        const client = await proxy.client();
         client.send(head('DELETE', path, `Content-Length: ${size}`));
         client.socket.write(Buffer.alloc(size));
         return client;
@@ -170,29 +170,29 @@ describe.each(KINDS)('%s', (kind) => {
     await until(
       'both have arrived',
       () =>
-        gate.harness.notes.filter(({ carried }) => carried !== undefined && carried.bytesIn >= size)
+        proxy.harness.notes.filter(({ transfer }) => transfer !== undefined && transfer.bytesIn >= size)
           .length === 2,
     );
     expect(freeMemory()).toBeLessThan(before - size);
 
     // One client leaves while its request waits, one while its body arrives, and one is served.
     waiting[0]?.destroy();
-    const slow = await gate.client();
+    const slow = await proxy.client();
     slow.send(`${head('POST', '/public/slow', 'Content-Length: 1000')}0`);
-    await until('it has begun', () => gate.harness.notes.length >= 4);
+    await until('it has begun', () => proxy.harness.notes.length >= 4);
     slow.destroy();
     other.destroy();
     await waiting[1]?.until((text) => text.endsWith('ok'));
-    expect(gate.seen).toEqual([`DELETE /public/2 ${size}`]);
+    expect(proxy.seen).toEqual([`DELETE /public/2 ${size}`]);
     await until('nothing is counted', () => freeMemory() === before);
   });
 });
 
 test('one client cannot use up what slow readers of all clients may have read ahead', () => {
-  const held: ReadAhead[] = [];
+  const held: ReadAheadPermit[] = [];
   const allows = (client: string): boolean => {
-    const ahead = new ReadAhead();
-    if (!ahead.allows(0, client)) return false;
+    const ahead = new ReadAheadPermit();
+    if (!ahead.tryAcquire(0, client)) return false;
     held.push(ahead);
     return true;
   };
@@ -200,7 +200,7 @@ test('one client cannot use up what slow readers of all clients may have read ah
     while (allows('a'));
     expect(allows('b')).toBe(true);
   } finally {
-    for (const ahead of held) ahead.end();
+    for (const ahead of held) ahead.release();
   }
 });
 

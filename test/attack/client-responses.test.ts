@@ -4,18 +4,18 @@ import { createServer as createTlsServer } from 'node:https';
 import { gzipSync } from 'node:zlib';
 import { beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { type Client, createClient } from '../../src/client/client.ts';
-import { fileKeep } from '../../src/client/file-keep.ts';
-import type { KeptGrant } from '../../src/client/grant.ts';
-import { memoryKeep } from '../../src/client/keep.ts';
+import { memoryCredentialStore } from '../../src/client/credential-store.ts';
+import { fileCredentialStore } from '../../src/client/file-credential-store.ts';
+import type { StoredGrant } from '../../src/client/grant.ts';
 import { runCommand } from '../support/command-in-process.ts';
-import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
-import { tcpServer } from '../support/tcp-server.ts';
+import { createCa, type IssuedCertificate, issue, issueServer } from '../support/pki.ts';
+import { listenTcp } from '../support/tcp-server.ts';
 import { tempFolder } from '../support/temp-folder.ts';
 
-let alice: Certified;
-let server: Certified;
+let alice: IssuedCertificate;
+let server: IssuedCertificate;
 beforeAll(async () => {
-  const ca = await makeCa();
+  const ca = await createCa();
   [alice, server] = [await issue(ca, { commonName: 'alice' }), await issueServer(ca)];
 });
 
@@ -47,7 +47,7 @@ const json =
 
 /** A token service on a loopback address that responds to everything in one way. */
 async function service(respond: Respond): Promise<string> {
-  const { port, close } = await tcpServer(createServer((request, response) => respond(response, request)));
+  const { port, close } = await listenTcp(createServer((request, response) => respond(response, request)));
   onTestFinished(close);
   return `http://127.0.0.1:${port}`;
 }
@@ -91,13 +91,13 @@ describe('a token response', () => {
     ...[`files:read${ESCAPE}`, 'files:read\nx', '', 7, 'a'.repeat(5_000)].map((scope) => ({ scope })),
     ...[`alice${ESCAPE}`, 'a\nb', '\u202ealice', '', 7].map((identity) => ({ identity })),
   ])('is refused with %j', async (wrong) => {
-    const keep = memoryKeep();
-    const client = clientOf(await service(json({ ...GRANT, ...wrong })), { keep });
+    const store = memoryCredentialStore();
+    const client = clientOf(await service(json({ ...GRANT, ...wrong })), { store });
     await expect(client.login()).rejects.toMatchObject({
-      name: 'TemporaryTrouble',
-      message: 'the response is not one of a gatehouse token service',
+      name: 'ServiceUnavailableError',
+      message: 'the response is not that of a gatehouse token service',
     });
-    expect(await keep.read()).toBeUndefined();
+    expect(await store.read()).toBeUndefined();
   });
 
   test.each<[string, Respond]>([
@@ -116,7 +116,7 @@ describe('a token response', () => {
     ['nested without end', (response) => void response.end('['.repeat(60_000))],
   ])('is refused when it is %s', async (_what, respond) => {
     await expect(clientOf(await service(respond)).login()).rejects.toMatchObject({
-      name: 'TemporaryTrouble',
+      name: 'ServiceUnavailableError',
     });
   });
 });
@@ -164,14 +164,14 @@ describe('a device authorization response', () => {
     ].flatMap((uri) => [{ verification_uri: uri }, { verification_uri_complete: uri }]),
     ...['600', -1, 0, 1e300].map((expires_in) => ({ expires_in })),
   ])('is refused with %j', async (wrong) => {
-    await expect(promptOf(wrong)).rejects.toMatchObject({ name: 'TemporaryTrouble' });
+    await expect(promptOf(wrong)).rejects.toMatchObject({ name: 'ServiceUnavailableError' });
   });
 });
 
 test('a token file whose tokens have another form is refused', async () => {
   const folder = tempFolder('client-keep');
   onTestFinished(() => folder.remove());
-  const grant: KeptGrant = {
+  const grant: StoredGrant = {
     service: 'https://api.example.test/authsvc/',
     clientId: 'report-runner',
     scope: 'files:read',
@@ -184,7 +184,7 @@ test('a token file whose tokens have another form is refused', async () => {
   for (const wrong of [{ accessToken: `a${ESCAPE}` }, { accessToken: 'a\nb' }, { refreshToken: '' }]) {
     const file = folder.write('token.json', JSON.stringify({ version: 1, grant: { ...grant, ...wrong } }));
     chmodSync(file, 0o600);
-    await expect(fileKeep(file).read()).rejects.toThrow(/not a token file/);
+    await expect(fileCredentialStore(file).read()).rejects.toThrow(/not a token file/);
   }
 });
 
@@ -275,7 +275,7 @@ describe('commands', () => {
       env: { GATEHOUSE_HOME: '/nowhere' },
     });
     expect(code).toBe(64);
-    expect(stderr).toContain('without user name and password');
+    expect(stderr).toContain('must not contain a user name or password');
     expect(stderr).not.toContain('hunter2');
   });
 
@@ -310,7 +310,7 @@ test('no environment variable turns off the check of a server certificate', asyn
     names.push(request.url ?? '');
     json(GRANT)(response, request);
   });
-  const { port, close } = await tcpServer(tls);
+  const { port, close } = await listenTcp(tls);
   onTestFinished(close);
   const before = process.env['NODE_TLS_REJECT_UNAUTHORIZED'];
   process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0';
@@ -319,14 +319,14 @@ test('no environment variable turns off the check of a server certificate', asyn
     else process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = before;
   });
   const url = `https://localhost:${port}`;
-  await expect(clientOf(url).login()).rejects.toThrow(/cannot be trusted/);
+  await expect(clientOf(url).login()).rejects.toThrow(/is not trusted/);
   for (const args of [
     ['grants', 'list', '--token-file', '-', '--url', url],
     ['call', url],
   ]) {
     const { code, stderr } = await runCommand(args, { input: 'token' });
     expect(code).toBe(69);
-    expect(stderr).toContain('cannot be trusted');
+    expect(stderr).toContain('is not trusted');
   }
   expect(names).toEqual([]);
 });

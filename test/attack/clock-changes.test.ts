@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest';
-import { type Grant, judgeRefresh } from '../../src/domain/grant.ts';
-import { patientClock } from '../../src/stores/embedded-sweep.ts';
+import { decideRefresh, type Grant } from '../../src/domain/grant.ts';
+import { createSlewedClock } from '../../src/stores/embedded/sweep.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { attackHouse } from './attack-house.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 
 freezeClock();
-const attack = attackHouse();
+const attack = useAttackGateway();
 const DAY = 86_400;
 const NOW = 1_800_000_000;
 
@@ -14,31 +14,31 @@ describe('access tokens', () => {
   test.each([1, 40, 400, 4_000])(
     'a revoked token presented while the clock is %d days ahead is still revoked once the clock is corrected',
     async (days) => {
-      const { house } = attack;
-      const { access_token: token } = await house.grant();
-      expect((await house.api('/files/1', token)).status).toBe(200);
-      expect((await house.api('/authsvc/Revoke/Token', token)).status).toBe(200);
-      house.clock.advance(days * DAY);
-      expect((await house.api('/files/1', token)).status).toBe(401);
-      house.clock.advance(-days * DAY);
-      const { status, text } = await house.api('/files/1', token);
+      const { gateway } = attack;
+      const { access_token: token } = await gateway.grant();
+      expect((await gateway.api('/files/1', token)).status).toBe(200);
+      expect((await gateway.api('/authsvc/Revoke/Token', token)).status).toBe(200);
+      gateway.clock.advance(days * DAY);
+      expect((await gateway.api('/files/1', token)).status).toBe(401);
+      gateway.clock.advance(-days * DAY);
+      const { status, text } = await gateway.api('/files/1', token);
       expect([status, text]).toEqual([401, expect.stringContaining('revoked')]);
     },
   );
 
   test('a token issued before the clock was set back is reported as not valid yet, and can be revoked', async () => {
-    const { house } = attack;
-    house.clock.advance(3_600);
-    const { access_token: token } = await house.grant();
-    house.clock.advance(-3_600);
-    const verified = await house.api('/authsvc/Authorize/Verify', token);
+    const { gateway } = attack;
+    gateway.clock.advance(3_600);
+    const { access_token: token } = await gateway.grant();
+    gateway.clock.advance(-3_600);
+    const verified = await gateway.api('/authsvc/Authorize/Verify', token);
     expect(verified.status).toBe(401);
     expect(verified.json['Error_description']).toBe('The access token is not valid yet.');
-    expect((await house.api('/files/1', token)).status).toBe(401);
-    expect((await house.api('/authsvc/Revoke/Token', token)).status).toBe(200);
-    house.clock.advance(3_600);
-    expect((await house.api('/files/1', token)).status).toBe(401);
-    house.clock.advance(-3_600);
+    expect((await gateway.api('/files/1', token)).status).toBe(401);
+    expect((await gateway.api('/authsvc/Revoke/Token', token)).status).toBe(200);
+    gateway.clock.advance(3_600);
+    expect((await gateway.api('/files/1', token)).status).toBe(401);
+    gateway.clock.advance(-3_600);
   });
 });
 
@@ -68,21 +68,21 @@ describe('refresh tokens', () => {
       keys,
     };
     const after = (began: number, ended: number) =>
-      judgeRefresh(grant, { ...attempt, outages: () => [{ began, ended }] }).kind;
+      decideRefresh(grant, { ...attempt, outages: () => [{ began, ended }] }).kind;
     expect(after(NOW + DAY, NOW + DAY + 60)).toBe('reused');
     expect(after(NOW - 40, NOW + DAY)).toBe('reused');
     // After a small correction of the clock, a client's retry is not mistaken for a replay.
-    expect(after(NOW - 55, NOW + 2)).toBe('repeated');
+    expect(after(NOW - 55, NOW + 2)).toBe('retried');
   });
 
-  test('a used refresh token is refused after the clock was set back, and its grant lives on', async () => {
-    const { house } = attack;
-    house.clock.advance(DAY);
-    const first = await house.grant();
-    const second = await house.refresh(first.refresh_token);
-    house.clock.advance(-DAY);
-    expect((await house.refresh(first.refresh_token)).json['Error']).toBe('invalid_grant');
-    expect((await house.refresh(String(second.json['refresh_token']))).status).toBe(200);
+  test('a used refresh token is rejected after the clock was set back, and its grant stays valid', async () => {
+    const { gateway } = attack;
+    gateway.clock.advance(DAY);
+    const first = await gateway.grant();
+    const second = await gateway.refresh(first.refresh_token);
+    gateway.clock.advance(-DAY);
+    expect((await gateway.refresh(first.refresh_token)).json['Error']).toBe('invalid_grant');
+    expect((await gateway.refresh(String(second.json['refresh_token']))).status).toBe(200);
   });
 });
 
@@ -93,7 +93,7 @@ describe('the sweeper of expired records', () => {
       now += seconds;
       steady += seconds * 1_000;
     };
-    const trusted = patientClock(
+    const trusted = createSlewedClock(
       () => now,
       () => steady,
     );
@@ -109,7 +109,7 @@ describe('the sweeper of expired records', () => {
 
   test('catches up with the clock after the machine was suspended for a night', () => {
     let [now, steady] = [NOW, 0];
-    const trusted = patientClock(
+    const trusted = createSlewedClock(
       () => now,
       () => steady,
     );

@@ -1,49 +1,53 @@
 import { hash } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { showUserCode, USER_CODE_ALPHABET } from '../../src/domain/device-request.ts';
-import type { Codes } from '../support/device-steps.ts';
+import { formatUserCode, USER_CODE_ALPHABET } from '../../src/domain/device-request.ts';
+import type { DeviceCodes } from '../support/device-client.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { ALICE, BOB, type House, openHouse, type Reply } from '../support/house.ts';
 import { dumpStrings } from '../support/store-dump.ts';
+import { ALICE, BOB, type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
 
 freezeClock();
-let house: House;
+let gateway: TestGateway;
 beforeAll(async () => {
   // More codes than one address may have by default.
-  house = await openHouse((settings) => ({ ...settings, device: { maxPendingPerClient: 100_000 } }));
+  gateway = await startGateway((settings) => ({ ...settings, device: { maxPendingPerClient: 100_000 } }));
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 const ask = (clientId = 'report-runner', scope = 'files:read'): Promise<Reply> =>
-  house.post('/Authorize/Device', { client_id: clientId, scope });
+  gateway.post('/Authorize/Device', { client_id: clientId, scope });
 /** So many calls, ten at a time. */
 async function inTens<T>(count: number, call: () => Promise<T>): Promise<T[]> {
   const results: T[] = [];
   while (results.length < count) results.push(...(await Promise.all(Array.from({ length: 10 }, call))));
   return results;
 }
-const begin = async (clientId?: string, scope?: string): Promise<Codes> => {
+const begin = async (clientId?: string, scope?: string): Promise<DeviceCodes> => {
   const reply = await ask(clientId, scope);
   if (reply.status !== 200) throw new Error(reply.text);
-  return reply.json as unknown as Codes;
+  return reply.json as unknown as DeviceCodes;
 };
 const exchange = (deviceCode: string, clientId = 'report-runner'): Promise<Reply> =>
-  house.post('/Authorize/Token', { client_id: clientId, grant_type: DEVICE_GRANT, device_code: deviceCode });
+  gateway.post('/Authorize/Token', {
+    client_id: clientId,
+    grant_type: DEVICE_GRANT,
+    device_code: deviceCode,
+  });
 
 /** Decides as the confirmation page would: through the store, where the page writes its decision. */
 async function decide(
-  codes: Codes,
+  codes: DeviceCodes,
   decision: { state: 'confirmed'; identity: string } | { state: 'denied' },
 ): Promise<void> {
-  const { devices } = house.gateway.store;
+  const { devices } = gateway.server.store;
   const id = hash('sha256', codes.device_code, 'base64url').slice(0, 22);
   const found = await devices.read(id);
   if (found === undefined) throw new Error('the request was made above');
   await devices.replace(id, found.version, { ...found.record, ...decision }, found.record.expires + 600);
 }
-const confirmFor = (codes: Codes, identity = ALICE): Promise<void> =>
+const confirmFor = (codes: DeviceCodes, identity = ALICE): Promise<void> =>
   decide(codes, { state: 'confirmed', identity });
 
 describe('polling', () => {
@@ -60,7 +64,7 @@ describe('polling', () => {
     const first = await exchange(codes.device_code);
     expect(first.headers['retry-after']).toBeUndefined();
     let reads = 0;
-    const { devices } = house.gateway.store;
+    const { devices } = gateway.server.store;
     const read = devices.read.bind(devices);
     devices.read = (id) => {
       reads += 1;
@@ -78,7 +82,7 @@ describe('polling', () => {
       devices.read = read;
     }
     await confirmFor(codes);
-    house.clock.advance(5);
+    gateway.clock.advance(5);
     expect((await exchange(codes.device_code)).status).toBe(200);
   });
 });
@@ -94,28 +98,31 @@ describe('valid once only', () => {
     }
   });
 
-  test('D04: a second exchange is invalid_grant, with an audit event, and the grant lives on', async () => {
+  test('D04: a second exchange is invalid_grant, with an audit event, and the grant stays valid', async () => {
     const codes = await begin();
     await confirmFor(codes);
     const first = await exchange(codes.device_code);
     expect(first.status).toBe(200);
-    house.clock.advance(20);
+    gateway.clock.advance(20);
     expect(await exchange(codes.device_code)).toMatchObject({
       status: 400,
       json: { Error: 'invalid_grant' },
     });
-    expect(house.audits('device_code_replayed').length).toBeGreaterThan(0);
-    expect((await house.api('/files/1', String(first.json['access_token']))).status).toBe(200);
+    expect(gateway.auditEvents('device_code_replayed').length).toBeGreaterThan(0);
+    expect((await gateway.api('/files/1', String(first.json['access_token']))).status).toBe(200);
   });
 
   test('D04: a second exchange is invalid_grant also after the grant was revoked, and after the code has expired', async () => {
     const codes = await begin();
     await confirmFor(codes);
     const { access_token: token } = (await exchange(codes.device_code)).json;
-    await house.ask({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${String(token)}` } });
+    await gateway.request({
+      path: '/authsvc/Revoke/Token',
+      headers: { authorization: `Bearer ${String(token)}` },
+    });
     expect((await exchange(codes.device_code)).json).toMatchObject({ Error: 'invalid_grant' });
-    house.clock.advance(1_200);
-    await house.gateway.store.sweep();
+    gateway.clock.advance(1_200);
+    await gateway.server.store.sweep();
     expect((await exchange(codes.device_code)).json).toMatchObject({ Error: 'invalid_grant' });
   });
 
@@ -135,7 +142,7 @@ describe('valid once only', () => {
   test('D06: expired, denied, unknown and altered codes are invalid_grant, with a description of the cause', async () => {
     const expired = await begin();
     await confirmFor(expired);
-    house.clock.advance(expired.expires_in + 1);
+    gateway.clock.advance(expired.expires_in + 1);
     expect((await exchange(expired.device_code)).json).toMatchObject({
       Error: 'invalid_grant',
       Error_description: expect.stringContaining('expired'),
@@ -169,38 +176,38 @@ describe('valid once only', () => {
   test('D06: a code can be exchanged until one second before it expires', async () => {
     const codes = await begin();
     await confirmFor(codes);
-    house.clock.advance(codes.expires - 1 - house.clock.now());
+    gateway.clock.advance(codes.expires - 1 - gateway.clock.now());
     expect((await exchange(codes.device_code)).status).toBe(200);
     const late = await begin();
     await confirmFor(late);
-    house.clock.advance(late.expires - house.clock.now());
+    gateway.clock.advance(late.expires - gateway.clock.now());
     expect((await exchange(late.device_code)).json).toMatchObject({ Error: 'invalid_grant' });
   });
 });
 
 describe('D07: the device flow disabled', () => {
-  test('globally: invalid_client at both routes, and grants already made go on refreshing', async () => {
+  test('globally: invalid_client at both routes, and existing grants can still be refreshed', async () => {
     const codes = await begin();
     await confirmFor(codes);
     const { refresh_token: token } = (await exchange(codes.device_code)).json;
     const waiting = await begin();
-    await house.reload((settings) => ({ ...settings, device: { ...settings.device, enabled: false } }));
+    await gateway.reload((settings) => ({ ...settings, device: { ...settings.device, enabled: false } }));
     try {
       expect(await ask()).toMatchObject({ status: 400, json: { Error: 'invalid_client' } });
       expect(await exchange(waiting.device_code)).toMatchObject({
         status: 400,
         json: { Error: 'invalid_client' },
       });
-      expect((await house.refresh(String(token))).status).toBe(200);
+      expect((await gateway.refresh(String(token))).status).toBe(200);
     } finally {
-      await house.reload((settings) => ({ ...settings, device: { ...settings.device, enabled: true } }));
+      await gateway.reload((settings) => ({ ...settings, device: { ...settings.device, enabled: true } }));
     }
   });
 
-  test('for one integration: invalid_client there, the other goes on', async () => {
-    const before = house.gateway.settings();
+  test('for one integration: invalid_client there, the other is unaffected', async () => {
+    const before = gateway.server.settings();
     expect(before.device.enabled).toBe(true);
-    await house.reload((settings) => ({
+    await gateway.reload((settings) => ({
       ...settings,
       integrations:
         settings.integrations?.map((one) =>
@@ -224,14 +231,14 @@ describe('access', () => {
 });
 
 describe('D17: the codes', () => {
-  let many: readonly Codes[];
+  let many: readonly DeviceCodes[];
   beforeAll(async () => {
     many = await inTens(400, () => begin());
   });
 
   test('device codes have 256 random bits, none repeats, and the store holds no code', () => {
     expect(new Set(many.map(({ device_code: code }) => code)).size).toBe(many.length);
-    const dump = dumpStrings(`${house.folder}/data`).join('\n');
+    const dump = dumpStrings(`${gateway.folder}/data`).join('\n');
     expect(dump).toContain('report-runner');
     for (const { device_code: device, user_code: user } of many) {
       expect(Buffer.from(device.slice(4), 'base64url')).toHaveLength(32);
@@ -243,16 +250,16 @@ describe('D17: the codes', () => {
   test('user codes use all letters of the alphabet, and no others, at every position', () => {
     for (const { user_code: user } of many)
       expect(user).toMatch(new RegExp(`^[${USER_CODE_ALPHABET}]{4}-[${USER_CODE_ALPHABET}]{4}$`));
-    for (let place = 0; place < 8; place += 1)
-      expect(new Set(many.map(({ user_code: code }) => code.replace('-', '')[place])).size).toBe(20);
-    expect(showUserCode('BCDFGHJK')).toBe('BCDF-GHJK');
+    for (let directory = 0; directory < 8; directory += 1)
+      expect(new Set(many.map(({ user_code: code }) => code.replace('-', '')[directory])).size).toBe(20);
+    expect(formatUserCode('BCDFGHJK')).toBe('BCDF-GHJK');
   });
 });
 
 test('D18: pending requests are limited per address, per client and in all, until they expire', async ({
   onTestFinished,
 }) => {
-  const small = await openHouse((settings) => ({
+  const small = await startGateway((settings) => ({
     ...settings,
     trustedProxies: ['127.0.0.1'],
     // One address may have a tenth of what a client may have.

@@ -1,36 +1,40 @@
 import { afterEach, describe, expect, test } from 'vitest';
-import { type Codes, requestIdOf } from '../support/device-steps.ts';
+import { type DeviceCodes, getRequestId } from '../support/device-client.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { type House, openHouse, type Reply } from '../support/house.ts';
+import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
 
 describe('device requests of an attacker', () => {
   freezeClock();
-  let house: House;
+  let gateway: TestGateway;
   const open = async (device: { maxPending: number; maxPendingPerClient: number }): Promise<void> => {
-    house = await openHouse((settings) => ({ ...settings, trustedProxies: ['127.0.0.1'], device }));
+    gateway = await startGateway((settings) => ({ ...settings, trustedProxies: ['127.0.0.1'], device }));
   };
-  afterEach(() => house.close());
+  afterEach(() => gateway.close());
 
   const ask = (from: string, clientId = 'report-runner'): Promise<Reply> =>
-    house.post(
+    gateway.post(
       '/Authorize/Device',
       { client_id: clientId, scope: 'files:read' },
       { headers: { 'x-forwarded-for': from } },
     );
-  const poll = ({ device_code }: Codes): Promise<Reply> =>
-    house.post('/Authorize/Token', { client_id: 'report-runner', grant_type: DEVICE_GRANT, device_code });
-  const codesOf = (reply: Reply): Codes => {
+  const poll = ({ device_code }: DeviceCodes): Promise<Reply> =>
+    gateway.post('/Authorize/Token', { client_id: 'report-runner', grant_type: DEVICE_GRANT, device_code });
+  const codesOf = (reply: Reply): DeviceCodes => {
     expect(reply.status).toBe(200);
-    return reply.json as unknown as Codes;
+    return reply.json as unknown as DeviceCodes;
   };
   /** Asks from each address, so many times, and returns what was granted. */
-  const flood = async (addresses: readonly string[], times: number, clientId?: string): Promise<Codes[]> => {
-    const granted: Codes[] = [];
+  const flood = async (
+    addresses: readonly string[],
+    times: number,
+    clientId?: string,
+  ): Promise<DeviceCodes[]> => {
+    const granted: DeviceCodes[] = [];
     for (let index = 0; index < times; index += 1)
       for (const reply of await Promise.all(addresses.map((from) => ask(from, clientId))))
-        if (reply.status === 200) granted.push(reply.json as unknown as Codes);
+        if (reply.status === 200) granted.push(reply.json as unknown as DeviceCodes);
     return granted;
   };
   const tenNetworks = Array.from({ length: 10 }, (_, index) => `2a0${index}:db8:0:1::1`);
@@ -42,9 +46,9 @@ describe('device requests of an attacker', () => {
     expect(attack).toHaveLength(50);
     expect((await ask(tenNetworks[0] ?? '')).status).toBe(429);
 
-    const person = codesOf(await ask('198.51.100.7'));
-    expect((await poll(person)).json).toMatchObject({ Error: 'authorization_pending' });
-    const [displaced, ...others] = house.audits('device_displaced');
+    const user = codesOf(await ask('198.51.100.7'));
+    expect((await poll(user)).json).toMatchObject({ Error: 'authorization_pending' });
+    const [displaced, ...others] = gateway.auditEvents('device_evicted');
     expect(displaced).toMatchObject({ client: 'report-runner', from: expect.stringContaining('2a0') });
     expect(others).toEqual([]);
     // Its device learns that its code has expired, and only that one.
@@ -53,15 +57,15 @@ describe('device requests of an attacker', () => {
     expect(states.filter((state) => state === 'authorization_pending')).toHaveLength(49);
   });
 
-  test('D18 the attack goes on, and every device of other networks gets a code until the shares are equal', async () => {
+  test('D18 while the attack continues, every device of other networks gets a code until the shares are equal', async () => {
     await open({ maxPending: 1_000, maxPendingPerClient: 50 });
     await flood(tenNetworks, 5);
     for (let index = 0; index < 12; index += 1) {
       codesOf(await ask(`198.${index + 18}.100.7`));
       expect((await ask(tenNetworks[index % 10] ?? '')).status).toBe(429);
     }
-    const asked = house.audits('device_asked').length;
-    expect(asked - house.audits('device_displaced').length).toBe(50);
+    const requestCount = gateway.auditEvents('device_requested').length;
+    expect(requestCount - gateway.auditEvents('device_evicted').length).toBe(50);
   });
 
   test('D18 a thousand /64 of one /48, or of one /32, count as one network', async () => {
@@ -74,7 +78,7 @@ describe('device requests of an attacker', () => {
       ),
     ).toHaveLength(40);
     for (let index = 0; index < 5; index += 1) codesOf(await ask(`198.51.${index}.7`));
-    expect(house.audits('device_displaced')).toHaveLength(5);
+    expect(gateway.auditEvents('device_evicted')).toHaveLength(5);
   });
 
   test('D18 the limit of all integrations is shared between networks, too', async () => {
@@ -84,9 +88,9 @@ describe('device requests of an attacker', () => {
     expect(await flood(attackers, 3, 'other-app')).toHaveLength(16);
     codesOf(await ask('198.51.100.7'));
     codesOf(await ask('198.51.100.7', 'other-app'));
-    expect(house.audits('device_displaced')).toHaveLength(2);
+    expect(gateway.auditEvents('device_evicted')).toHaveLength(2);
     // What was displaced from one limit has left the other one: the integration has room for as many again.
-    house.clock.advance(301);
+    gateway.clock.advance(301);
     expect(await flood(attackers, 3, 'report-runner')).toHaveLength(24);
   });
 
@@ -95,11 +99,11 @@ describe('device requests of an attacker', () => {
     // The attacker's network has the most of all, at another integration: there it gets nothing more.
     const near = Array.from({ length: 4 }, (_, index) => `2a00:db8:${index}:1::1`);
     expect(await flood(near, 1, 'other-app')).toHaveLength(4);
-    const people = ['198.51.100.7', '198.51.101.7', '198.51.102.7', '198.51.103.7'];
-    const pending = await flood(people, 1);
+    const users = ['198.51.100.7', '198.51.101.7', '198.51.102.7', '198.51.103.7'];
+    const pending = await flood(users, 1);
     expect(pending).toHaveLength(4);
     expect((await ask('2a00:db8:9:1::1')).status).toBe(429);
-    expect(house.audits('device_displaced')).toEqual([]);
+    expect(gateway.auditEvents('device_evicted')).toEqual([]);
     for (const codes of pending)
       expect((await poll(codes)).json).toMatchObject({ Error: 'authorization_pending' });
   });
@@ -107,8 +111,8 @@ describe('device requests of an attacker', () => {
   test('D18 a request that a person has approved is not displaced', async () => {
     await open({ maxPending: 1_000, maxPendingPerClient: 10 });
     const approved = codesOf(await ask('203.0.113.1'));
-    const { devices } = house.gateway.store;
-    const id = requestIdOf(approved);
+    const { devices } = gateway.server.store;
+    const id = getRequestId(approved);
     const found = await devices.read(id);
     if (found === undefined) throw new Error('the request was made above');
     const confirmed = {

@@ -1,8 +1,8 @@
 import { test } from 'vitest';
 import { abortRequests } from './aborted-requests.ts';
-import { attackHouse } from './attack-house.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 
-const attack = attackHouse();
+const attack = useAttackGateway();
 const COUNT = Number(process.env['ROW_COUNT'] ?? 10_000);
 
 test(

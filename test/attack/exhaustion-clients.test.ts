@@ -2,17 +2,17 @@ import { once } from 'node:events';
 import { connect as connectNet } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
-import { rateLimit } from '../../src/http/rate-limit.ts';
+import { createRateLimiter } from '../../src/lib/rate-limiter.ts';
 import { heapAfterCollection } from '../support/heap.ts';
 import { until } from '../support/serve-process.ts';
 import { abortRequests } from './aborted-requests.ts';
-import { attackHouse } from './attack-house.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 import { FLAG, FRAME, frame, frameClient, requestFields } from './h2-frames.ts';
 import { OWN } from './matrix-settings.ts';
-import { settled } from './settled.ts';
+import { waitUntilSettled } from './wait-until-settled.ts';
 
 /** Rows X03, X05, X06, X08, X09, X12 and X13: how much of the gateway one client can use. X01, X02: stalled-connections. */
-const attack = attackHouse((settings) => ({
+const attack = useAttackGateway((settings) => ({
   ...settings,
   limits: { ...settings.limits, connections: 200, headers: '16KiB' },
 }));
@@ -29,7 +29,7 @@ test('X03 for ten clients that read nothing of a large response, the upstream ha
   const part = Buffer.alloc(65_536, 'x');
   const total = 256 * MiB;
   let written = 0;
-  attack.upstream.reply((socket) => {
+  attack.upstream.respondWith((socket) => {
     socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${total}\r\n\r\n`);
     const more = (): void => {
       while (!socket.destroyed) {
@@ -43,13 +43,13 @@ test('X03 for ten clients that read nothing of a large response, the upstream ha
     more();
   });
   const before = process.memoryUsage().rss;
-  const { house, token } = attack;
+  const { gateway, token } = attack;
   for (let index = 0; index < 10; index += 1) {
     const socket = connectTls({
-      port: house.port,
+      port: gateway.port,
       host: '127.0.0.1',
       servername: 'localhost',
-      ca: house.ca.pem,
+      ca: gateway.ca.pem,
     });
     opened.push(socket);
     socket.on('error', () => {});
@@ -57,22 +57,22 @@ test('X03 for ten clients that read nothing of a large response, the upstream ha
     socket.pause();
     socket.write(`GET /files/1 HTTP/1.1\r\nHost: ${OWN}\r\nAuthorization: Bearer ${token}\r\n\r\n`);
   }
-  await settled(() => written, house, '/authsvc/Authorize/Verify');
+  await waitUntilSettled(() => written, gateway, '/authsvc/Authorize/Verify');
   // Mostly the buffers of the sockets, both ends of which are in this process.
   expect(written).toBeLessThan(10 * 24 * MiB);
   expect(process.memoryUsage().rss - before).toBeLessThan(150 * MiB);
   for (const one of opened.splice(0)) one.destroy();
-  await until('the upstream is free', () => attack.upstream.open() === 0);
-  await attack.stands();
+  await until('the upstream is free', () => attack.upstream.openConnections() === 0);
+  await attack.expectHealthy();
 });
 
 describe('sizes', () => {
   test('X05 a body of the token service beyond 16 KiB is 413, with and without a length', async () => {
-    const { house } = attack;
+    const { gateway } = attack;
     const body = JSON.stringify({ client_id: 'report-runner', refresh_token: 'x'.repeat(16_384) });
     expect(
       (
-        await house.ask({
+        await gateway.request({
           path: '/authsvc/Authorize/Token',
           method: 'POST',
           body,
@@ -80,14 +80,14 @@ describe('sizes', () => {
         })
       ).status,
     ).toBe(413);
-    const chunked = await house.ask({
+    const chunked = await gateway.request({
       path: '/authsvc/Authorize/Token',
       method: 'POST',
       body,
       headers: { 'content-type': 'application/json', 'transfer-encoding': 'chunked' },
     });
     expect(chunked.status).toBe(413);
-    const one = await frameClient(house.port, { ca: house.ca.pem });
+    const one = await frameClient(gateway.port, { ca: gateway.ca.pem });
     opened.push(one);
     const stream = one.request(
       [...requestFields('/authsvc/Authorize/Token', 'POST'), ['content-type', 'application/json']],
@@ -99,7 +99,7 @@ describe('sizes', () => {
     );
     await one.until(() => one.outcome(stream) !== undefined);
     expect(one.outcome(stream)).toEqual({ status: 413 });
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('X06 a head beyond 16 KiB, or of more than a hundred fields, is 431; a target beyond 8 KiB is 414', async () => {
@@ -122,10 +122,10 @@ describe('sizes', () => {
       [write([], `/files/${'a'.repeat(8_000)}`), 200],
     ] as const) {
       attack.upstream.reset();
-      const answer = await attack.send(bytes);
-      expect([bytes.length, answer.status]).toEqual([bytes.length, status]);
+      const response = await attack.send(bytes);
+      expect([bytes.length, response.status]).toEqual([bytes.length, status]);
       expect(attack.upstream.requests.length).toBe(status === 200 ? 1 : 0);
-      await attack.stands();
+      await attack.expectHealthy();
     }
   });
 });
@@ -134,7 +134,7 @@ test('X08 connections beyond the limit are closed, those within it are served, a
   // The clients of the harness hold a few connections.
   const many = await Promise.allSettled(
     Array.from({ length: 260 }, async () => {
-      const socket = connectNet(attack.house.port, '127.0.0.1');
+      const socket = connectNet(attack.gateway.port, '127.0.0.1');
       opened.push(socket);
       socket.on('error', () => {}).resume();
       await once(socket, 'connect');
@@ -147,16 +147,16 @@ test('X08 connections beyond the limit are closed, those within it are served, a
   for (const one of opened.splice(0)) one.destroy();
   await until('a new connection is accepted', async () => {
     try {
-      return (await attack.house.api('/files/1', attack.token)).status === 200;
+      return (await attack.gateway.api('/files/1', attack.token)).status === 200;
     } catch {
       return false;
     }
   });
   await until('the limit is logged', () =>
-    attack.house.log.some(({ event }) => event === 'connections_dropped'),
+    attack.gateway.log.some(({ event }) => event === 'connections_dropped'),
   );
-  expect(attack.house.log.filter(({ event }) => event === 'connections_dropped').length).toBeLessThan(10);
-  await attack.stands();
+  expect(attack.gateway.log.filter(({ event }) => event === 'connections_dropped').length).toBeLessThan(10);
+  await attack.expectHealthy();
 });
 
 test('X09 JSON that is nested thousands deep, or has thousands of names, is refused', async () => {
@@ -164,7 +164,7 @@ test('X09 JSON that is nested thousands deep, or has thousands of names, is refu
   const wide = `{${Array.from({ length: 1_200 }, (_, index) => `"${'k'.repeat(3)}${index}":1`).join(',')}}`;
   const twice = '{"client_id":"a","client_id":"b"}';
   for (const body of [deep, '['.repeat(8_000), wide, twice, `{"client_id":${'9'.repeat(10_000)}}`]) {
-    const reply = await attack.house.ask({
+    const reply = await attack.gateway.request({
       path: '/authsvc/Authorize/Token',
       method: 'POST',
       body,
@@ -172,7 +172,7 @@ test('X09 JSON that is nested thousands deep, or has thousands of names, is refu
     });
     expect([body.slice(0, 20), reply.status]).toEqual([body.slice(0, 20), 400]);
   }
-  await attack.stands();
+  await attack.expectHealthy();
 });
 
 test('X12 a hundred requests that their clients abort at a random byte leave no connection to the upstream behind', () =>
@@ -180,7 +180,7 @@ test('X12 a hundred requests that their clients abort at a random byte leave no 
 
 test('X13 fifty thousand names do not make the rate limiter grow, and a name over its limit is still refused', () => {
   let now = 0;
-  const limit = rateLimit({ burst: 2, perSecond: 1 }, () => now, 1_000);
+  const limit = createRateLimiter({ burst: 2, perSecond: 1 }, () => now, 1_000);
   const before = heapAfterCollection();
   for (let index = 0; index < 50_000; index += 1) limit.take(`name-${index}`);
   expect(heapAfterCollection() - before).toBeLessThan(20 * MiB);
@@ -194,11 +194,11 @@ test('X13 two hundred unknown clients all get the same response', async () => {
   for (let index = 0; index < 200; index += 10)
     await Promise.all(
       Array.from({ length: 10 }, async (_, more) => {
-        const asked = { client_id: `unknown-${index + more}`, scope: 'files:read' };
-        const { status, json } = await attack.house.post('/Authorize/Device', asked);
+        const body = { client_id: `unknown-${index + more}`, scope: 'files:read' };
+        const { status, json } = await attack.gateway.post('/Authorize/Device', body);
         responses.add(`${status} ${String(json['Error'])}`);
       }),
     );
   expect([...responses]).toEqual([expect.stringMatching(/^40[01] /)]);
-  await attack.stands();
+  await attack.expectHealthy();
 });

@@ -1,14 +1,14 @@
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { openHouse } from '../support/house.ts';
-import { rawTlsClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
-import { recordingUpstream } from '../support/recording-upstream.ts';
+import { connectRawTls, isCompleteResponse, parseRawResponse } from '../support/raw-client.ts';
+import { startRecordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
-import { attackHouse } from './attack-house.ts';
+import { startGateway } from '../support/test-gateway.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 import { writeMessage } from './framing-cases.ts';
 import { matrixSettings } from './matrix-settings.ts';
 
 /** What was once wrong on the fast path or the full path, and must hold on both. */
-const attack = attackHouse((settings) => ({
+const attack = useAttackGateway((settings) => ({
   ...settings,
   tokens: { ...settings.tokens, endStreams: 'all' },
   upstreams: { default: { ...settings.upstreams?.['default'], bodyBuffer: 0 } },
@@ -22,7 +22,7 @@ const times = (text: string, part: string): number => text.split(part).length - 
 
 describe('the rest of a request whose body was not read to its end', () => {
   test('is not read as a request when its token is revoked meanwhile', async () => {
-    const { access_token: token } = await attack.house.grant();
+    const { access_token: token } = await attack.gateway.grant();
     attack.upstream.reset();
     const client = await attack.client();
     onTestFinished(() => client.destroy());
@@ -36,13 +36,13 @@ describe('the rest of a request whose body was not read to its end', () => {
       }),
     );
     await until('the upstream has the beginning', () => attack.upstream.bytes().includes('body'));
-    const revoked = await attack.house.api('/authsvc/Revoke/Token', token);
+    const revoked = await attack.gateway.api('/authsvc/Revoke/Token', token);
     expect(revoked.status).toBe(200);
-    await client.until((text) => wholeAnswer(text));
+    await client.until((text) => isCompleteResponse(text));
     client.send(rest);
     client.send(attack.write({ line: 'GET /public/after HTTP/1.1', token: null }));
     const text = await client.until((all) => /public\/(?:after|smuggled)$/.test(all));
-    expect(readAnswer(text).status).toBe(401);
+    expect(parseRawResponse(text).status).toBe(401);
     expect(text).not.toContain('smuggled');
     expect(attack.upstream.bytes()).not.toContain('smuggled');
   });
@@ -51,7 +51,7 @@ describe('the rest of a request whose body was not read to its end', () => {
 describe('a response whose Connection field names Content-Length', () => {
   test('keeps its framing, and the next response is separate', async () => {
     attack.upstream.reset();
-    attack.upstream.reply((socket, { target }) =>
+    attack.upstream.respondWith((socket, { target }) =>
       socket.write(
         `HTTP/1.1 200 OK\r\nConnection: keep-alive, Content-Length\r\nContent-Length: ${target.length}\r\n\r\n${target}`,
       ),
@@ -62,14 +62,14 @@ describe('a response whose Connection field names Content-Length', () => {
       client.send(attack.write({ line: `GET ${target} HTTP/1.1`, token: null }));
     const text = await client.until((all) => times(all, 'HTTP/1.1 200') === 2 && all.includes('/public/two'));
     const [, first = '', second = ''] = text.split('HTTP/1.1 200 OK\r\n');
-    for (const [answer, body] of [
+    for (const [response, body] of [
       [first, '/public/one'],
       [second, '/public/two'],
     ] as const) {
-      expect(answer).toContain(body);
-      expect(answer).toMatch(/^(?:content-length: 11|transfer-encoding: chunked)\r$/im);
+      expect(response).toContain(body);
+      expect(response).toMatch(/^(?:content-length: 11|transfer-encoding: chunked)\r$/im);
     }
-    await attack.stands();
+    await attack.expectHealthy();
   });
 });
 
@@ -77,38 +77,38 @@ describe('a response field whose value ends in a non-ASCII letter', () => {
   test('arrives to the last byte', async () => {
     attack.upstream.reset();
     const name = Buffer.from('voilà', 'utf8').toString('latin1');
-    attack.upstream.reply((socket) =>
+    attack.upstream.respondWith((socket) =>
       socket.write(`HTTP/1.1 200 OK\r\nX-Name: \t ${name} \t\r\nContent-Length: 0\r\n\r\n`, 'latin1'),
     );
-    const { head } = await attack.ask({ line: 'GET /public/1 HTTP/1.1', token: null });
+    const { head } = await attack.request({ line: 'GET /public/1 HTTP/1.1', token: null });
     const given = /^x-name:([^\r]*)\r$/im.exec(`${head}\r`)?.[1] ?? '';
     expect(
       Buffer.from(given, 'latin1')
         .toString('utf8')
         .replace(/^[\t ]+|[\t ]+$/g, ''),
     ).toBe('voilà');
-    await attack.stands();
+    await attack.expectHealthy();
   });
 });
 
 describe('a response with a transfer coding other than chunked', () => {
-  const full = attackHouse((settings) => ({
+  const full = useAttackGateway((settings) => ({
     ...settings,
-    listen: { ...settings.listen, fastLane: false },
+    listen: { ...settings.listen, fastPath: false },
   }));
   test.each([
     ['as well', ['Transfer-Encoding: gzip, chunked']],
     ['in two fields', ['Transfer-Encoding: gzip', 'Transfer-Encoding: chunked']],
     ['twice', ['Transfer-Encoding: chunked', 'Transfer-Encoding: chunked']],
   ])('is 502 on either path: %s', async (_, fields) => {
-    for (const lane of [attack, full]) {
-      lane.upstream.reset();
-      lane.upstream.reply((socket) =>
+    for (const path of [attack, full]) {
+      path.upstream.reset();
+      path.upstream.respondWith((socket) =>
         socket.write(`HTTP/1.1 200 OK\r\n${fields.join('\r\n')}\r\n\r\n5\r\nhello\r\n0\r\n\r\n`),
       );
-      const answer = await lane.ask({ line: 'GET /public/1 HTTP/1.1', token: null });
-      expect([answer.status, answer.body.includes('hello')]).toEqual([502, false]);
-      await lane.stands();
+      const response = await path.request({ line: 'GET /public/1 HTTP/1.1', token: null });
+      expect([response.status, response.body.includes('hello')]).toEqual([502, false]);
+      await path.expectHealthy();
     }
   });
 });
@@ -118,14 +118,14 @@ describe('a 401 for a page of another origin', () => {
     ['without a token', null, 401],
     ['with an invalid one', 'nonsense', 401],
   ])('can be read by the page, %s', async (_, token, status) => {
-    const answer = await attack.ask({
+    const response = await attack.request({
       line: 'GET /pages/1 HTTP/1.1',
       headers: ['Origin: https://app.test'],
       token,
     });
-    expect(answer.status).toBe(status);
-    expect(answer.head).toMatch(/^access-control-allow-origin: https:\/\/app\.test\r$/im);
-    await attack.stands();
+    expect(response.status).toBe(status);
+    expect(response.head).toMatch(/^access-control-allow-origin: https:\/\/app\.test\r$/im);
+    await attack.expectHealthy();
   });
 });
 
@@ -139,58 +139,58 @@ describe('names of forwarded fields used as values', () => {
     ['a plain field', ['X-Any: traceparent', 'X-Other: X-Request-Id']],
   ])('stay values: as %s', async (_, headers) => {
     attack.upstream.reset();
-    const answer = await attack.ask({ line: 'GET /public/1 HTTP/1.1', headers, token: null });
-    expect(answer.status).toBe(200);
+    const response = await attack.request({ line: 'GET /public/1 HTTP/1.1', headers, token: null });
+    expect(response.status).toBe(200);
     expect(attack.upstream.requests).toHaveLength(1);
     const names = attack.upstream.requests[0]?.headers.map(([name]) => name) ?? [];
     for (const name of ['traceparent', 'x-request-id', 'x-forwarded-host'])
       expect([name, names.filter((one) => one === name).length]).toEqual([name, 1]);
-    await attack.stands();
+    await attack.expectHealthy();
   });
 });
 
 describe('a reload while an opaque token is being read from the store', () => {
-  test('keeps the former configuration until the request is answered', async () => {
-    const [before, after] = await Promise.all([recordingUpstream(), recordingUpstream()]);
+  test('keeps the previous configuration until the response is sent', async () => {
+    const [before, after] = await Promise.all([startRecordingUpstream(), startRecordingUpstream()]);
     onTestFinished(async () => void (await Promise.all([before.close(), after.close()])));
-    const house = await openHouse(
+    const gateway = await startGateway(
       matrixSettings(before.url, (settings) => ({
         ...settings,
         tokens: { ...settings.tokens, format: 'opaque' },
       })),
     );
-    onTestFinished(() => house.close());
-    const client = await rawTlsClient(house.port, house.ca.pem);
+    onTestFinished(() => gateway.close());
+    const client = await connectRawTls(gateway.port, gateway.ca.pem);
     onTestFinished(() => client.destroy());
-    const { access_token: token } = await house.grant();
+    const { access_token: token } = await gateway.grant();
     for (const upstream of [before, after])
-      upstream.reply((socket, { target }) =>
+      upstream.respondWith((socket, { target }) =>
         socket.write(
           `HTTP/1.1 200 OK\r\nKeep-Alive: timeout=60\r\nContent-Length: ${target.length}\r\n\r\n${target}`,
         ),
       );
-    await house.api('/public/first');
-    expect(before.open()).toBe(1);
-    const { grants } = house.gateway.store;
+    await gateway.api('/public/first');
+    expect(before.openConnections()).toBe(1);
+    const { grants } = gateway.server.store;
     const read = grants.read.bind(grants);
-    const gate = Promise.withResolvers<void>();
-    const asked = Promise.withResolvers<void>();
+    const proxy = Promise.withResolvers<void>();
+    const received = Promise.withResolvers<void>();
     Object.assign(grants, {
       read: async (id: string) => {
-        asked.resolve();
-        await gate.promise;
+        received.resolve();
+        await proxy.promise;
         return read(id);
       },
     });
     client.send(writeMessage({ line: 'GET /files/looked-up HTTP/1.1', token }));
-    await asked.promise;
-    await house.reload((settings) => ({ ...settings, upstreams: { default: { url: after.url } } }));
-    const { text } = await house.api('/public/second');
-    expect([text, after.requests.length, before.open()]).toEqual(['/public/second', 1, 1]);
-    gate.resolve();
-    const answer = await client.until((all) => wholeAnswer(all));
-    expect(readAnswer(answer)).toMatchObject({ status: 200, body: '/files/looked-up' });
+    await received.promise;
+    await gateway.reload((settings) => ({ ...settings, upstreams: { default: { url: after.url } } }));
+    const { text } = await gateway.api('/public/second');
+    expect([text, after.requests.length, before.openConnections()]).toEqual(['/public/second', 1, 1]);
+    proxy.resolve();
+    const response = await client.until((all) => isCompleteResponse(all));
+    expect(parseRawResponse(response)).toMatchObject({ status: 200, body: '/files/looked-up' });
     expect(before.requests.map(({ target }) => target)).toEqual(['/public/first', '/files/looked-up']);
-    await until('the former configuration is closed', () => before.open() === 0);
+    await until('the former configuration is closed', () => before.openConnections() === 0);
   });
 });

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { ALICE } from '../support/house.ts';
-import { type RawClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
-import { ok, valuesOf } from '../support/recording-upstream.ts';
+import { isCompleteResponse, parseRawResponse, type RawClient } from '../support/raw-client.ts';
+import { headerValues, respondOk } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
-import { attackHouse } from './attack-house.ts';
+import { ALICE } from '../support/test-gateway.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 import {
   BODIED_METHODS,
   BROKEN_CHUNKS,
@@ -18,7 +18,7 @@ import {
 } from './framing-cases.ts';
 
 /** Rows H01–H26 and H30–H32, through TLS, listener, admission and forwarder. H27, H28: HTTP/2. H33: upstreams. */
-const attack = attackHouse();
+const attack = useAttackGateway();
 
 const POST: Message = { line: 'POST /files/1 HTTP/1.1' };
 const GET: Message = { line: 'GET /files/1 HTTP/1.1' };
@@ -47,11 +47,11 @@ describe('an ambiguous head is refused', () => {
         ),
       );
       expect(attack.upstream.bytes()).toBe('');
-      await attack.stands();
+      await attack.expectHealthy();
     });
 
   test('H03 a transfer coding that is not served, on a path of the token service: 501, and nothing is done', async () => {
-    const { access_token: token } = await attack.house.grant();
+    const { access_token: token } = await attack.gateway.grant();
     const revoke = 'GET /authsvc/Revoke/Token HTTP/1.1';
     for (const coding of ['identity', 'gzip, chunked']) {
       const headers = [`Transfer-Encoding: ${coding}`];
@@ -59,33 +59,33 @@ describe('an ambiguous head is refused', () => {
       const { status, body } = await attack.send(sent, { untilClosed: true });
       expect([coding, status, JSON.parse(body).error]).toEqual([coding, 501, 'not_implemented']);
     }
-    expect((await attack.house.api('/files/1', token)).status).toBe(200);
-    await attack.stands(token);
+    expect((await attack.gateway.api('/files/1', token)).status).toBe(200);
+    await attack.expectHealthy(token);
   });
 
-  test('H03 a transfer coding that is not served behind a request in progress: both are answered, in order', async () => {
+  test('H03 an unsupported transfer coding pipelined after a request in progress: both get responses, in order', async () => {
     attack.upstream.reset();
-    let answer = (): void => {};
-    attack.upstream.reply((socket, request) => {
-      answer = () => ok(socket, request);
+    let respond = (): void => {};
+    attack.upstream.respondWith((socket, request) => {
+      respond = () => respondOk(socket, request);
     });
     await onConnection(async (client) => {
       client.send(
         attack.write(GET) + attack.write({ ...POST, headers: ['Transfer-Encoding: identity'], body: END }),
       );
       await until('the first is upstream', () => attack.upstream.requests.length === 1);
-      answer();
+      respond();
       const text = await client.closed();
       expect(text.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 501']);
     });
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('H22 CONNECT opens no tunnel', () =>
-    attack.refused([405], attack.write({ line: 'CONNECT a:443 HTTP/1.1' })));
+    attack.expectRejected([405], attack.write({ line: 'CONNECT a:443 HTTP/1.1' })));
 });
 
-describe('a chunked body that breaks off', () => {
+describe('a truncated chunked body', () => {
   for (const [what, body] of Object.entries(BROKEN_CHUNKS))
     test(`H14 ${what}: refused, and the upstream connection is not reused`, async () => {
       const head = attack.write({ ...POST, headers: [CHUNKED] });
@@ -99,29 +99,29 @@ describe('a chunked body that breaks off', () => {
             client.send(body + END);
           }
           const text = await client.closed();
-          expect([together, readAnswer(text).status]).toEqual([together, 400]);
+          expect([together, parseRawResponse(text).status]).toEqual([together, 400]);
           expect(attack.upstream.requests).toEqual([]);
           // On a connection with half a chunk on it, the next request would be read as the rest of the chunk.
-          await attack.stands();
+          await attack.expectHealthy();
         });
     });
 
-  test('H14 in the same read as a head that was answered at once: the response arrives, then the end', async () => {
+  test('H14 in the same read as a head whose response was sent at once: the response arrives, then the end', async () => {
     const headers = [CHUNKED];
     const body = `${chunk('good')}+2\r\nab\r\n`;
     const sent = attack.write({ line: `POST /files/${'a'.repeat(9_000)} HTTP/1.1`, headers, body });
     const { status } = await attack.send(sent + attack.write(GET), { untilClosed: true });
     expect([status, attack.upstream.bytes()]).toEqual([414, '']);
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('H15 a chunk extension is accepted, and not forwarded', async () => {
     const body = `2;a=b\r\nab\r\n0;c="d"\r\n\r\n`;
     attack.upstream.reset();
-    expect((await attack.ask({ ...POST, headers: [CHUNKED], body })).status).toBe(200);
+    expect((await attack.request({ ...POST, headers: [CHUNKED], body })).status).toBe(200);
     expect(attack.upstream.requests.map(({ body: got }) => got)).toEqual(['ab']);
     expect(attack.upstream.bytes()).not.toMatch(/a=b|c="d"/);
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('H16 a chunk extension of 20 KB', async () => {
@@ -132,7 +132,7 @@ describe('a chunked body that breaks off', () => {
     });
     expect([400, 413]).toContain(status);
     expect(attack.upstream.requests).toEqual([]);
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('H17 a trailer does not reach the upstream', async () => {
@@ -140,11 +140,15 @@ describe('a chunked body that breaks off', () => {
     const trailers = 'X-Gatehouse-Identity: evil\r\nX-Forwarded-User: evil\r\n';
     const headers = [CHUNKED, 'Trailer: X-Gatehouse-Identity'];
     const body = `${chunk('abc')}0\r\n${trailers}\r\n`;
-    expect((await attack.ask({ ...POST, headers, body })).status).toBe(200);
+    expect((await attack.request({ ...POST, headers, body })).status).toBe(200);
     const [seen] = attack.upstream.requests;
-    expect([seen?.body, seen?.trailers, valuesOf(seen, 'x-forwarded-user')]).toEqual(['abc', [], [ALICE]]);
+    expect([seen?.body, seen?.trailers, headerValues(seen, 'x-forwarded-user')]).toEqual([
+      'abc',
+      [],
+      [ALICE],
+    ]);
     expect(attack.upstream.bytes()).not.toMatch(/evil|trailer/i);
-    await attack.stands();
+    await attack.expectHealthy();
   });
 });
 
@@ -159,7 +163,7 @@ describe('several requests on one connection', () => {
       expect(statuses(text)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 401']);
     });
     expect(attack.upstream.requests.map(({ target }) => target)).toEqual(['/files/1']);
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('H19 nothing after a request that is refused as malformed is processed', async () => {
@@ -175,22 +179,22 @@ describe('several requests on one connection', () => {
       }),
     );
     expect(attack.upstream.bytes()).toBe('');
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('H26 a GET with a body is framed correctly, and so is the request after it', async () => {
     attack.upstream.reset();
     await onConnection(async (client) => {
       client.send(attack.write({ ...GET, headers: ['Content-Length: 3'], body: 'abc' }));
-      const first = await client.until((text) => wholeAnswer(text));
+      const first = await client.until((text) => isCompleteResponse(text));
       client.send(attack.write({ line: 'GET /files/2 HTTP/1.1' }));
-      await client.until((text) => wholeAnswer(text.slice(first.length)));
+      await client.until((text) => isCompleteResponse(text.slice(first.length)));
     });
     expect(attack.upstream.requests.map(({ target, body }) => [target, body])).toEqual([
       ['/files/1', 'abc'],
       ['/files/2', ''],
     ]);
-    await attack.stands();
+    await attack.expectHealthy();
   });
 });
 
@@ -202,12 +206,13 @@ describe('expectations and upgrades', () => {
       client.send(attack.write(waiting));
       expect(await client.until((text) => text.includes('\r\n\r\n'))).toBe(CONTINUE);
       client.send('hello');
-      const text = await client.until((all) => wholeAnswer(all.slice(CONTINUE.length)));
-      expect(readAnswer(text.slice(CONTINUE.length)).status).toBe(200);
+      const text = await client.until((all) => isCompleteResponse(all.slice(CONTINUE.length)));
+      expect(parseRawResponse(text.slice(CONTINUE.length)).status).toBe(200);
     });
     expect(attack.upstream.requests.map(({ body }) => body)).toEqual(['hello']);
-    await attack.stands();
-    for (const token of ['forged', null]) await attack.refused([401], attack.write({ ...waiting, token }));
+    await attack.expectHealthy();
+    for (const token of ['forged', null])
+      await attack.expectRejected([401], attack.write({ ...waiting, token }));
   });
 
   test('H32 an expectation does not change the identity headers', async () => {
@@ -216,20 +221,20 @@ describe('expectations and upgrades', () => {
     const headers = ['Expect: 100-continue', 'Content-Length: 2', ...spoofed];
     await onConnection(async (client) => {
       client.send(attack.write({ ...POST, headers, body: 'ok' }));
-      await client.until((text) => wholeAnswer(text.slice(CONTINUE.length)));
+      await client.until((text) => isCompleteResponse(text.slice(CONTINUE.length)));
     });
-    expect(valuesOf(attack.upstream.requests[0], 'x-forwarded-user')).toEqual([ALICE]);
+    expect(headerValues(attack.upstream.requests[0], 'x-forwarded-user')).toEqual([ALICE]);
     expect(attack.upstream.bytes()).not.toMatch(/evil|expect/i);
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('H23 an upgrade to h2c is not forwarded', async () => {
     attack.upstream.reset();
     const headers = ['Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: AAMAAABk'];
-    expect((await attack.ask({ ...GET, headers })).status).toBe(200);
+    expect((await attack.request({ ...GET, headers })).status).toBe(200);
     expect(attack.upstream.requests).toHaveLength(1);
     expect(attack.upstream.bytes()).not.toMatch(/upgrade|: h2c|http2-settings/i);
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   const KEY = 'dGhlIHNhbXBsZSBub25jZQ==';
@@ -244,22 +249,22 @@ describe('expectations and upgrades', () => {
   };
 
   test('H24 a handshake where no WebSocket is allowed, or without a token, is refused', async () => {
-    await attack.refused([403], attack.write({ ...handshake, line: 'GET /files/1 HTTP/1.1' }));
-    await attack.refused([401], attack.write({ ...handshake, token: null }));
+    await attack.expectRejected([403], attack.write({ ...handshake, line: 'GET /files/1 HTTP/1.1' }));
+    await attack.expectRejected([401], attack.write({ ...handshake, token: null }));
   });
 
   test('H25 bytes after a handshake reach the upstream only after its 101', async () => {
     attack.upstream.reset();
-    const asked = Promise.withResolvers<Socket>();
-    attack.upstream.reply((socket, request) => {
-      if (request.target === '/socket') asked.resolve(socket);
-      else ok(socket, request);
+    const received = Promise.withResolvers<Socket>();
+    attack.upstream.respondWith((socket, request) => {
+      if (request.target === '/socket') received.resolve(socket);
+      else respondOk(socket, request);
     });
     await onConnection(async (client) => {
       client.send(`${attack.write(handshake)}EARLY${SMUGGLED}`);
-      const upstream = await asked.promise;
+      const upstream = await received.promise;
       // A later request has passed, and the earlier bytes have not.
-      expect((await attack.ask(GET)).status).toBe(200);
+      expect((await attack.request(GET)).status).toBe(200);
       expect(attack.upstream.bytes()).not.toMatch(/EARLY|admin/);
       const accept = createHash('sha1').update(`${KEY}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64');
       upstream.write(
@@ -267,17 +272,17 @@ describe('expectations and upgrades', () => {
       );
       await until('the bytes are upstream', () => attack.upstream.bytes().includes(`EARLY${SMUGGLED}`));
     });
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('H25 bytes after a handshake that the upstream declines are discarded', async () => {
     attack.upstream.reset();
-    attack.upstream.reply(ok);
+    attack.upstream.respondWith(respondOk);
     const { status } = await attack.send(attack.write(handshake) + SMUGGLED, { untilClosed: true });
     expect(status).toBe(200);
     expect(attack.upstream.requests.map(({ target }) => target)).toEqual(['/socket']);
     expect(attack.upstream.bytes()).not.toContain('/admin');
-    await attack.stands();
+    await attack.expectHealthy();
   });
 });
 
@@ -289,12 +294,12 @@ describe('a request with a request in its body is one request', () => {
         { headers: [`Content-Length: ${SMUGGLED.length}`], body: SMUGGLED },
       ]) {
         attack.upstream.reset();
-        const { status } = await attack.ask({ line: `${method} /files/1 HTTP/1.1`, headers, body });
+        const { status } = await attack.request({ line: `${method} /files/1 HTTP/1.1`, headers, body });
         expect(status).toBe(200);
         expect(attack.upstream.requests.map(({ target, body: got }) => [target, got])).toEqual([
           ['/files/1', SMUGGLED],
         ]);
-        await attack.stands();
+        await attack.expectHealthy();
       }
     });
 });

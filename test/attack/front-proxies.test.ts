@@ -3,56 +3,63 @@ import { connect as connectHttp2 } from 'node:http2';
 import { connect as connectNet } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { type Change, type House, openHouse } from '../support/house.ts';
 import { beginRequest, type Headers } from '../support/https-client.ts';
-import type { Certified } from '../support/pki.ts';
-import { under, withBoundApp, withForwardedCertificates, withIntegration } from '../support/reconfigure.ts';
+import type { IssuedCertificate } from '../support/pki.ts';
+import {
+  withBoundApp,
+  withForwardedCertificates,
+  withIntegration,
+  withSettings,
+} from '../support/reconfigure.ts';
 import { until } from '../support/serve-process.ts';
+import { type SettingsChange, startGateway, type TestGateway } from '../support/test-gateway.ts';
 import { FLAG, FRAME, frame, frameClient, headerBlock, requestFields } from './h2-frames.ts';
 
-let house: House;
+let gateway: TestGateway;
 beforeAll(async () => {
-  house = await openHouse();
+  gateway = await startGateway();
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
-const clientCert = (who: Certified) => ({ 'client-cert': `:${who.der.toString('base64')}:` });
+const clientCert = (certificate: IssuedCertificate) => ({
+  'client-cert': `:${certificate.der.toString('base64')}:`,
+});
 const authorize = (headers: Record<string, string>) =>
-  house.post('/Authorize/Certificate', { client_id: 'report-runner', scope: 'files:read' }, { headers });
+  gateway.post('/Authorize/Certificate', { client_id: 'report-runner', scope: 'files:read' }, { headers });
 
 test('a certificate-bound token works with the certificate that the front proxy forwards, and with no other', () =>
-  under(
-    house,
+  withSettings(
+    gateway,
     (settings) =>
       withForwardedCertificates()(withIntegration('report-runner', { bindToCertificate: true })(settings)),
     async () => {
-      const { alice, bob } = house.people;
+      const { alice, bob } = gateway.users;
       const token = String((await authorize(clientCert(alice))).json['access_token']);
-      expect((await house.api('/files/a', token, { headers: clientCert(alice) })).status).toBe(200);
-      expect((await house.api('/files/a', token, { headers: clientCert(bob) })).status).toBe(401);
-      expect((await house.api('/files/a', token)).status).toBe(401);
+      expect((await gateway.api('/files/a', token, { headers: clientCert(alice) })).status).toBe(200);
+      expect((await gateway.api('/files/a', token, { headers: clientCert(bob) })).status).toBe(401);
+      expect((await gateway.api('/files/a', token)).status).toBe(401);
       // The front proxy's own certificate does not identify its client.
-      expect((await house.api('/files/a', token, { as: alice })).status).toBe(401);
+      expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(401);
     },
   ));
 
 test('with forwardedHeader set, a forwarded certificate in any other header is ignored', () =>
-  under(house, withForwardedCertificates('ssl-client-cert'), async () => {
-    const { alice } = house.people;
+  withSettings(gateway, withForwardedCertificates('ssl-client-cert'), async () => {
+    const { alice } = gateway.users;
     expect((await authorize(clientCert(alice))).status).toBe(401);
     expect((await authorize({ 'ssl-client-cert': encodeURIComponent(alice.pem) })).status).toBe(200);
   }));
 
 test('a proxy removed from trustedProxies by a reload can no longer name the client address', async () => {
   const clientAddress = async (path: string): Promise<unknown> => {
-    await house.api(path, undefined, { headers: { 'x-forwarded-for': '203.0.113.9' } });
+    await gateway.api(path, undefined, { headers: { 'x-forwarded-for': '203.0.113.9' } });
     const line = await until('the request is logged', () =>
-      house.log.find((one) => one.event === 'request' && one['path'] === path),
+      gateway.log.find((one) => one.event === 'request' && one['path'] === path),
     );
     return line['from'];
   };
-  await under(
-    house,
+  await withSettings(
+    gateway,
     (settings) => ({ ...settings, trustedProxies: ['127.0.0.1'] }),
     async () => expect(await clientAddress('/listed')).toBe('203.0.113.9'),
   );
@@ -61,20 +68,20 @@ test('a proxy removed from trustedProxies by a reload can no longer name the cli
 
 describe('a front proxy that overwrites the certificate header, and passes other spellings of it on', () => {
   const onPath =
-    (fastLane: boolean): Change =>
+    (fastPath: boolean): SettingsChange =>
     (settings) =>
       withForwardedCertificates()(
         withBoundApp({
           ...settings,
           trustedProxies: ['127.0.0.1'],
-          listen: { ...settings.listen, fastLane },
+          listen: { ...settings.listen, fastPath },
         }),
       );
-  const value = (who: Certified): string => `:${who.der.toString('base64')}:`;
+  const value = (certificate: IssuedCertificate): string => `:${certificate.der.toString('base64')}:`;
   const boundToken = async (): Promise<string> => {
     const body = { client_id: 'bound-app', scope: 'files:read' };
-    const { json } = await house.post('/Authorize/Certificate', body, {
-      headers: clientCert(house.people.alice),
+    const { json } = await gateway.post('/Authorize/Certificate', body, {
+      headers: clientCert(gateway.users.alice),
     });
     return String(json['access_token']);
   };
@@ -99,40 +106,43 @@ describe('a front proxy that overwrites the certificate header, and passes other
       403,
     ],
   ];
-  const spellings = (who: Certified): readonly Headers[] => [
-    { Client_Cert: value(who) },
-    { 'Client.Cert': value(who) },
-    { 'client~cert': value(who) },
-    { Client_Cert: value(who), 'client-cert': '' },
-    { Client_Cert: value(who), 'Client-Cert': value(who) },
-    { 'Client-Cert': [value(who), value(who)] },
-    { 'Client-Cert': [value(house.people.bob), value(who)] },
+  const spellings = (certificate: IssuedCertificate): readonly Headers[] => [
+    { Client_Cert: value(certificate) },
+    { 'Client.Cert': value(certificate) },
+    { 'client~cert': value(certificate) },
+    { Client_Cert: value(certificate), 'client-cert': '' },
+    { Client_Cert: value(certificate), 'Client-Cert': value(certificate) },
+    { 'Client-Cert': [value(certificate), value(certificate)] },
+    { 'Client-Cert': [value(gateway.users.bob), value(certificate)] },
   ];
 
   test.each([
     ['fast', true],
     ['full', false],
-  ] as const)('HTTP/1.1, %s path: the request is refused, and not forwarded', (_name, fastLane) =>
-    under(house, onPath(fastLane), async () => {
+  ] as const)('HTTP/1.1, %s path: the request is refused, and not forwarded', (_name, fastPath) =>
+    withSettings(gateway, onPath(fastPath), async () => {
       const token = await boundToken();
-      const before = house.upstream.calls.length;
+      const before = gateway.upstream.requests.length;
       for (const [method, path, headers, body, status] of requests(token))
-        for (const spelled of spellings(house.people.alice)) {
-          const reply = await house.ask({ method, path, headers: { ...headers, ...spelled }, body });
+        for (const spelled of spellings(gateway.users.alice)) {
+          const reply = await gateway.request({ method, path, headers: { ...headers, ...spelled }, body });
           expect([path, spelled, reply.status]).toEqual([path, spelled, status]);
         }
-      expect(house.upstream.calls.length).toBe(before);
+      expect(gateway.upstream.requests.length).toBe(before);
       for (const [method, path, headers, body] of requests(token)) {
-        const given = { ...headers, ...clientCert(house.people.alice) };
-        expect([path, (await house.ask({ method, path, headers: given, body })).status]).toEqual([path, 200]);
+        const given = { ...headers, ...clientCert(gateway.users.alice) };
+        expect([path, (await gateway.request({ method, path, headers: given, body })).status]).toEqual([
+          path,
+          200,
+        ]);
       }
     }),
   );
 
   test('HTTP/2: the request is refused, and not forwarded', () =>
-    under(house, onPath(true), async () => {
+    withSettings(gateway, onPath(true), async () => {
       const token = await boundToken();
-      const session = connectHttp2(`https://localhost:${house.port}`, { ca: house.ca.pem });
+      const session = connectHttp2(`https://localhost:${gateway.port}`, { ca: gateway.ca.pem });
       onTestFinished(() => session.destroy());
       const ask = (
         method: string,
@@ -142,28 +152,28 @@ describe('a front proxy that overwrites the certificate header, and passes other
       ): Promise<number> =>
         new Promise((resolve, reject) => {
           const stream = session.request({ ':method': method, ':path': path, ...headers });
-          stream.on('response', (answer) => resolve(Number(answer[':status']))).on('error', reject);
+          stream.on('response', (response) => resolve(Number(response[':status']))).on('error', reject);
           stream.resume();
           if (body !== '') stream.end(body);
         });
-      const before = house.upstream.calls.length;
+      const before = gateway.upstream.requests.length;
       for (const [method, path, headers, body, status] of requests(token))
-        for (const spelled of spellings(house.people.alice)) {
+        for (const spelled of spellings(gateway.users.alice)) {
           const given = { ...headers, ...(spelled as Record<string, string>) };
           expect([path, spelled, await ask(method, path, given, body)]).toEqual([path, spelled, status]);
         }
-      expect(house.upstream.calls.length).toBe(before);
+      expect(gateway.upstream.requests.length).toBe(before);
       for (const [method, path, headers, body] of requests(token)) {
-        const given = { ...headers, ...clientCert(house.people.alice) };
+        const given = { ...headers, ...clientCert(gateway.users.alice) };
         expect([path, await ask(method, path, given, body)]).toEqual([path, 200]);
       }
     }));
 
   test('HTTP/2: a certificate in a joined value, a pseudo field, another form or trailers is not trusted', () =>
-    under(house, onPath(true), async () => {
+    withSettings(gateway, onPath(true), async () => {
       const token = await boundToken();
-      const [alice, bob] = [value(house.people.alice), value(house.people.bob)];
-      const client = await frameClient(house.port, { ca: house.ca.pem });
+      const [alice, bob] = [value(gateway.users.alice), value(gateway.users.bob)];
+      const client = await frameClient(gateway.port, { ca: gateway.ca.pem });
       onTestFinished(() => client.destroy());
       const bearer = ['authorization', `Bearer ${token}`] as const;
       const outcome = async (stream: number) => {
@@ -175,7 +185,7 @@ describe('a front proxy that overwrites the certificate header, and passes other
       expect(await ask(['client-cert', alice])).toEqual({ status: 200 });
       expect(await ask(['client-cert', `${alice}, ${bob}`])).toEqual({ status: 401 });
       expect(await ask(['client-cert', `${bob}, ${alice}`])).toEqual({ status: 401 });
-      expect(await ask(['x-ssl-client-cert', encodeURIComponent(house.people.alice.pem)])).toEqual({
+      expect(await ask(['x-ssl-client-cert', encodeURIComponent(gateway.users.alice.pem)])).toEqual({
         status: 401,
       });
       expect(await ask(['client-cert', alice], ['client-cert', bob])).toEqual({ status: 400 });
@@ -194,21 +204,21 @@ describe('a front proxy that overwrites the certificate header, and passes other
 });
 
 test('a certificate in the trailers of a request is not trusted, over HTTP/1.1 and HTTP/2', () =>
-  under(house, withForwardedCertificates(), async () => {
+  withSettings(gateway, withForwardedCertificates(), async () => {
     const body = JSON.stringify({ client_id: 'report-runner', scope: 'files:read' });
     const { sent, reply } = beginRequest({
-      port: house.port,
+      port: gateway.port,
       path: '/authsvc/Authorize/Certificate',
       method: 'POST',
-      ca: house.ca.pem,
+      ca: gateway.ca.pem,
       headers: { 'content-type': 'application/json', trailer: 'client-cert' },
     });
     sent.write(body);
-    sent.addTrailers(clientCert(house.people.alice));
+    sent.addTrailers(clientCert(gateway.users.alice));
     sent.end();
     expect((await reply).status).toBe(401);
 
-    const session = connectHttp2(`https://localhost:${house.port}`, { ca: house.ca.pem });
+    const session = connectHttp2(`https://localhost:${gateway.port}`, { ca: gateway.ca.pem });
     onTestFinished(() => session.destroy());
     const stream = session.request(
       {
@@ -219,7 +229,7 @@ test('a certificate in the trailers of a request is not trusted, over HTTP/1.1 a
       },
       { waitForTrailers: true },
     );
-    stream.on('wantTrailers', () => stream.sendTrailers(clientCert(house.people.alice)));
+    stream.on('wantTrailers', () => stream.sendTrailers(clientCert(gateway.users.alice)));
     stream.resume();
     stream.end(body);
     const [head] = (await once(stream, 'response')) as [Record<string, unknown>];
@@ -236,7 +246,7 @@ describe('the PROXY protocol before a front proxy that is trusted for certificat
   ]);
 
   test('an IPv4-mapped source is the listed IPv4 address; UNKNOWN and LOCAL are no listed proxy', async () => {
-    const other = await openHouse((settings) => ({
+    const other = await startGateway((settings) => ({
       ...settings,
       listen: { ...settings.listen, proxyProtocol: ['127.0.0.1'] },
       trustedProxies: ['127.0.0.1', '192.0.2.1'],
@@ -260,7 +270,7 @@ describe('the PROXY protocol before a front proxy that is trusted for certificat
         'Content-Type': 'application/json',
         'Content-Length': body.length,
         'X-Forwarded-For': '203.0.113.9',
-        ...clientCert(other.people.alice),
+        ...clientCert(other.users.alice),
       };
       const head = Object.entries(fields).map(([name, value]) => `${name}: ${value}\r\n`);
       socket.write(`POST /authsvc/Authorize/Certificate HTTP/1.1\r\n${head.join('')}\r\n${body}`);

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { connect, type TLSSocket } from 'node:tls';
-import { eventWait } from '../support/until.ts';
+import { createEventWaiter } from '../support/until.ts';
 
 /**
  * HTTP/2 written by hand, frame by frame (RFC 9113), for what no client library would send. Header blocks are literals
@@ -108,7 +108,7 @@ export async function frameClient(
   await once(socket, 'secureConnect');
   if (socket.alpnProtocol !== 'h2') throw new Error(`not HTTP/2 but ${socket.alpnProtocol}`);
   const frames: Frame[] = [];
-  const { wake, until } = eventWait(() => `the last frames: ${JSON.stringify(frames.slice(-5))}`);
+  const { wake, until } = createEventWaiter(() => `the last frames: ${JSON.stringify(frames.slice(-5))}`);
   let waiting: Buffer = Buffer.alloc(0);
   let closed = false;
   let next = 1;

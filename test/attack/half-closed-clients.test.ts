@@ -1,9 +1,9 @@
 import type { Socket } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
-import type { Bearer } from '../../src/domain/bearer.ts';
-import { bearer, type ProxyHarness, proxyHarness, rule } from '../support/proxy-harness.ts';
-import { type RawClient, rawClient, rawTlsClient } from '../support/raw-client.ts';
-import { type RecordingUpstream, recordingUpstream } from '../support/recording-upstream.ts';
+import type { VerifiedToken } from '../../src/domain/verified-token.ts';
+import { bearer, type ProxyHarness, rule, startProxyHarness } from '../support/proxy-harness.ts';
+import { connectRaw, connectRawTls, type RawClient } from '../support/raw-client.ts';
+import { type RecordingUpstream, startRecordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/until.ts';
 
 /** docs/decisions/0025-half-closed-clients.md */
@@ -20,17 +20,17 @@ for (const path of ['fast', 'full'] as const)
   for (const tls of [false, true])
     describe(`the ${path} path, ${tls ? 'TLS' : 'plain'}`, () => {
       let upstream: RecordingUpstream;
-      let gate: ProxyHarness;
+      let proxy: ProxyHarness;
       /** What is read of the token `late`. */
-      let lateToken = Promise.withResolvers<Bearer>();
+      let lateToken = Promise.withResolvers<VerifiedToken>();
       beforeAll(async () => {
-        upstream = await recordingUpstream();
-        gate = await proxyHarness({
+        upstream = await startRecordingUpstream();
+        proxy = await startProxyHarness({
           upstream: upstream.url,
           rules: [rule('/files/**', 'files:read')],
-          firstLane: path,
+          proxyPath: path,
           tls,
-          readAccess: (token) => (token === 'late' ? lateToken.promise : bearer()),
+          readAccessToken: (token) => (token === 'late' ? lateToken.promise : bearer()),
           upstreamSettings: { timeouts: { connect: 5, headers: 60, idle: 60 } },
         });
       });
@@ -40,20 +40,20 @@ for (const path of ['fast', 'full'] as const)
         upstream.reset();
       });
       afterAll(async () => {
-        await gate.close();
+        await proxy.close();
         await upstream.close();
       });
 
       async function connected(): Promise<RawClient> {
-        const client = await (tls ? rawTlsClient(gate.port, gate.ca.pem) : rawClient(gate.port));
+        const client = await (tls ? connectRawTls(proxy.port, proxy.ca.pem) : connectRaw(proxy.port));
         client.socket.allowHalfOpen = true;
         clients.push(client);
         return client;
       }
       /** The upstream connections of requests, which get this instead of a response. */
-      function unanswered(text = ''): Socket[] {
+      function expectNoResponse(text = ''): Socket[] {
         const held: Socket[] = [];
-        upstream.reply((socket) => {
+        upstream.respondWith((socket) => {
           if (text !== '') socket.write(text);
           held.push(socket);
         });
@@ -70,11 +70,11 @@ for (const path of ['fast', 'full'] as const)
         const text = await client.closed();
         expect(text).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
         expect(text).toMatch(/\r\n\r\n(?:GET|POST) \/files\/1$/);
-        expect(client.ending()).toBe('end');
+        expect(client.closeKind()).toBe('end');
       });
 
-      test('the response may begin long after the end of the input, and is the same to the letter', async () => {
-        const held = unanswered();
+      test('the response may begin long after the end of the input, and is byte for byte the same', async () => {
+        const held = expectNoResponse();
         const client = await connected();
         client.socket.end(get());
         await until('it is upstream', () => held.length === 1);
@@ -88,7 +88,7 @@ for (const path of ['fast', 'full'] as const)
       test.each([
         ['of the fast path', [get('/files/1'), get('/files/2')]],
         ['of either path, the last incomplete', [get('/files/1'), CHUNKED_GET, get('/files/3').slice(0, 30)]],
-      ])('requests %s and the end of the input: all complete ones are answered', async (_, messages) => {
+      ])('requests %s and the end of the input: all complete ones get responses', async (_, messages) => {
         const client = await connected();
         client.socket.end(messages.join(''));
         const text = await client.closed();
@@ -99,7 +99,7 @@ for (const path of ['fast', 'full'] as const)
       test('a request of the full path behind one of the fast path may take long', async () => {
         vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
         try {
-          const held = unanswered();
+          const held = expectNoResponse();
           const client = await connected();
           client.socket.end(get('/files/1') + CHUNKED_GET);
           await until('it is upstream', () => held.length >= 1);
@@ -119,11 +119,11 @@ for (const path of ['fast', 'full'] as const)
 
       test('a client that ends its side while its token is read, and then closes, ends its request upstream', async () => {
         lateToken = Promise.withResolvers();
-        const held = unanswered();
+        const held = expectNoResponse();
         const client = await connected();
         client.socket.end(get().replace('Bearer A', 'Bearer late'));
         await new Promise((resolve) => client.socket.once('finish', resolve));
-        for (let turns = 0; turns < 20; turns += 1) await new Promise(setImmediate);
+        for (let iterations = 0; iterations < 20; iterations += 1) await new Promise(setImmediate);
         lateToken.resolve(bearer());
         await until('it is upstream', () => held.length === 1);
         client.destroy();
@@ -131,7 +131,7 @@ for (const path of ['fast', 'full'] as const)
       });
 
       test('a response in chunks arrives whole', async () => {
-        const held = unanswered(FIRST_EVENT);
+        const held = expectNoResponse(FIRST_EVENT);
         const client = await connected();
         client.send(get());
         const before = await client.until((text) => text.includes('first\r\n'));
@@ -143,7 +143,7 @@ for (const path of ['fast', 'full'] as const)
       });
 
       test('a client that closes its connection ends its request upstream', async () => {
-        const held = unanswered();
+        const held = expectNoResponse();
         const client = await connected();
         client.send(get());
         await until('it is upstream', () => held.length === 1);
@@ -152,7 +152,7 @@ for (const path of ['fast', 'full'] as const)
       });
 
       test('a client that closes its connection while its event stream is idle ends it upstream', async () => {
-        const held = unanswered(FIRST_EVENT);
+        const held = expectNoResponse(FIRST_EVENT);
         const client = await connected();
         client.send(get());
         await client.until((text) => text.includes('first'));
@@ -161,7 +161,7 @@ for (const path of ['fast', 'full'] as const)
       });
 
       test('a client that waits for its response and closes later ends its request upstream', async () => {
-        const held = unanswered();
+        const held = expectNoResponse();
         const client = await connected();
         client.socket.end(get());
         await until('it is upstream', () => held.length === 1);
@@ -186,6 +186,6 @@ for (const path of ['fast', 'full'] as const)
         await client.until((text) => text.includes('GET /files/1'));
         client.socket.end();
         await client.closed();
-        expect(client.ending()).toBe('end');
+        expect(client.closeKind()).toBe('end');
       });
     });

@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from 'vitest';
 import { until } from '../support/serve-process.ts';
-import { attackHouse } from './attack-house.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 import {
   FLAG,
   FRAME,
@@ -16,7 +16,7 @@ import {
  * Row X07: floods over HTTP/2. Each ends with the end of its connection, few requests at the upstream, little memory
  * used, and other clients served.
  */
-const attack = attackHouse((settings) => ({ ...settings, log: { level: 'info' } }));
+const attack = useAttackGateway((settings) => ({ ...settings, log: { level: 'info' } }));
 
 const opened: FrameClient[] = [];
 afterEach(() => {
@@ -24,8 +24,8 @@ afterEach(() => {
 });
 
 async function client(): Promise<FrameClient> {
-  const { house } = attack;
-  const made = await frameClient(house.port, { ca: house.ca.pem });
+  const { gateway } = attack;
+  const made = await frameClient(gateway.port, { ca: gateway.ca.pem });
   opened.push(made);
   return made;
 }
@@ -46,14 +46,14 @@ async function flood(one: FrameClient, times: number, portion: (from: number, to
 }
 
 /** The gateway ends the connection of this attack, and goes on. */
-async function suffers(run: (one: FrameClient) => Promise<void>): Promise<void> {
+async function expectConnectionClosed(run: (one: FrameClient) => Promise<void>): Promise<void> {
   attack.upstream.reset();
   const before = process.memoryUsage().rss;
   const one = await client();
   await run(one);
   await one.until(() => one.closed());
   expect(attack.upstream.requests.length).toBeLessThanOrEqual(200);
-  await attack.stands();
+  await attack.expectHealthy();
   // Of this process, which is the client, too.
   expect(process.memoryUsage().rss - before).toBeLessThan(128 * MiB);
 }
@@ -72,7 +72,7 @@ test.each([
 ])(
   'X07 rapid reset: twenty thousand requests, each reset at once by %s (CVE-2023-44487)',
   async (_, code) => {
-    await suffers((one) =>
+    await expectConnectionClosed((one) =>
       flood(one, 20_000, (from, to) =>
         parts(from, to, (index) =>
           Buffer.concat([get(index * 2 + 1), frame(FRAME.reset, 0, index * 2 + 1, code)]),
@@ -88,7 +88,7 @@ test.each([
 ])(
   'X07 rapid reset by %s in small portions, so that each request is seen before its reset',
   async (_, code) => {
-    await suffers(async (one) => {
+    await expectConnectionClosed(async (one) => {
       for (let index = 0; index < 2_000 && !one.isOver(); index += 1) {
         one.send(get(index * 2 + 1));
         await new Promise(setImmediate);
@@ -100,7 +100,7 @@ test.each([
 );
 
 test('X07 made to reset: five thousand requests, each made faulty, so that the gateway resets it (CVE-2025-8671)', async () => {
-  await suffers((one) =>
+  await expectConnectionClosed((one) =>
     flood(one, 5_000, (from, to) =>
       parts(from, to, (index) =>
         Buffer.concat([get(index * 2 + 1), frame(FRAME.windowUpdate, 0, index * 2 + 1, uint32(0))]),
@@ -110,7 +110,7 @@ test('X07 made to reset: five thousand requests, each made faulty, so that the g
 });
 
 test('X07 made to reset by windows beyond their limit', async () => {
-  await suffers((one) =>
+  await expectConnectionClosed((one) =>
     flood(one, 5_000, (from, to) =>
       parts(from, to, (index) => {
         const stream = index * 2 + 1;
@@ -126,28 +126,28 @@ test('X07 made to reset by windows beyond their limit', async () => {
 
 test('X07 a head that is continued without end (CVE-2024-27316)', async () => {
   const piece = headerBlock([['x-a', 'a'.repeat(200)]]);
-  await suffers(async (one) => {
+  await expectConnectionClosed(async (one) => {
     one.send(frame(FRAME.headers, FLAG.endStream, 1, HEAD));
     await flood(one, 20_000, (from, to) => parts(from, to, () => frame(FRAME.continuation, 0, 1, piece)));
   });
 });
 
 test('X07 empty continuations', async () => {
-  await suffers(async (one) => {
+  await expectConnectionClosed(async (one) => {
     one.send(frame(FRAME.headers, FLAG.endStream, 1, HEAD));
     await flood(one, 20_000, (from, to) => parts(from, to, () => frame(FRAME.continuation, 0, 1)));
   });
 });
 
 test('X07 fifty thousand pings', async () => {
-  await suffers((one) =>
+  await expectConnectionClosed((one) =>
     flood(one, 50_000, (from, to) => parts(from, to, () => frame(FRAME.ping, 0, 0, Buffer.alloc(8)))),
   );
 });
 
 test('X07 twenty thousand settings', async () => {
   const one = Buffer.concat([Buffer.from([0, 3]), uint32(100)]);
-  await suffers((client) =>
+  await expectConnectionClosed((client) =>
     flood(client, 20_000, (from, to) => parts(from, to, () => frame(FRAME.settings, 0, 0, one))),
   );
 });
@@ -160,7 +160,7 @@ test('X07 header blocks that are not HPACK', async () => {
     Buffer.from([0x00, 0x7f, 0xff, 0xff, 0xff, 0x7f]),
     Buffer.from([0xbe, 0xbf, 0xc0]),
   ])
-    await suffers(async (one) => {
+    await expectConnectionClosed(async (one) => {
       one.send(frame(FRAME.headers, FLAG.endHeaders | FLAG.endStream, 1, junk));
     });
 });
@@ -180,11 +180,11 @@ test('X07 an indexed field used ten thousand times in one head', async () => {
   await one.until(() => one.isOver() || one.outcome(1) !== undefined);
   expect(one.outcome(1)?.status ?? 431).toBe(431);
   expect(attack.upstream.requests).toEqual([]);
-  await attack.stands();
+  await attack.expectHealthy();
 });
 
 test('X07 the connection’s window beyond its limit', async () => {
-  await suffers(async (one) => one.send(frame(FRAME.windowUpdate, 0, 0, uint32(0x7fff_ffff))));
+  await expectConnectionClosed(async (one) => one.send(frame(FRAME.windowUpdate, 0, 0, uint32(0x7fff_ffff))));
 });
 
 test('X07 frames that are too large, on streams that are not open, or not HTTP/2 at all', async () => {
@@ -198,24 +198,24 @@ test('X07 frames that are too large, on streams that are not open, or not HTTP/2
     frame(FRAME.continuation, FLAG.endHeaders, 1, HEAD),
     Buffer.alloc(200, 0xff),
   ];
-  for (const bytes of cases) await suffers(async (one) => one.send(bytes));
+  for (const bytes of cases) await expectConnectionClosed(async (one) => one.send(bytes));
 });
 
-test('X07 a hundred requests at once are answered; one more than SETTINGS allows ends the connection and starts nothing', async () => {
+test('X07 a hundred concurrent requests get responses; one more than SETTINGS allows closes the connection and starts nothing', async () => {
   attack.upstream.reset();
   const waiting: (() => void)[] = [];
-  attack.upstream.reply((socket) => {
+  attack.upstream.respondWith((socket) => {
     waiting.push(() => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'));
   });
   const [fair, greedy] = [await client(), await client()];
   const streams = Array.from({ length: 100 }, () => fair.request(requestFields('/public/1')));
   await until('all requests are at the upstream', () => waiting.length === 100);
-  for (const answer of waiting) answer();
+  for (const respond of waiting) respond();
   await fair.until(() => streams.every((stream) => fair.endedCleanly(stream)));
   expect(streams.map((stream) => fair.outcome(stream)?.status)).toEqual(streams.map(() => 200));
 
   for (let index = 0; index < 101; index += 1) greedy.request(requestFields('/public/1'));
   await greedy.until(() => greedy.isOver());
   expect(waiting.length).toBeLessThanOrEqual(200);
-  await attack.stands();
+  await attack.expectHealthy();
 });

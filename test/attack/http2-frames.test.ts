@@ -1,9 +1,9 @@
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { until } from '../support/until.ts';
-import { attackHouse } from './attack-house.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 import { FLAG, FRAME, type FrameClient, frame, frameClient, requestFields, uint32 } from './h2-frames.ts';
 
-/** X07 frames that are valid, cheap to send, and serve no purpose. docs/decisions/0012-http2-front.md */
+/** X07 frames that are valid, cheap to send, and serve no purpose. docs/decisions/0012-http2-listener.md */
 
 // The gateway looks at its connections at intervals: here, when a test says so.
 beforeAll(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] }));
@@ -17,7 +17,7 @@ const isUpstream = (condition: () => boolean): (() => boolean) => {
   };
 };
 
-const attack = attackHouse((settings) => ({
+const attack = useAttackGateway((settings) => ({
   ...settings,
   upstreams: { default: { ...settings.upstreams?.['default'], bodyBuffer: 0 } },
 }));
@@ -28,8 +28,8 @@ afterEach(() => {
 });
 
 async function client(settings?: readonly (readonly [number, number])[]): Promise<FrameClient> {
-  const { house } = attack;
-  const made = await frameClient(house.port, { ca: house.ca.pem, ...(settings && { settings }) });
+  const { gateway } = attack;
+  const made = await frameClient(gateway.port, { ca: gateway.ca.pem, ...(settings && { settings }) });
   opened.push(made);
   return made;
 }
@@ -54,7 +54,7 @@ async function flood(one: FrameClient, portion: Buffer): Promise<void> {
 }
 
 /** By its answer, everything that was sent before has been read. */
-async function answeredPing(one: FrameClient): Promise<void> {
+async function waitForPong(one: FrameClient): Promise<void> {
   const pongs = (): number =>
     one.frames.filter(({ type, flags }) => type === FRAME.ping && flags === FLAG.ack).length;
   const before = pongs();
@@ -63,7 +63,7 @@ async function answeredPing(one: FrameClient): Promise<void> {
 }
 
 const endings = (): unknown[] =>
-  attack.house.log.filter(({ event }) => event === 'http2_connection_ended').map(({ why }) => why);
+  attack.gateway.log.filter(({ event }) => event === 'http2_connection_closed').map(({ why }) => why);
 
 /** A request whose response never comes, so that its stream stays open. */
 async function openStream(one: FrameClient, path: string, method = 'GET'): Promise<number> {
@@ -94,7 +94,7 @@ const FLOODS: Readonly<Record<string, (one: FrameClient) => Buffer | Promise<Buf
 
 test('X07 a flood of frames that serve no purpose ends the connection, whatever their type', async () => {
   attack.upstream.reset();
-  attack.upstream.reply(() => {});
+  attack.upstream.respondWith(() => {});
   const ended = await Promise.all(
     Object.entries(FLOODS).map(async ([what, makeFrame]) => {
       const one = await client();
@@ -105,7 +105,7 @@ test('X07 a flood of frames that serve no purpose ends the connection, whatever 
   );
   expect(ended).toEqual(Object.keys(FLOODS));
   attack.upstream.reset();
-  await attack.stands();
+  await attack.expectHealthy();
 });
 
 test('X07 the end is announced with ENHANCE_YOUR_CALM, and logged', async () => {
@@ -114,12 +114,12 @@ test('X07 the end is announced with ENHANCE_YOUR_CALM, and logged', async () => 
   // Enough for the limit, and no more: the GOAWAY is not lost to a reset.
   for (let sent = 0; sent < 40; sent += 1)
     one.send(repeated(frame(FRAME.windowUpdate, 0, 0, uint32(1)), 1_000));
-  await answeredPing(one);
+  await waitForPong(one);
   look();
   await one.until(() => one.isOver());
   expect(one.goAway()).toBe(ENHANCE_YOUR_CALM);
-  expect(endings().slice(before)).toEqual(['too many frames without a purpose']);
-  await attack.stands();
+  expect(endings().slice(before)).toEqual(['too many unproductive frames']);
+  await attack.expectHealthy();
 });
 
 test('X07 requests that are refused before their body do not pay for a flood', async () => {
@@ -129,19 +129,19 @@ test('X07 requests that are refused before their body do not pay for a flood', a
     const refused = one.request(requestFields('/files/1', 'POST'), { end: false });
     await one.until(() => one.outcome(refused) !== undefined || one.isOver());
     one.send(updates);
-    await answeredPing(one);
+    await waitForPong(one);
     look();
   }
   await one.until(() => one.isOver());
   expect(one.goAway() ?? ENHANCE_YOUR_CALM).toBe(ENHANCE_YOUR_CALM);
-  await attack.stands();
+  await attack.expectHealthy();
 });
 
 test('X07 a client that updates its windows for every byte of long responses is not ended', async () => {
   attack.upstream.reset();
   // Small chunks, each answered by two updates, are the worst case: 4 MB of them.
   const chunk = `40\r\n${'x'.repeat(64)}\r\n`.repeat(64);
-  attack.upstream.reply((socket) => {
+  attack.upstream.respondWith((socket) => {
     socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n');
     let left = 1_000;
     const more = (): void => {
@@ -155,20 +155,20 @@ test('X07 a client that updates its windows for every byte of long responses is 
   });
   const one = await client();
   const before = endings().length;
-  let answered = 0;
-  const answer = (): void => {
-    for (; answered < one.frames.length; answered += 1) {
-      const { type, stream, payload } = one.frames[answered] ?? {};
+  let responded = 0;
+  const respond = (): void => {
+    for (; responded < one.frames.length; responded += 1) {
+      const { type, stream, payload } = one.frames[responded] ?? {};
       if (type !== FRAME.data || payload === undefined || payload.length === 0) continue;
       const size = uint32(payload.length);
       one.send(frame(FRAME.windowUpdate, 0, 0, size), frame(FRAME.windowUpdate, 0, stream ?? 0, size));
     }
   };
-  one.socket.on('data', answer).on('data', look);
+  one.socket.on('data', respond).on('data', look);
   const streams = [one.request(requestFields('/public/1')), one.request(requestFields('/public/2'))];
   await one.until(() => streams.every((stream) => one.endedCleanly(stream)));
   expect(streams.map((stream) => one.body(stream).length)).toEqual([4_096_000, 4_096_000]);
-  await answeredPing(one);
+  await waitForPong(one);
   look();
   expect([one.isOver(), endings().length]).toEqual([false, before]);
 });
@@ -201,12 +201,12 @@ test('X07 a client that uploads in small frames, and one whose uploads are refus
     const refused = one.request(requestFields('/files/1', 'POST'), { end: false });
     one.send(repeated(frame(FRAME.data, 0, refused, Buffer.alloc(16_000)), 16));
     await one.until(() => one.outcome(refused) !== undefined);
-    await answeredPing(one);
+    await waitForPong(one);
     look();
     expect(one.outcome(refused)?.status).toBe(401);
   }
   const last = one.request(requestFields('/public/1'));
   await one.until(() => one.endedCleanly(last));
   expect([one.outcome(last)?.status, one.isOver(), endings().length]).toEqual([200, false, before]);
-  await attack.stands();
+  await attack.expectHealthy();
 });

@@ -1,14 +1,14 @@
 import { connect } from 'node:http2';
 import { afterEach, describe, expect, test } from 'vitest';
-import { ALICE } from '../support/house.ts';
-import { ok, valuesOf } from '../support/recording-upstream.ts';
+import { headerValues, respondOk } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
-import { attackHouse } from './attack-house.ts';
+import { ALICE } from '../support/test-gateway.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 import { type Field, FLAG, FRAME, type FrameClient, frame, frameClient, requestFields } from './h2-frames.ts';
-import { settled } from './settled.ts';
+import { waitUntilSettled } from './wait-until-settled.ts';
 
 /** Rows H27 and H28, and what an HTTP/2 client may rely on: written frame by frame, through to the upstream's bytes. */
-const attack = attackHouse((settings) => ({
+const attack = useAttackGateway((settings) => ({
   ...settings,
   publicUrl: 'https://localhost:8443',
   limits: { ...settings.limits, headers: '8KiB', body: '1MiB', url: '2KiB' },
@@ -20,8 +20,8 @@ afterEach(() => {
 });
 
 async function client(settings?: readonly (readonly [number, number])[]): Promise<FrameClient> {
-  const { house } = attack;
-  const made = await frameClient(house.port, { ca: house.ca.pem, ...(settings && { settings }) });
+  const { gateway } = attack;
+  const made = await frameClient(gateway.port, { ca: gateway.ca.pem, ...(settings && { settings }) });
   opened.push(made);
   return made;
 }
@@ -90,10 +90,10 @@ describe('H27 what is not a proper HTTP/2 request never becomes one of HTTP/1.1'
         status,
       }).toEqual({ refused: true, status });
       expect(attack.upstream.bytes()).toBe('');
-      await attack.stands();
+      await attack.expectHealthy();
     });
 
-  test('H27 a field whose value holds CR, LF or NUL is refused or gone, and never a line of its own', async () => {
+  test('H27 a field whose value contains CR, LF or NUL is rejected or dropped, and never becomes a line of its own', async () => {
     for (const value of ['a\r\nx-forwarded-user: root', 'a\nx-evil: 1', 'a\rb', 'a\0b']) {
       await ask([...GOOD(), ['x-note', value]]);
       const bytes = attack.upstream.bytes();
@@ -102,8 +102,8 @@ describe('H27 what is not a proper HTTP/2 request never becomes one of HTTP/1.1'
         false,
         true,
       ]);
-      for (const request of attack.upstream.requests) expect(valuesOf(request, 'x-note')).toEqual([]);
-      await attack.stands();
+      for (const request of attack.upstream.requests) expect(headerValues(request, 'x-note')).toEqual([]);
+      await attack.expectHealthy();
     }
   });
 
@@ -111,7 +111,7 @@ describe('H27 what is not a proper HTTP/2 request never becomes one of HTTP/1.1'
     for (const name of ['x-forwarded-user: root', 'x evil', 'x-evil\r\ny', '']) {
       await ask([...GOOD(), [name, 'evil']]);
       expect([name, attack.upstream.bytes().includes('evil')]).toEqual([name, false]);
-      await attack.stands();
+      await attack.expectHealthy();
     }
   });
 
@@ -134,11 +134,11 @@ describe('H27 what is not a proper HTTP/2 request never becomes one of HTTP/1.1'
         expect([method, path, status]).toEqual([method, path, 400]);
         expect(attack.upstream.bytes()).toBe('');
       }
-    const logged = attack.house.log.filter(({ event }) => event === 'request');
+    const logged = attack.gateway.log.filter(({ event }) => event === 'request');
     expect(Math.max(...logged.map((line) => String(line['method']).length))).toBe(32);
     expect((await ask(withToken(requestFields('/files/1', 'VERSION-CONTROL')))).status).toBe(200);
     expect(attack.upstream.requests[0]?.method).toBe('VERSION-CONTROL');
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('H27 a body that is longer or shorter than its length never reaches the upstream as a whole request', async () => {
@@ -157,7 +157,7 @@ describe('H27 what is not a proper HTTP/2 request never becomes one of HTTP/1.1'
         true,
       ]);
       expect([length, attack.upstream.requests.length]).toEqual([length, 0]);
-      await attack.stands();
+      await attack.expectHealthy();
     }
   });
 });
@@ -166,24 +166,24 @@ describe('HTTP/2 requests are forwarded as HTTP/1.1', () => {
   test('H28 bytes from 0x80 to 0xff in a value arrive as they are, or the request is refused', async () => {
     const value = Array.from({ length: 128 }, (_, index) => String.fromCharCode(128 + index)).join('');
     const { status } = await ask([...GOOD(), ['x-note', value]]);
-    if (status === 200) expect(valuesOf(attack.upstream.requests[0], 'x-note')).toEqual([value]);
+    if (status === 200) expect(headerValues(attack.upstream.requests[0], 'x-note')).toEqual([value]);
     else expect(status).toBe(400);
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('H28 the authority becomes the host, and an equal host field is not a second one', async () => {
     const { status } = await ask([...GOOD(), ['host', 'localhost:8443']]);
     expect(status).toBe(200);
     const [request] = attack.upstream.requests;
-    expect(valuesOf(request, 'x-forwarded-host')).toEqual(['localhost:8443']);
-    expect(valuesOf(request, 'host')).toEqual([attack.upstream.url.slice('http://'.length)]);
+    expect(headerValues(request, 'x-forwarded-host')).toEqual(['localhost:8443']);
+    expect(headerValues(request, 'host')).toEqual([attack.upstream.url.slice('http://'.length)]);
     expect(request?.headers.filter(([name]) => name.startsWith(':'))).toEqual([]);
   });
 
   test('H28 without an authority the host field applies', async () => {
     const fields = GOOD().filter(([name]) => name !== ':authority');
     expect((await ask([...fields, ['host', 'localhost:8443']])).status).toBe(200);
-    expect(valuesOf(attack.upstream.requests[0], 'x-forwarded-host')).toEqual(['localhost:8443']);
+    expect(headerValues(attack.upstream.requests[0], 'x-forwarded-host')).toEqual(['localhost:8443']);
   });
 
   test('H28 cookies in several fields are forwarded as one, without the session cookie', async () => {
@@ -193,27 +193,27 @@ describe('HTTP/2 requests are forwarded as HTTP/1.1', () => {
       ['cookie', 'b=2'],
     ];
     expect((await ask([...GOOD(), ...cookies])).status).toBe(200);
-    expect(valuesOf(attack.upstream.requests[0], 'cookie')).toEqual(['a=1; b=2']);
+    expect(headerValues(attack.upstream.requests[0], 'cookie')).toEqual(['a=1; b=2']);
   });
 
   for (const method of ['GET', 'HEAD', 'DELETE', 'OPTIONS', 'POST', 'PATCH'])
-    test(`H31 a ${method} with a body and no length is one request, framed anew`, async () => {
+    test(`H31 a ${method} with a body and no length is one request, with new framing`, async () => {
       const smuggled = 'GET /admin/x HTTP/1.1\r\nHost: a\r\n\r\n';
       const { status } = await ask(withToken(requestFields('/files/1', method)), smuggled);
       expect(status).toBe(200);
       expect(attack.upstream.requests.map(({ method: got, target, body }) => [got, target, body])).toEqual([
         [method, '/files/1', smuggled],
       ]);
-      expect(valuesOf(attack.upstream.requests[0], 'transfer-encoding')).toEqual([]);
-      expect(valuesOf(attack.upstream.requests[0], 'content-length')).toEqual([String(smuggled.length)]);
-      await attack.stands();
+      expect(headerValues(attack.upstream.requests[0], 'transfer-encoding')).toEqual([]);
+      expect(headerValues(attack.upstream.requests[0], 'content-length')).toEqual([String(smuggled.length)]);
+      await attack.expectHealthy();
     });
 
   test('H31 a body with a length keeps it', async () => {
     const fields = [...withToken(requestFields('/files/1', 'PUT')), ['content-length', '5'] as const];
     expect((await ask(fields, 'hello')).status).toBe(200);
     expect(attack.upstream.requests[0]?.body).toBe('hello');
-    expect(valuesOf(attack.upstream.requests[0], 'content-length')).toEqual(['5']);
+    expect(headerValues(attack.upstream.requests[0], 'content-length')).toEqual(['5']);
   });
 
   test('I01 identity headers of the client are replaced', async () => {
@@ -227,9 +227,9 @@ describe('HTTP/2 requests are forwarded as HTTP/1.1', () => {
     ];
     expect((await ask([...GOOD(), ...forged])).status).toBe(200);
     expect(attack.upstream.bytes()).not.toContain('root');
-    expect(valuesOf(attack.upstream.requests[0], 'x-forwarded-user')).toEqual([ALICE]);
-    expect(valuesOf(attack.upstream.requests[0], 'x-forwarded-for')).toEqual(['127.0.0.1']);
-    expect(valuesOf(attack.upstream.requests[0], 'x-forwarded-proto')).toEqual(['https']);
+    expect(headerValues(attack.upstream.requests[0], 'x-forwarded-user')).toEqual([ALICE]);
+    expect(headerValues(attack.upstream.requests[0], 'x-forwarded-for')).toEqual(['127.0.0.1']);
+    expect(headerValues(attack.upstream.requests[0], 'x-forwarded-proto')).toEqual(['https']);
   });
 
   test('H20 100 Continue is sent after the token was validated, and not for an invalid token', async () => {
@@ -270,7 +270,7 @@ describe('HTTP/2 requests are forwarded as HTTP/1.1', () => {
     const large = await ask([...GOOD(), ['x-large', 'a'.repeat(9_000)]]);
     expect(large.status).toBe(431);
     expect(attack.upstream.bytes()).toBe('');
-    await attack.stands();
+    await attack.expectHealthy();
   });
 });
 
@@ -282,7 +282,7 @@ describe('responses over HTTP/2', () => {
       ['GET', 304, 'ETag: "x"'],
     ] as const) {
       attack.upstream.reset();
-      attack.upstream.reply((socket) =>
+      attack.upstream.respondWith((socket) =>
         socket.write(
           `HTTP/1.1 ${status} Whatever\r\n${head}\r\nConnection: x-hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=9\r\nUpgrade: h2c\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nContent-Type: a/b\r\nContent-Type: a/c\r\n\r\n`,
         ),
@@ -292,7 +292,7 @@ describe('responses over HTTP/2', () => {
       await one.until(() => one.endedCleanly(stream));
       expect([method, one.outcome(stream), one.body(stream)]).toEqual([method, { status }, '']);
       const again = one.request(withToken(requestFields('/public/2')));
-      attack.upstream.reply(ok);
+      attack.upstream.respondWith(respondOk);
       await one.until(() => one.endedCleanly(again));
       expect(one.outcome(again)).toEqual({ status: 200 });
     }
@@ -304,11 +304,11 @@ describe('responses over HTTP/2', () => {
     'U04 in a broken chunk': 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalfXX5\r\n',
   };
   for (const [name, bytes] of Object.entries(breaks))
-    test(`${name} a response that breaks off is reset, never ended, and other streams go on`, async () => {
+    test(`${name} a truncated response is reset, never ended, and other streams continue`, async () => {
       attack.upstream.reset();
-      attack.upstream.reply((socket, request) => {
+      attack.upstream.respondWith((socket, request) => {
         if (request.target === '/files/breaks') socket.end(bytes);
-        else ok(socket, request);
+        else respondOk(socket, request);
       });
       const one = await client();
       const broken = one.request(withToken(requestFields('/files/breaks')));
@@ -316,28 +316,28 @@ describe('responses over HTTP/2', () => {
       await one.until(() => one.frames.some(({ type, stream }) => type === FRAME.reset && stream === broken));
       await one.until(() => one.endedCleanly(whole));
       expect([one.endedCleanly(broken), one.endedCleanly(whole), one.isOver()]).toEqual([false, true, false]);
-      await attack.stands();
+      await attack.expectHealthy();
     });
 
   test('X12 a stream reset by its client ends the request to the upstream', async () => {
     attack.upstream.reset();
-    attack.upstream.reply((socket) =>
+    attack.upstream.respondWith((socket) =>
       socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n'),
     );
     const one = await client();
     const streams = Array.from({ length: 20 }, () => one.request(GOOD()));
     await one.until(() => streams.every((stream) => one.body(stream) === 'half'));
-    expect(attack.upstream.open()).toBeGreaterThanOrEqual(20);
+    expect(attack.upstream.openConnections()).toBeGreaterThanOrEqual(20);
     for (const stream of streams) one.send(frame(FRAME.reset, 0, stream, Buffer.from([0, 0, 0, 8])));
-    await until('the upstream connections are closed', () => attack.upstream.open() === 0);
-    await attack.stands();
+    await until('the upstream connections are closed', () => attack.upstream.openConnections() === 0);
+    await attack.expectHealthy();
   });
 
   test('X03 a client that opens no window gets no more than the initial window, and the upstream has to wait', async () => {
     attack.upstream.reset();
     let written = 0;
     let waits = false;
-    attack.upstream.reply((socket) => {
+    attack.upstream.respondWith((socket) => {
       const part = Buffer.alloc(65_536, 'x');
       socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${part.length * 4_096}\r\n\r\n`);
       const more = (): void => {
@@ -357,26 +357,26 @@ describe('responses over HTTP/2', () => {
     const one = await client();
     const stream = one.request(GOOD());
     await one.until(() => one.body(stream).length >= 65_535);
-    await settled(() => written, attack.house, '/authsvc/Authorize/Verify');
+    await waitUntilSettled(() => written, attack.gateway, '/authsvc/Authorize/Verify');
     expect(waits).toBe(true);
     expect(one.body(stream).length).toBe(65_535);
     // Mostly the buffers of the sockets, both ends of which are in this process.
     expect(written).toBeLessThan(64 * 1_048_576);
     expect(process.memoryUsage().rss - before).toBeLessThan(100 * 1_048_576);
     one.destroy();
-    await until('the upstream connections are closed', () => attack.upstream.open() === 0);
-    await attack.stands();
+    await until('the upstream connections are closed', () => attack.upstream.openConnections() === 0);
+    await attack.expectHealthy();
   });
 
   test('X03 fifty concurrent responses larger than their windows arrive whole at a client that reads slowly', async () => {
     attack.upstream.reset();
     const part = Buffer.alloc(200_000, 'x');
-    attack.upstream.reply((socket) => {
+    attack.upstream.respondWith((socket) => {
       socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${part.length}\r\n\r\n`);
       socket.write(part);
     });
-    const { house } = attack;
-    const session = connect(`https://localhost:${house.port}`, { ca: house.ca.pem });
+    const { gateway } = attack;
+    const session = connect(`https://localhost:${gateway.port}`, { ca: gateway.ca.pem });
     try {
       const lengths = await Promise.all(
         Array.from({ length: 50 }, async () => {
@@ -397,7 +397,7 @@ describe('responses over HTTP/2', () => {
     } finally {
       session.destroy();
     }
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('the token service responds over HTTP/2 as over HTTP/1.1', async () => {

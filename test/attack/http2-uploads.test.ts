@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
-import { proxyHarness, rule } from '../support/proxy-harness.ts';
-import { recordingUpstream } from '../support/recording-upstream.ts';
+import { rule, startProxyHarness } from '../support/proxy-harness.ts';
+import { startRecordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/until.ts';
 import { FLAG, FRAME, type FrameClient, frame, frameClient, requestFields } from './h2-frames.ts';
 
@@ -15,7 +15,7 @@ afterEach(async () => {
   while (cleanups.length > 0) await cleanups.pop()?.();
 });
 
-async function answeredPing(one: FrameClient): Promise<void> {
+async function waitForPong(one: FrameClient): Promise<void> {
   const pongs = (): number =>
     one.frames.filter(({ type, flags }) => type === FRAME.ping && flags === FLAG.ack).length;
   const before = pongs();
@@ -24,21 +24,21 @@ async function answeredPing(one: FrameClient): Promise<void> {
 }
 
 test('X07 a client whose uploads wait for a connection of the upstream is not ended', async () => {
-  const upstream = await recordingUpstream();
+  const upstream = await startRecordingUpstream();
   cleanups.push(() => upstream.close());
-  const gate = await proxyHarness({
+  const proxy = await startProxyHarness({
     upstream: upstream.url,
     upstreamSettings: { connections: 1, maxPending: 100, timeouts: { connect: 5, headers: 60, idle: 60 } },
     rules: [rule('/public/**', 'public')],
     tls: true,
     http2: true,
   });
-  cleanups.push(() => gate.close());
-  let answerFirst = (): void => {};
-  upstream.reply((socket) => {
-    answerFirst = () => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n');
+  cleanups.push(() => proxy.close());
+  let respondToFirst = (): void => {};
+  upstream.respondWith((socket) => {
+    respondToFirst = () => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n');
   });
-  const one = await frameClient(gate.port, { ca: gate.ca.pem });
+  const one = await frameClient(proxy.port, { ca: proxy.ca.pem });
   cleanups.push(() => one.destroy());
   const first = one.request(requestFields('/public/first'));
   await until('it has the connection', () => upstream.requests.length === 1);
@@ -48,12 +48,12 @@ test('X07 a client whose uploads wait for a connection of the upstream is not en
   for (let count = 0; count < 12; count += 1) {
     const stream = one.request(requestFields('/public/upload', 'POST'), { end: false });
     for (let sent = 0; sent < 16; sent += 1) one.send(frame(FRAME.data, 0, stream, part));
-    await answeredPing(one);
+    await waitForPong(one);
   }
   vi.advanceTimersByTime(1_000);
-  await answeredPing(one);
+  await waitForPong(one);
   expect([one.isOver(), one.goAway()]).toEqual([false, undefined]);
-  answerFirst();
+  respondToFirst();
   await one.until(() => one.endedCleanly(first));
   expect(one.outcome(first)?.status).toBe(200);
 });

@@ -1,16 +1,16 @@
 import { connect, createServer, type Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { type LdapSettings, ldapDirectory } from '../../src/identity/ldap-directory.ts';
-import { openIdProvider } from '../../src/identity/openid.ts';
+import { createLdapDirectory, type LdapSettings } from '../../src/identity/ldap-directory.ts';
+import { createOpenIdProvider } from '../../src/identity/openid-provider.ts';
 import type { Directory } from '../../src/ports/directory.ts';
-import { type LdapServer, ldapServer, PEOPLE_SETTINGS } from '../support/ldap-server.ts';
-import { CLIENT, openIdServer } from '../support/openid-provider.ts';
-import { issueServer, makeCa } from '../support/pki.ts';
+import { LDAP_SETTINGS, type LdapServer, startLdapServer } from '../support/ldap-server.ts';
+import { CLIENT, startOpenIdProvider } from '../support/openid-provider.ts';
+import { createCa, issueServer } from '../support/pki.ts';
 
 describe('LDAP with StartTLS', () => {
   let server: LdapServer;
   beforeAll(async () => {
-    server = await ldapServer();
+    server = await startLdapServer();
   });
   afterAll(() => server.remove());
 
@@ -28,9 +28,9 @@ describe('LDAP with StartTLS', () => {
     await new Promise<void>((resolve) => middle.listen(0, '127.0.0.1', resolve));
     onTestFinished(() => new Promise<void>((resolve) => middle.close(() => resolve())));
     const { port } = middle.address() as { port: number };
-    const directory = ldapDirectory('corp', 'corp', {
-      ...PEOPLE_SETTINGS,
-      urls: [`ldap://localhost:${port}`],
+    const directory = createLdapDirectory('corp', 'corp', {
+      ...LDAP_SETTINGS,
+      url: [`ldap://localhost:${port}`],
       startTls: true,
       ca: server.ca.pem,
       timeout: 30,
@@ -78,11 +78,11 @@ describe('LDAP with StartTLS', () => {
 });
 
 test('an OpenID provider can be closed twice, as by a reload under load', async () => {
-  const ca = await makeCa();
+  const ca = await createCa();
   const callback = 'https://localhost/authsvc/device/openid/there';
-  const running = await openIdServer(await issueServer(ca), [callback]);
+  const running = await startOpenIdProvider(await issueServer(ca), [callback]);
   onTestFinished(() => running.stop());
-  const provider = openIdProvider('there', {
+  const provider = createOpenIdProvider('there', {
     title: { en: 'There' },
     issuer: running.issuer,
     clientId: CLIENT.id,
@@ -95,7 +95,7 @@ test('an OpenID provider can be closed twice, as by a reload under load', async 
     means: 'subject',
     timeout: 30,
   });
-  await provider.begin(callback);
+  await provider.startSignIn(callback);
   await provider.close();
   await expect(provider.close()).resolves.toBeUndefined();
 });

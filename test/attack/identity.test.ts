@@ -1,15 +1,15 @@
 import { describe, expect, test } from 'vitest';
-import { forwardedForms } from '../support/forwarded.ts';
-import { ALICE, type Change } from '../support/house.ts';
-import { type Certified, issue } from '../support/pki.ts';
-import { under } from '../support/reconfigure.ts';
-import { valuesOf } from '../support/recording-upstream.ts';
+import { forwardedCertificateHeaders } from '../support/forwarded-certificate.ts';
+import { type IssuedCertificate, issue } from '../support/pki.ts';
+import { withSettings } from '../support/reconfigure.ts';
+import { headerValues } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
-import { attackHouse } from './attack-house.ts';
+import { ALICE, type SettingsChange } from '../support/test-gateway.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 import type { Message } from './framing-cases.ts';
 
 /** Rows I01–I16 through the whole gateway: only gatehouse names the caller to the upstream. */
-const attack = attackHouse();
+const attack = useAttackGateway();
 
 const GET: Message = { line: 'GET /files/1 HTTP/1.1' };
 const PUBLIC: Message = { line: 'GET /public/a HTTP/1.1', token: null };
@@ -24,26 +24,26 @@ const likeIt = (name: string): string[] =>
 /** Asks once and tells the status; what the upstream got can then be looked at. */
 async function ask(message: Message): Promise<number> {
   attack.upstream.reset();
-  return (await attack.ask(message)).status;
+  return (await attack.request(message)).status;
 }
 
 /** What the upstream is told is ours and nothing else. */
-function expectOurs(): void {
+function expectGatewayHeaders(): void {
   expect(IDENTITY_NAMES.map(likeIt)).toEqual([[ALICE], ['report-runner'], ['files:read']]);
   expect(likeIt('x-gatehouse-identity')).toEqual([]);
   expect(attack.upstream.bytes()).not.toContain('root');
 }
 
-const reconfigured = <T>(change: Change, run: () => Promise<T>): Promise<T> =>
-  under(attack.house, change, run);
+const reconfigured = <T>(change: SettingsChange, run: () => Promise<T>): Promise<T> =>
+  withSettings(attack.gateway, change, run);
 
 describe('identity headers', () => {
   test('I01 a spoofed identity header is replaced', async () => {
     expect(await ask({ ...GET, headers: ['X-Gatehouse-Identity: root', 'X-Forwarded-User: root'] })).toBe(
       200,
     );
-    expectOurs();
-    await attack.stands();
+    expectGatewayHeaders();
+    await attack.expectHealthy();
   });
 
   test('I02 no other spelling of an identity header is forwarded, on public routes either', async () => {
@@ -61,13 +61,13 @@ describe('identity headers', () => {
     ]);
     const headers = spellings.map((name) => `${name}: root`);
     expect(await ask({ ...GET, headers })).toBe(200);
-    expectOurs();
+    expectGatewayHeaders();
     for (const token of [null, attack.token]) {
       expect(await ask({ ...PUBLIC, headers, token })).toBe(200);
       expect([...IDENTITY_NAMES, 'x-gatehouse-identity'].flatMap(likeIt)).toEqual([]);
       expect(attack.upstream.bytes()).not.toContain('root');
     }
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('I02 no other spelling of a name that gatehouse reserves is forwarded, whether it is set or not', () =>
@@ -103,14 +103,14 @@ describe('identity headers', () => {
           expect(attack.upstream.bytes()).not.toContain('root');
           expect(likeIt('x-kept')).toEqual(['1']);
         }
-        await attack.stands();
+        await attack.expectHealthy();
       },
     ));
 
   test('I03 an identity header sent three times arrives once, with the value of gatehouse', async () => {
     expect(await ask({ ...GET, headers: Array<string>(3).fill('X-Forwarded-User: root') })).toBe(200);
-    expectOurs();
-    await attack.stands();
+    expectGatewayHeaders();
+    await attack.expectHealthy();
   });
 
   test('I04 Connection cannot remove the identity headers', async () => {
@@ -118,33 +118,33 @@ describe('identity headers', () => {
       'Connection: close, X-Gatehouse-Identity, X-Forwarded-User, Authorization, X-Forwarded-For, X-Mine';
     const headers = [list, 'X-Mine: root', 'X-Forwarded-For: 6.6.6.6', 'X-Kept: 1'];
     expect(await ask({ ...GET, headers })).toBe(200);
-    expectOurs();
+    expectGatewayHeaders();
     expect(['x-forwarded-for', 'x-mine', 'x-kept'].map(likeIt)).toEqual([['127.0.0.1'], [], ['1']]);
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('I05 Connection cannot name host or framing', async () => {
     for (const name of ['transfer-encoding', 'content-length', 'Host', 'close, HOST'])
-      await attack.refused([400], attack.write({ ...GET, headers: [`Connection: ${name}`] }));
+      await attack.expectRejected([400], attack.write({ ...GET, headers: [`Connection: ${name}`] }));
   });
 
   test('I15 names of JavaScript properties are only names; too many headers, or too long ones, are refused', async () => {
     const headers = ['__proto__: x', 'constructor: y', 'toString: z', 'hasOwnProperty: w'];
     expect(await ask({ ...GET, headers })).toBe(200);
-    expectOurs();
+    expectGatewayHeaders();
     expect([likeIt('constructor'), likeIt('__proto__')]).toEqual([['y'], []]);
     expect(await ask({ ...GET, headers: [`${'n'.repeat(8_000)}: 1`] })).toBe(200);
-    expectOurs();
+    expectGatewayHeaders();
     const many = Array.from({ length: 2_001 }, (_, index) => `a${index}: 1`);
-    await attack.refused([431], attack.write({ ...GET, headers: many }));
-    await attack.refused([431], attack.write({ ...GET, headers: [`${'n'.repeat(17_000)}: 1`] }));
+    await attack.expectRejected([431], attack.write({ ...GET, headers: many }));
+    await attack.expectRejected([431], attack.write({ ...GET, headers: [`${'n'.repeat(17_000)}: 1`] }));
   });
 
   test('I16 a name with a line break, or with letters that look like others, is no identity', async () => {
-    const { house } = attack;
+    const { gateway } = attack;
     for (const commonName of ['alice\r\nX-Evil: 1', 'alice\n', 'alic\u00e9', '\u0430lice', 'alice\0']) {
-      const as = await issue(house.ca, { commonName });
-      const reply = await house.post(
+      const as = await issue(gateway.ca, { commonName });
+      const reply = await gateway.post(
         '/Authorize/Certificate',
         { client_id: 'report-runner', scope: 'files:read' },
         { as },
@@ -152,12 +152,12 @@ describe('identity headers', () => {
       expect([commonName, reply.status]).toEqual([commonName, 401]);
       expect(Object.values(reply.headers).join()).not.toMatch(/evil/i);
     }
-    await attack.stands();
+    await attack.expectHealthy();
   });
 });
 
 describe('client addresses', () => {
-  const told = [
+  const reported = [
     'X-Forwarded-For: 6.6.6.6',
     'Forwarded: for=6.6.6.6;host=evil.test;proto=gopher',
     'X-Real-IP: 6.6.6.6',
@@ -174,12 +174,12 @@ describe('client addresses', () => {
     'x-real-ip',
     'x-forwarded-port',
   ];
-  const seen = (): string[][] => NAMES.map((name) => valuesOf(attack.upstream.requests[0], name));
+  const seen = (): string[][] => NAMES.map((name) => headerValues(attack.upstream.requests[0], name));
   /** The client address in the log line of a request, which is written after its response. */
   const loggedClient = async (path: string): Promise<unknown> =>
     (
       await until('the request is logged', () =>
-        attack.house.log.find((line) => line.event === 'request' && line['path'] === path),
+        attack.gateway.log.find((line) => line.event === 'request' && line['path'] === path),
       )
     )['from'];
   const SOCKET_FACTS = [['127.0.0.1'], ['https'], ['gate.test'], [], [], []];
@@ -188,10 +188,10 @@ describe('client addresses', () => {
     reconfigured(
       (settings) => ({ ...settings, trustedProxies: ['10.0.0.0/8'] }),
       async () => {
-        expect(await ask({ ...GET, headers: told })).toBe(200);
+        expect(await ask({ ...GET, headers: reported })).toBe(200);
         expect(seen()).toEqual(SOCKET_FACTS);
         expect(attack.upstream.bytes()).not.toMatch(/6\.6\.6\.6|evil|gopher|: 666\b/);
-        await attack.stands();
+        await attack.expectHealthy();
       },
     ));
 
@@ -207,7 +207,7 @@ describe('client addresses', () => {
           'X-Forwarded-User: root',
         ];
         expect(await ask({ line: 'GET /files/behind HTTP/1.1', headers })).toBe(200);
-        expectOurs();
+        expectGatewayHeaders();
         expect(seen()).toEqual([
           ['6.6.6.6, 9.9.9.9, 10.1.1.1, 127.0.0.1'],
           ['http'],
@@ -217,25 +217,25 @@ describe('client addresses', () => {
           [],
         ]);
         expect(await loggedClient('/files/behind')).toBe('9.9.9.9');
-        await attack.stands();
+        await attack.expectHealthy();
       },
     ));
 
   test('I08 with no proxy listed forwarded headers are not trusted', async () => {
-    expect(await ask({ line: 'GET /files/direct HTTP/1.1', headers: told })).toBe(200);
+    expect(await ask({ line: 'GET /files/direct HTTP/1.1', headers: reported })).toBe(200);
     expect(seen()).toEqual(SOCKET_FACTS);
     expect(await loggedClient('/files/direct')).toBe('127.0.0.1');
-    await attack.stands();
+    await attack.expectHealthy();
   });
 });
 
 describe('certificates in headers', () => {
-  const forms = (one: Certified): readonly string[] =>
-    forwardedForms(one.der).map(([name, value]) => `${name}: ${value}`);
+  const forms = (one: IssuedCertificate): readonly string[] =>
+    forwardedCertificateHeaders(one.der).map(([name, value]) => `${name}: ${value}`);
   const authorize = async (headers: readonly string[]): Promise<number> => {
     const body = JSON.stringify({ client_id: 'report-runner', scope: 'files:read' });
     attack.upstream.reset();
-    const { status } = await attack.ask({
+    const { status } = await attack.request({
       line: 'POST /authsvc/Authorize/Certificate HTTP/1.1',
       headers: ['Content-Type: application/json', `Content-Length: ${body.length}`, ...headers],
       body,
@@ -245,7 +245,7 @@ describe('certificates in headers', () => {
     return status;
   };
   const believed =
-    (...forwardedFrom: string[]): Change =>
+    (...forwardedFrom: string[]): SettingsChange =>
     (settings) => ({
       ...settings,
       certificates: {
@@ -256,7 +256,7 @@ describe('certificates in headers', () => {
     });
 
   test('I09 a certificate in a header of an untrusted client is ignored, and not forwarded', async () => {
-    const { alice } = attack.house.people;
+    const { alice } = attack.gateway.users;
     const more = [
       'X-ARR-ClientCert',
       'X-SSL-Client-Verify',
@@ -271,7 +271,7 @@ describe('certificates in headers', () => {
       await ask({ ...PUBLIC, headers: [...forms(alice), ...more.map((name) => `${name}: forged`)] }),
     ).toBe(200);
     expect(attack.upstream.bytes()).not.toMatch(/[-_]cert|forged|^(?:x.)?ssl|-----BEGIN/im);
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   // The matrix asks for a certificate of the front itself; wire.md trusts a list of addresses, empty by default.
@@ -279,20 +279,20 @@ describe('certificates in headers', () => {
     reconfigured(
       (settings) => believed('10.9.9.9')({ ...settings, trustedProxies: ['127.0.0.1'] }),
       async () => {
-        for (const header of forms(attack.house.people.alice))
+        for (const header of forms(attack.gateway.users.alice))
           expect([header, await authorize([header])]).toEqual([header, 401]);
         // Nor by saying that it is somebody else.
         expect(
-          await authorize([...forms(attack.house.people.alice).slice(0, 1), 'X-Forwarded-For: 10.9.9.9']),
+          await authorize([...forms(attack.gateway.users.alice).slice(0, 1), 'X-Forwarded-For: 10.9.9.9']),
         ).toBe(401);
-        await attack.stands();
+        await attack.expectHealthy();
       },
     ));
 
   test('I11 a header of a listed front proxy with two elements or a wrong hash is no certificate; twice, or in another spelling, it is refused', () =>
     reconfigured(believed('127.0.0.1'), async () => {
-      const { alice, bob } = attack.house.people;
-      const envoy = (one: Certified): string => forwardedForms(one.der)[1]?.[1] ?? '';
+      const { alice, bob } = attack.gateway.users;
+      const envoy = (one: IssuedCertificate): string => forwardedCertificateHeaders(one.der)[1]?.[1] ?? '';
       const name = 'X-Forwarded-Client-Cert';
       expect(await authorize([`${name}: ${envoy(alice)}`])).toBe(200);
       const hash = /Hash=([0-9a-f]+)/.exec(envoy(bob))?.[1] ?? '';
@@ -312,7 +312,7 @@ describe('certificates in headers', () => {
         [`X.Forwarded.Client.Cert: ${envoy(alice)}`],
       ])
         expect([headers, await authorize(headers)]).toEqual([headers, 400]);
-      await attack.stands();
+      await attack.expectHealthy();
     }));
 });
 
@@ -320,7 +320,7 @@ describe('the token', () => {
   const withFields = (target: string, ...headers: readonly string[]): Promise<number> =>
     ask({ line: `GET ${target} HTTP/1.1`, headers, token: null });
 
-  test('I12 a request has at most one token, sent in one way; on public routes too', async () => {
+  test('I12 a request has at most one token, sent by one method; on public routes too', async () => {
     const { token } = attack;
     for (const path of ['/files/1', '/public/a', '/nowhere']) {
       expect(await withFields(path, `Authorization: Bearer ${token}`, `authorization: Bearer ${token}`)).toBe(
@@ -333,7 +333,7 @@ describe('the token', () => {
       );
       expect(attack.upstream.bytes()).toBe('');
     }
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('I12 the scheme in any case and one space; everything else is no token', async () => {
@@ -353,10 +353,10 @@ describe('the token', () => {
     const form = ['Content-Type: application/x-www-form-urlencoded', `Content-Length: ${body.length}`];
     expect(await ask({ line: 'POST /files/1 HTTP/1.1', headers: form, body, token: null })).toBe(401);
     expect(attack.upstream.bytes()).toBe('');
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
-  test('I14 the token is not forwarded unless a route says so; the session cookie never is', async () => {
+  test('I14 the token is not forwarded unless a route enables it; the session cookie never is', async () => {
     const cookie = 'Cookie: a=1; __Host-gatehouse=secret; b=2';
     expect(await ask({ ...GET, headers: [cookie] })).toBe(200);
     expect([likeIt('authorization'), likeIt('cookie')]).toEqual([[], ['a=1; b=2']]);
@@ -364,24 +364,24 @@ describe('the token', () => {
     expect(likeIt('authorization')).toEqual([]);
     expect(await ask({ line: 'GET /keeps/1 HTTP/1.1', headers: [cookie] })).toBe(200);
     expect([likeIt('authorization'), likeIt('cookie')]).toEqual([[`Bearer ${attack.token}`], ['a=1; b=2']]);
-    await attack.stands('__Host-gatehouse=secret');
+    await attack.expectHealthy('__Host-gatehouse=secret');
   });
 });
 
 test('I13 an upstream cannot set headers and cookies of gatehouse', async () => {
   attack.upstream.reset();
-  attack.upstream.reply((socket) =>
+  attack.upstream.respondWith((socket) =>
     socket.write(
       'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Gatehouse-Thing: 1\r\nX_Forwarded_User: root\r\nX-Forwarded-Scope: all\r\n' +
         'Set-Cookie: __Host-gatehouse=stolen; Path=/\r\nSet-Cookie: theirs=1\r\nX-Request-Id: theirs\r\n' +
         `Server-Timing: t;desc="${attack.token}"\r\nConnection: X-Hop\r\nX-Hop: 1\r\nX-Kept: yes\r\n\r\nok`,
     ),
   );
-  const { head, status } = await attack.ask(GET);
+  const { head, status } = await attack.request(GET);
   expect(status).toBe(200);
   expect(head).not.toMatch(/gatehouse|root|x.forwarded|server-timing|x-hop|request-id: theirs/i);
   expect(head).not.toContain(attack.token);
   expect(head.match(/set-cookie: [^\r]*/gi)).toEqual(['Set-Cookie: theirs=1']);
   expect(head).toMatch(/x-kept: yes/i);
-  await attack.stands();
+  await attack.expectHealthy();
 });

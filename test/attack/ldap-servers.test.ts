@@ -1,11 +1,11 @@
 import { createServer, type Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { type LdapSettings, ldapDirectory } from '../../src/identity/ldap-directory.ts';
+import { createLdapDirectory, type LdapSettings } from '../../src/identity/ldap-directory.ts';
 import type { Directory } from '../../src/ports/directory.ts';
-import { type LdapServer, ldapServer, PEOPLE_SETTINGS, ROOT } from '../support/ldap-server.ts';
-import { type Certified, issueServer, makeCa } from '../support/pki.ts';
-import { type TcpServer, tcpServer } from '../support/tcp-server.ts';
+import { LDAP_SETTINGS, type LdapServer, ROOT, startLdapServer } from '../support/ldap-server.ts';
+import { createCa, type IssuedCertificate, issueServer } from '../support/pki.ts';
+import { listenTcp, type TcpServer } from '../support/tcp-server.ts';
 import { until } from '../support/until.ts';
 
 const UNAVAILABLE = { name: 'Fault', code: 'directory_unavailable' };
@@ -37,7 +37,7 @@ interface Scripted extends TcpServer {
 
 async function scripted(on: (socket: Socket, request: Buffer) => void): Promise<Scripted> {
   const parts: Buffer[] = [];
-  const server = await tcpServer(
+  const server = await listenTcp(
     createServer((socket) =>
       socket.on('data', (part: Buffer) => {
         parts.push(part);
@@ -50,9 +50,9 @@ async function scripted(on: (socket: Socket, request: Buffer) => void): Promise<
 }
 
 function directoryAt(port: number, changes: Partial<LdapSettings> = {}): Directory {
-  const directory = ldapDirectory('corp', 'corp', {
-    ...PEOPLE_SETTINGS,
-    urls: [`ldap://localhost:${port}`],
+  const directory = createLdapDirectory('corp', 'corp', {
+    ...LDAP_SETTINGS,
+    url: [`ldap://localhost:${port}`],
     timeout: 30,
     ...changes,
   });
@@ -61,10 +61,10 @@ function directoryAt(port: number, changes: Partial<LdapSettings> = {}): Directo
 }
 
 describe('StartTLS cannot be downgraded', () => {
-  let ca: Certified;
-  let certificate: Certified;
+  let ca: IssuedCertificate;
+  let certificate: IssuedCertificate;
   beforeAll(async () => {
-    ca = await makeCa();
+    ca = await createCa();
     certificate = await issueServer(ca);
   });
   const startTls = (): Partial<LdapSettings> => ({ startTls: true, ca: ca.pem });
@@ -73,7 +73,7 @@ describe('StartTLS cannot be downgraded', () => {
   const expectNoSecret = ({ received }: Scripted): void => {
     const sent = received().toString('latin1');
     expect(sent).toContain('1.3.6.1.4.1.1466.20037');
-    for (const secret of [PASSWORD, PEOPLE_SETTINGS.password, PEOPLE_SETTINGS.bindDn])
+    for (const secret of [PASSWORD, LDAP_SETTINGS.password, LDAP_SETTINGS.bindDn])
       expect(sent).not.toContain(secret);
   };
 
@@ -110,7 +110,7 @@ describe('StartTLS cannot be downgraded', () => {
     expectNoSecret(server);
   });
 
-  test('plain responses in place of the handshake are not taken for responses under TLS', async () => {
+  test('plaintext responses in place of the handshake are not treated as responses under TLS', async () => {
     // After the ClientHello, as a separate segment: what a plain server would say to a bind.
     const server = await scripted((socket, part) => {
       if (part[0] === 0x30) socket.write(message(1, result(EXTENDED_RESPONSE, 0)));
@@ -123,7 +123,7 @@ describe('StartTLS cannot be downgraded', () => {
   });
 
   test('a server whose certificate is of another CA gets no bind', async () => {
-    const other = await issueServer(await makeCa());
+    const other = await issueServer(await createCa());
     const server = await scripted((socket) => {
       socket.removeAllListeners('data');
       socket.write(message(1, result(EXTENDED_RESPONSE, 0)));
@@ -141,7 +141,7 @@ describe('responses of an LDAP server are limited', () => {
   /** An entry of a few bytes. */
   const entry = (id: number): Buffer =>
     Buffer.from([0x30, 0x0b, 0x02, 0x01, id, 0x64, 0x06, 0x04, 0x02, 0x61, 0x3d, 0x30, 0x00]);
-  const isBind = (request: Buffer): boolean => request.includes(PEOPLE_SETTINGS.password);
+  const isBind = (request: Buffer): boolean => request.includes(LDAP_SETTINGS.password);
 
   test('an endless search response ends the connection after a megabyte', async () => {
     let written = 0;
@@ -157,7 +157,7 @@ describe('responses of an LDAP server are limited', () => {
       socket.on('drain', more);
       more();
     });
-    await expect(directoryAt(server.port).byCertificateName('commonName', 'x')).rejects.toMatchObject(
+    await expect(directoryAt(server.port).findByCertificateName('commonName', 'x')).rejects.toMatchObject(
       UNAVAILABLE,
     );
     // What the system holds for both sides is part of it.
@@ -178,9 +178,9 @@ describe('responses of an LDAP server are limited', () => {
       socket.on('drain', more);
       more();
     });
-    await expect(directoryAt(server.port).byCertificateName('commonName', 'x')).rejects.toMatchObject({
+    await expect(directoryAt(server.port).findByCertificateName('commonName', 'x')).rejects.toMatchObject({
       ...UNAVAILABLE,
-      message: 'LDAP: a response is longer than 1 MiB, or in too many parts',
+      message: 'LDAP: a response is larger than 1 MiB or has too many chunks',
     });
     await closed;
     expect(written).toBeLessThan(32 * 1_048_576);
@@ -200,7 +200,7 @@ describe('responses of an LDAP server are limited', () => {
       };
       more();
     });
-    await expect(directoryAt(server.port).byCertificateName('commonName', 'x')).rejects.toMatchObject(
+    await expect(directoryAt(server.port).findByCertificateName('commonName', 'x')).rejects.toMatchObject(
       UNAVAILABLE,
     );
     expect(written).toBeLessThan(131_072);
@@ -220,7 +220,7 @@ describe('responses of an LDAP server are limited', () => {
       socket.write(Buffer.concat([response(id), message(id, result(SEARCH_DONE, 0))]));
       socket.end();
     });
-    const outcome = directoryAt(server.port).byCertificateName('commonName', 'x');
+    const outcome = directoryAt(server.port).findByCertificateName('commonName', 'x');
     // Either it is read to its end, and no entry fits, or it is our failure.
     await expect(outcome.catch((error: { code: string }) => error.code)).resolves.toSatisfy(
       (value) => value === undefined || value === 'directory_unavailable',
@@ -231,12 +231,12 @@ describe('responses of an LDAP server are limited', () => {
 describe('referrals', () => {
   test('a referral in response to a bind or a search is not followed with any password', async () => {
     let connections = 0;
-    const elsewhere = await tcpServer(createServer(() => void (connections += 1)));
+    const elsewhere = await listenTcp(createServer(() => void (connections += 1)));
     onTestFinished(elsewhere.close);
     const referral = element(0xa3, text(`ldap://localhost:${elsewhere.port}/ou=people,dc=example,dc=test`));
     for (const refused of ['bind', 'search'] as const) {
       const server = await scripted((socket, request) => {
-        const isBind = request.includes(PEOPLE_SETTINGS.password);
+        const isBind = request.includes(LDAP_SETTINGS.password);
         const code = isBind === (refused === 'bind') ? 10 : 0;
         const more = code === 10 ? referral : Buffer.alloc(0);
         socket.write(message(idOf(request), result(isBind ? BIND_RESPONSE : SEARCH_DONE, code, more)));
@@ -253,7 +253,7 @@ test('sign-ins that the server delays leave connections to those who look up peo
   const server = await scripted((socket, request) => {
     // Servers delay the response to a wrong password.
     if (request.includes(PASSWORD)) return void (passwords += 1);
-    const tag = request.includes(PEOPLE_SETTINGS.password) ? BIND_RESPONSE : SEARCH_DONE;
+    const tag = request.includes(LDAP_SETTINGS.password) ? BIND_RESPONSE : SEARCH_DONE;
     socket.write(message(idOf(request), result(tag, 0)));
   });
   const directory = directoryAt(server.port, { connections: 4 });
@@ -262,7 +262,7 @@ test('sign-ins that the server delays leave connections to those who look up peo
   );
   await until('passwords are being tried', () => passwords >= 2);
   for (let lookup = 0; lookup < 10; lookup += 1)
-    expect(await directory.byCertificateName('commonName', `x${lookup}`)).toBeUndefined();
+    expect(await directory.findByCertificateName('commonName', `x${lookup}`)).toBeUndefined();
   expect(passwords).toBe(2);
   await server.close();
   await Promise.all(attempts);
@@ -271,19 +271,19 @@ test('sign-ins that the server delays leave connections to those who look up peo
 describe('a changed password', () => {
   let server: LdapServer;
   beforeAll(async () => {
-    server = await ldapServer();
+    server = await startLdapServer();
   });
   afterAll(() => server.remove());
 
   test('applies at the next sign-in, also while the user is cached', async () => {
     const { Attribute, Change, Client } = await import('ldapts');
-    const corp = directoryAt(server.port, { urls: [server.plain], remember: 3_600 });
+    const corp = directoryAt(server.port, { url: [server.ldapUrl], cacheLifetime: 3_600 });
     expect(await corp.signIn('alice', 'alice password')).toBeDefined();
-    expect(await corp.byCertificateName('commonName', 'Alice Example')).toBeDefined();
-    const client = new Client({ url: server.plain });
+    expect(await corp.findByCertificateName('commonName', 'Alice Example')).toBeDefined();
+    const client = new Client({ url: server.ldapUrl });
     await client.bind(ROOT.dn, ROOT.password);
     await client.modify(
-      `uid=alice,${PEOPLE_SETTINGS.base}`,
+      `uid=alice,${LDAP_SETTINGS.base}`,
       new Change({
         operation: 'replace',
         modification: new Attribute({ type: 'userPassword', values: ['another password'] }),

@@ -1,34 +1,40 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { deviceSteps, FORM } from '../support/device-steps.ts';
-import { failing } from '../support/fault-injection.ts';
-import { keysOf, openJwt, openRefresh } from '../support/forge.ts';
-import { type House, openHouse, PASSWORD, type Reply, type TokenGrant } from '../support/house.ts';
+import { createDeviceClient, FORM } from '../support/device-client.ts';
+import { withFailure } from '../support/fault-injection.ts';
+import { decodeJwt, loadKeyring, splitRefreshToken } from '../support/forged-tokens.ts';
+import {
+  PASSWORD,
+  type Reply,
+  startGateway,
+  type TestGateway,
+  type TokenGrant,
+} from '../support/test-gateway.ts';
 
 /** Rows L01, L02 and L05, at log level debug, with secrets in the right places and in all the wrong ones. */
-let house: House;
+let gateway: TestGateway;
 
 /** Sixteen characters of a secret are enough to know it by, and too many to meet by chance. */
 const MARK = 16;
 const marks = new Map<string, string>();
-const tell = (what: string, ...secrets: readonly string[]): void => {
+const recordSecrets = (what: string, ...secrets: readonly string[]): void => {
   for (const secret of secrets) {
     marks.set(secret.slice(0, MARK), what);
     marks.set(secret.slice(-MARK), what);
   }
 };
-const tellGrant = (grant: TokenGrant): TokenGrant => {
-  const [, payload, signature] = openJwt(grant.access_token).parts;
+const recordGrant = (grant: TokenGrant): TokenGrant => {
+  const [, payload, signature] = decodeJwt(grant.access_token).parts;
   // Claims that every token of a house begins with are no secret; a payload's end is one's own.
   marks.set(payload.slice(-MARK), 'access token');
-  tell('access token', signature);
-  tell('refresh token', openRefresh(grant.refresh_token).mac);
+  recordSecrets('access token', signature);
+  recordSecrets('refresh token', splitRefreshToken(grant.refresh_token).mac);
   return grant;
 };
 
 /** Which secrets stand in a text, whole or in part. */
-function found(text: string): readonly string[] {
+function findSecrets(text: string): readonly string[] {
   const hits: string[] = [];
   for (const [run] of text.matchAll(/[A-Za-z0-9_+/-]{8,}/g))
     for (let at = 0; at + MARK <= run.length; at += 1) {
@@ -39,59 +45,62 @@ function found(text: string): readonly string[] {
   return [...new Set(hits)];
 }
 
-const told: string[] = [];
+const reported: string[] = [];
 const refusals: string[] = [];
 /** Answers that must not hold any secret: all but those that hand one out. */
 const note = (reply: Reply): Reply => {
-  const said = [reply.reason, JSON.stringify(reply.headers), reply.text];
-  told.push(...said);
-  if (reply.status >= 400) refusals.push(...said);
+  const output = [reply.reason, JSON.stringify(reply.headers), reply.text];
+  reported.push(...output);
+  if (reply.status >= 400) refusals.push(...output);
   return reply;
 };
 
-async function drive(): Promise<void> {
-  const steps = deviceSteps(house);
-  const grant = tellGrant(await house.grant());
-  const next = tellGrant((await house.refresh(grant.refresh_token)).json as unknown as TokenGrant);
-  const codes = await steps.ask();
-  tell('device code', codes.device_code.slice(4));
+async function exerciseGateway(): Promise<void> {
+  const steps = createDeviceClient(gateway);
+  const grant = recordGrant(await gateway.grant());
+  const next = recordGrant((await gateway.refresh(grant.refresh_token)).json as unknown as TokenGrant);
+  const codes = await steps.requestCodes();
+  recordSecrets('device code', codes.device_code.slice(4));
   const { access_token: access, refresh_token: refresh } = next;
   const secrets = [access, refresh, codes.device_code];
 
   // In the right places.
-  note(await house.api('/files/1', access));
-  note(await house.api('/reports/1', access));
-  note(await house.api('/nowhere', access));
-  note(await house.api('/dead/1', access));
+  note(await gateway.api('/files/1', access));
+  note(await gateway.api('/reports/1', access));
+  note(await gateway.api('/nowhere', access));
+  note(await gateway.api('/dead/1', access));
   note(await steps.exchange(codes.device_code));
   note(await steps.exchange(codes.device_code, 'other-app'));
-  note(await house.refresh(refresh, { client_id: 'other-app' }));
+  note(await gateway.refresh(refresh, { client_id: 'other-app' }));
   note(
-    await house.ask({ path: '/authsvc/Authorize/Verify', headers: { authorization: `Bearer ${access}` } }),
+    await gateway.request({
+      path: '/authsvc/Authorize/Verify',
+      headers: { authorization: `Bearer ${access}` },
+    }),
   );
 
   // In the wrong ones.
   for (const secret of secrets) {
-    const as = house.people.alice;
-    note(await house.post('/Authorize/Token', { client_id: secret, refresh_token: 'x' }));
-    note(await house.refresh(`${secret}x`));
-    note(await house.refresh('x', { client_id: secret, grant_type: secret }));
+    const as = gateway.users.alice;
+    note(await gateway.post('/Authorize/Token', { client_id: secret, refresh_token: 'x' }));
+    note(await gateway.refresh(`${secret}x`));
+    note(await gateway.refresh('x', { client_id: secret, grant_type: secret }));
     note(
-      await house.post('/Authorize/Token', {
+      await gateway.post('/Authorize/Token', {
         client_id: 'report-runner',
         device_code: secret,
         grant_type: secret,
       }),
     );
-    note(await house.post('/Authorize/Certificate', { client_id: secret, scope: 'files' }, { as }));
-    const asked = { client_id: 'report-runner', scope: secret };
-    const excess = await house.post('/Authorize/Certificate', asked, { as });
+    note(await gateway.post('/Authorize/Certificate', { client_id: secret, scope: 'files' }, { as }));
+    const body = { client_id: 'report-runner', scope: secret };
+    const excess = await gateway.post('/Authorize/Certificate', body, { as });
     // `invalid_scope` names the excess in lower case, to the client that asked for it.
     note({ ...excess, text: excess.text.replaceAll(secret.toLowerCase(), '') });
-    note(await house.post('/Authorize/Device', { client_id: secret, scope: 'files' }));
-    note(await house.post(`/Authorize/${secret}`, {}));
+    note(await gateway.post('/Authorize/Device', { client_id: secret, scope: 'files' }));
+    note(await gateway.post(`/Authorize/${secret}`, {}));
     note(
-      await house.ask({
+      await gateway.request({
         path: '/authsvc/Authorize/Token',
         method: 'POST',
         headers: { 'content-type': FORM },
@@ -99,7 +108,7 @@ async function drive(): Promise<void> {
       }),
     );
     note(
-      await house.ask({
+      await gateway.request({
         path: '/authsvc/Authorize/Token',
         method: 'POST',
         headers: { 'content-type': secret },
@@ -116,7 +125,7 @@ async function drive(): Promise<void> {
       `/authsvc/device?user_code=${secret}`,
       `/files/1?device_code=${secret}&refresh_token=${secret}`,
     ])
-      note(await house.ask({ path }));
+      note(await gateway.request({ path }));
     for (const headers of [
       { authorization: secret },
       { authorization: `Basic ${secret}` },
@@ -128,23 +137,31 @@ async function drive(): Promise<void> {
       { 'x-forwarded-user': secret, 'x-original-url': `/${secret}` },
       { expect: secret },
     ])
-      note(await house.ask({ path: '/files/1', headers }));
+      note(await gateway.request({ path: '/files/1', headers }));
   }
 
   // When we fail.
-  const { store } = house.gateway;
+  const { store } = gateway.server;
   const quoting = () => new Error(`could not write ${refresh} for ${access} of ${codes.device_code}`);
-  note(await failing(store.grants, 'read', 'does not happen', () => house.refresh(refresh), quoting));
+  note(await withFailure(store.grants, 'read', 'not executed', () => gateway.refresh(refresh), quoting));
   note(
-    await failing(store.devices, 'read', 'does not happen', () => steps.exchange(codes.device_code), quoting),
+    await withFailure(
+      store.devices,
+      'read',
+      'not executed',
+      () => steps.exchange(codes.device_code),
+      quoting,
+    ),
   );
-  note(await house.ask({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${access}` } }));
-  note(await house.refresh(refresh));
+  note(
+    await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${access}` } }),
+  );
+  note(await gateway.refresh(refresh));
 }
 
 export function testLeakage(rounds: number): void {
   beforeAll(async () => {
-    house = await openHouse((settings) => ({
+    gateway = await startGateway((settings) => ({
       ...settings,
       upstreams: {
         ...settings.upstreams,
@@ -153,39 +170,41 @@ export function testLeakage(rounds: number): void {
       routes: [...(settings.routes ?? []), { path: '/dead/**', requires: 'any-token', upstream: 'dead' }],
     }));
   });
-  afterAll(() => house?.close());
+  afterAll(() => gateway?.close());
 
   test('L01: no secret is in a log line, or in a response that does not issue it', async () => {
-    const keys = keysOf(house);
-    for (const { jwk } of keys.signing) tell('signing key', jwk.d);
-    for (const { secret } of keys.sealing) tell('sealing key', secret);
-    tell('admin token', readFileSync(join(house.folder, 'data', 'admin-token'), 'utf8').trim());
+    const keys = loadKeyring(gateway);
+    for (const { jwk } of keys.signing) recordSecrets('signing key', jwk.d);
+    for (const { secret } of keys.sealing) recordSecrets('sealing key', secret);
+    recordSecrets('admin token', readFileSync(join(gateway.folder, 'data', 'admin-token'), 'utf8').trim());
     for (let round = 0; round < rounds; round += 1) {
-      house.clock.advance(11);
-      await drive();
+      gateway.clock.advance(11);
+      await exerciseGateway();
     }
     expect(marks.size).toBeGreaterThan(7 * rounds);
-    expect(house.lines.length).toBeGreaterThan(50 * rounds);
-    expect(found(house.lines.join(''))).toEqual([]);
-    expect(found(told.join('\n'))).toEqual([]);
+    expect(gateway.logLines.length).toBeGreaterThan(50 * rounds);
+    expect(findSecrets(gateway.logLines.join(''))).toEqual([]);
+    expect(findSecrets(reported.join('\n'))).toEqual([]);
   });
 
   test('L01: the search finds a secret that is there', () => {
     const [mark = ''] = marks.keys();
-    expect(found(`{"path":"/x/abc${mark}def"}`)).toHaveLength(1);
+    expect(findSecrets(`{"path":"/x/abc${mark}def"}`)).toHaveLength(1);
   });
 
   test('L01: passwords, user codes, session cookies and form tokens of the pages are in no log line', async () => {
-    const steps = deviceSteps(house);
-    const before = house.lines.length;
+    const steps = createDeviceClient(gateway);
+    const before = gateway.logLines.length;
     const secret = 'Tr0ub4dor and 3 secrets';
-    const codes = await steps.ask();
-    await expect(steps.walk(codes, { password: secret })).rejects.toThrow(/no form/);
+    const codes = await steps.requestCodes();
+    await expect(steps.decideInBrowser(codes, { password: secret })).rejects.toThrow(/no form/);
     // A password in the field for the name, and in the field for the code.
-    await expect(steps.walk(codes, { userName: secret, password: 'alice' })).rejects.toThrow(/no form/);
-    await expect(steps.walk({ ...codes, user_code: secret })).rejects.toThrow(/no form/);
-    await steps.walk(codes);
-    const lines = house.lines.slice(before).join('');
+    await expect(steps.decideInBrowser(codes, { userName: secret, password: 'alice' })).rejects.toThrow(
+      /no form/,
+    );
+    await expect(steps.decideInBrowser({ ...codes, user_code: secret })).rejects.toThrow(/no form/);
+    await steps.decideInBrowser(codes);
+    const lines = gateway.logLines.slice(before).join('');
     expect(lines).toContain('sign_in_failed');
     for (const text of [
       secret,
@@ -203,7 +222,7 @@ export function testLeakage(rounds: number): void {
   });
 
   test('L02: secrets in a query never reach the log, whatever the parameter is called', async () => {
-    const before = house.lines.length;
+    const before = gateway.logLines.length;
     for (const name of [
       'access_token',
       'device_code',
@@ -220,15 +239,15 @@ export function testLeakage(rounds: number): void {
         '/nowhere',
         '//bad',
       ])
-        await house.ask({ path: `${path}?${name}=s3cr3t-in-the-query` });
-    const lines = house.lines.slice(before).join('');
+        await gateway.request({ path: `${path}?${name}=s3cr3t-in-the-query` });
+    const lines = gateway.logLines.slice(before).join('');
     expect(lines).toContain('"path":"/files/1"');
     expect(lines).not.toContain('s3cr3t');
   });
 
   test('L05: no error response contains a stack trace, a file name or an upstream address', () => {
     expect(refusals.length).toBeGreaterThan(25 * rounds);
-    for (const said of refusals)
-      expect(said).not.toMatch(/127\.0\.0\.1|ECONNREFUSED|\bat .*\.ts|node:internal|\/src\/|\blmdb\b/i);
+    for (const output of refusals)
+      expect(output).not.toMatch(/127\.0\.0\.1|ECONNREFUSED|\bat .*\.ts|node:internal|\/src\/|\blmdb\b/i);
   });
 }

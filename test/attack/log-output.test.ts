@@ -4,11 +4,11 @@ import { closeSync, openSync, readdirSync, readFileSync, readlinkSync } from 'no
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { stdoutSink } from '../../src/observability/logger.ts';
-import { createOutbox } from '../../src/observability/outbox.ts';
+import { createOutbox } from '../../src/lib/outbox.ts';
+import { createStdoutSink } from '../../src/observability/logger.ts';
 import { redactText } from '../../src/observability/redact.ts';
-import { openHouse } from '../support/house.ts';
-import { makeServeFolder, until } from '../support/serve-process.ts';
+import { createServeFolder, until } from '../support/serve-process.ts';
+import { startGateway } from '../support/test-gateway.ts';
 
 const MAIN = join(import.meta.dirname, '../../src/main.ts');
 
@@ -39,9 +39,9 @@ const textAt = (port: number, path: string): Promise<string | undefined> =>
 
 describe('the log on standard output', () => {
   test.each(['a full disk', 'a closed pipe'])(
-    'on %s loses lines, but the process goes on serving and reloading',
+    'on %s loses lines, but the process keeps serving and reloading',
     async (trouble) => {
-      const folder = await makeServeFolder();
+      const folder = await createServeFolder();
       onTestFinished(() => folder.remove());
       const full = openSync('/dev/full', 'w');
       onTestFinished(() => closeSync(full));
@@ -84,7 +84,7 @@ describe('the log on standard output', () => {
       if (typeof done === 'function') done(broken ? new Error('ENOSPC') : undefined);
       return true;
     };
-    const sink = stdoutSink(stream, (writes) => lost.push(writes));
+    const sink = createStdoutSink(stream, (writes) => lost.push(writes));
     for (const line of ['one', 'two']) {
       sink.write(line);
       sink.flush();
@@ -99,11 +99,11 @@ describe('the log on standard output', () => {
 
 describe('a long client_id', () => {
   test('of 16 KiB is not logged in full', async () => {
-    const house = await openHouse();
-    onTestFinished(() => house.close());
-    await house.post('/Authorize/Token', { client_id: 'a.'.repeat(8_000), refresh_token: 'x' });
-    await until('the request is logged', () => house.log.some(({ event }) => event === 'request'));
-    for (const line of house.lines) expect(line.length).toBeLessThan(2_048);
+    const gateway = await startGateway();
+    onTestFinished(() => gateway.close());
+    await gateway.post('/Authorize/Token', { client_id: 'a.'.repeat(8_000), refresh_token: 'x' });
+    await until('the request is logged', () => gateway.log.some(({ event }) => event === 'request'));
+    for (const line of gateway.logLines) expect(line.length).toBeLessThan(2_048);
   });
 
   test('is redacted in linear time', () => {
@@ -114,18 +114,18 @@ describe('a long client_id', () => {
 });
 
 test('refusals that an unauthenticated client causes do not block the audit queue; events that must be recorded do', async () => {
-  const gate = Promise.withResolvers<void>();
+  const proxy = Promise.withResolvers<void>();
   const outbox = createOutbox<string>({
-    deliver: () => gate.promise,
-    most: 4,
-    batch: 1,
-    isLesser: (item) => item.startsWith('refused'),
+    deliver: () => proxy.promise,
+    maxPending: 4,
+    batchSize: 1,
+    isLowPriority: (item) => item.startsWith('refused'),
   });
-  for (let at = 0; at < 20; at += 1) outbox.put(`refused ${at}`);
+  for (let at = 0; at < 20; at += 1) outbox.enqueue(`refused ${at}`);
   expect(outbox.pending()).toBe(4);
   expect(outbox.isBlocked()).toBe(false);
-  for (let at = 0; at < 4; at += 1) outbox.put(`issued ${at}`);
+  for (let at = 0; at < 4; at += 1) outbox.enqueue(`issued ${at}`);
   expect(outbox.isBlocked()).toBe(true);
-  gate.resolve();
+  proxy.resolve();
   await outbox.close(30_000);
 });

@@ -2,11 +2,11 @@ import type { Socket } from 'node:net';
 import { createServer as createTlsServer } from 'node:tls';
 import { expect, onTestFinished, test } from 'vitest';
 import { randomBelow } from '../fuzz/mutations.ts';
-import { issueServer, makeCa } from '../support/pki.ts';
-import { type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
-import { type RawClient, rawClient, rawTlsClient } from '../support/raw-client.ts';
-import { recordingUpstream } from '../support/recording-upstream.ts';
-import { settled, turns } from '../support/turns.ts';
+import { eventLoopTurns, waitUntilStable } from '../support/event-loop-turns.ts';
+import { createCa, issueServer } from '../support/pki.ts';
+import { type ProxyHarness, startProxyHarness } from '../support/proxy-harness.ts';
+import { connectRaw, connectRawTls, type RawClient } from '../support/raw-client.ts';
+import { startRecordingUpstream } from '../support/recording-upstream.ts';
 
 /** Long responses pass through pooled buffers. Whatever happens to a client meanwhile, every byte it gets is its own. */
 export type Transport = 'plain' | 'TLS';
@@ -23,7 +23,7 @@ const bodyOf = (nonce: number, length: number): string =>
 const inChunks = (text: string): string =>
   (text.match(/[^]{1,20000}/g) ?? []).map((part) => `${part.length.toString(16)}\r\n${part}\r\n`).join('');
 
-const answer = (text: string, chunked: boolean): string =>
+const formatResponse = (text: string, chunked: boolean): string =>
   chunked
     ? `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${inChunks(text)}0\r\n\r\n`
     : `HTTP/1.1 200 OK\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
@@ -48,22 +48,22 @@ function bodyIn(text: string): string | undefined {
   }
 }
 
-/** The lane behind a TLS server of its own. */
-async function behindTls(gate: ProxyHarness): Promise<() => Promise<RawClient>> {
-  const ca = await makeCa();
+/** The proxy behind a TLS server of its own. */
+async function behindTls(proxy: ProxyHarness): Promise<() => Promise<RawClient>> {
+  const ca = await createCa();
   const own = await issueServer(ca);
   const open = new Set<Socket>();
   const server = createTlsServer({ cert: own.pem, key: own.keyPem, noDelay: true }, (socket) => {
     open.add(socket);
     socket.on('error', () => socket.destroy()).on('close', () => open.delete(socket));
-    gate.lane?.take({
+    proxy.fastPath?.intercept({
       socket,
       peer: '127.0.0.1',
       sourceUnknown: false,
       encrypted: true,
       certificate: () => undefined,
-      misdirects: undefined,
-      handOver: () => socket.destroy(),
+      isMisdirected: undefined,
+      fallBack: () => socket.destroy(),
     });
   });
   await new Promise<void>((resolve) => {
@@ -74,7 +74,7 @@ async function behindTls(gate: ProxyHarness): Promise<() => Promise<RawClient>> 
     await new Promise((resolve) => server.close(resolve));
   });
   const { port } = server.address() as { port: number };
-  return () => rawTlsClient(port, ca.pem);
+  return () => connectRawTls(port, ca.pem);
 }
 
 export function testLongResponses(transport: Transport, requests: number): void {
@@ -82,17 +82,17 @@ export function testLongResponses(transport: Transport, requests: number): void 
     timeout: 120_000 + requests * 30,
   }, async () => {
     const below = randomBelow(transport === 'TLS' ? 7 : 8);
-    const upstream = await recordingUpstream();
+    const upstream = await startRecordingUpstream();
     onTestFinished(() => upstream.close());
-    const gate = await proxyHarness({
+    const proxy = await startProxyHarness({
       upstream: upstream.url,
-      firstLane: 'fast',
+      proxyPath: 'fast',
       upstreamSettings: { connections: 6, maxPending: 10_000 },
     });
-    onTestFinished(() => gate.close());
-    upstream.reply((socket: Socket, { target }) => {
+    onTestFinished(() => proxy.close());
+    upstream.respondWith((socket: Socket, { target }) => {
       const [, nonce, length, chunked] = /n(\d+)-(\d+)-(\d)/.exec(target) ?? [];
-      const text = answer(bodyOf(Number(nonce), Number(length)), chunked === '1');
+      const text = formatResponse(bodyOf(Number(nonce), Number(length)), chunked === '1');
       // In two parts, so that reads end anywhere.
       const cut = 1 + below(text.length - 1);
       socket.write(
@@ -101,7 +101,7 @@ export function testLongResponses(transport: Transport, requests: number): void 
         () => socket.destroyed || socket.write(text.slice(cut), 'latin1'),
       );
     });
-    const connect = transport === 'TLS' ? await behindTls(gate) : () => rawClient(gate.port);
+    const connect = transport === 'TLS' ? await behindTls(proxy) : () => connectRaw(proxy.port);
     let next = 0;
     let whole = 0;
     let left = 0;
@@ -119,7 +119,7 @@ export function testLongResponses(transport: Transport, requests: number): void 
         if (nonce % 8 === 0) {
           // Reads nothing for a while.
           client.socket.pause();
-          await turns(1 + below(100));
+          await eventLoopTurns(1 + below(100));
           client.socket.resume();
         } else if (nonce % 8 === 1) {
           // Disconnects when part of it has arrived.
@@ -147,13 +147,13 @@ export function testLongResponses(transport: Transport, requests: number): void 
     expect(wrong.slice(0, 5)).toEqual([]);
     expect(left).toBe(Math.floor((requests + 6) / 8));
     expect(whole).toBe(requests - left);
-    expect(gate.lane?.counts.fast).toBeGreaterThan(requests * 0.9);
-    expect(gate.log.filter((line) => line.includes('"level":"error"'))).toEqual([]);
+    expect(proxy.fastPath?.counts.served).toBeGreaterThan(requests * 0.9);
+    expect(proxy.log.filter((line) => line.includes('"level":"error"'))).toEqual([]);
   });
 }
 
 /** Reads the one answer on a connection; says whether every byte of its body is as it should be, and none is missing. */
-function isAnswered(socket: Socket, expected: string): Promise<boolean> {
+function receivesResponse(socket: Socket, expected: string): Promise<boolean> {
   return new Promise((resolve) => {
     let head = '';
     let at = -1;
@@ -175,12 +175,12 @@ function isAnswered(socket: Socket, expected: string): Promise<boolean> {
 }
 
 /** Writes in parts, each when the one before has left; counts the bytes that have. */
-function pour(socket: Socket, text: string, count: (bytes: number) => void): void {
+function writeEndlessly(socket: Socket, text: string, count: (bytes: number) => void): void {
   const part = text.slice(0, 65_536);
   if (part === '' || socket.destroyed) return;
   socket.write(part, 'latin1', (error) => {
     count(part.length);
-    if (!error) pour(socket, text.slice(part.length), count);
+    if (!error) writeEndlessly(socket, text.slice(part.length), count);
   });
 }
 
@@ -188,37 +188,37 @@ export function testStalledReaders(transport: Transport, clients: number): void 
   test(`H33 responses that fill every buffer, to ${clients} clients that stop reading and continue: every byte belongs to the request`, {
     timeout: 120_000,
   }, async () => {
-    const upstream = await recordingUpstream();
+    const upstream = await startRecordingUpstream();
     onTestFinished(() => upstream.close());
-    const gate = await proxyHarness({
+    const proxy = await startProxyHarness({
       upstream: upstream.url,
-      firstLane: 'fast',
+      proxyPath: 'fast',
       upstreamSettings: { connections: clients, maxPending: 100 },
     });
-    onTestFinished(() => gate.close());
+    onTestFinished(() => proxy.close());
     const poured = Array.from({ length: clients }, () => 0);
-    upstream.reply((socket: Socket, { target }) => {
+    upstream.respondWith((socket: Socket, { target }) => {
       const nonce = Number(/n(\d+)/.exec(target)?.[1]);
-      pour(socket, answer(bodyOf(nonce, STALLING_LENGTH), false), (bytes) => {
+      writeEndlessly(socket, formatResponse(bodyOf(nonce, STALLING_LENGTH), false), (bytes) => {
         poured[nonce] = (poured[nonce] ?? 0) + bytes;
       });
     });
-    const connect = transport === 'TLS' ? await behindTls(gate) : () => rawClient(gate.port);
+    const connect = transport === 'TLS' ? await behindTls(proxy) : () => connectRaw(proxy.port);
     const results = Array.from({ length: clients }, async (_, nonce) => {
       const { socket } = await connect();
       onTestFinished(() => void socket.destroy());
       socket.removeAllListeners('data');
-      const answered = isAnswered(socket, bodyOf(nonce, STALLING_LENGTH));
+      const responded = receivesResponse(socket, bodyOf(nonce, STALLING_LENGTH));
       socket.write(`GET /files/n${nonce} HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`);
       for (let pauses = 0; pauses < 3; pauses += 1) {
         socket.pause();
-        await settled(() => poured[nonce] ?? 0);
+        await waitUntilStable(() => poured[nonce] ?? 0);
         socket.resume();
-        await turns(1);
+        await eventLoopTurns(1);
       }
-      return answered;
+      return responded;
     });
     expect(await Promise.all(results)).toEqual(Array.from({ length: clients }, () => true));
-    expect(gate.lane?.counts.fast).toBe(clients);
+    expect(proxy.fastPath?.counts.served).toBe(clients);
   });
 }

@@ -1,17 +1,17 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { ALICE, type House, openHouse, type TokenGrant } from '../support/house.ts';
-import { oauthSteps } from '../support/oauth-steps.ts';
+import { createOAuthClient } from '../support/oauth-client.ts';
+import { ALICE, startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 
-let house: House;
+let gateway: TestGateway;
 let grant: TokenGrant;
 let unusual: readonly string[];
 beforeAll(async () => {
-  house = await openHouse((settings) => ({
+  gateway = await startGateway((settings) => ({
     ...settings,
     introspection: { access: [{ identities: [ALICE] }] },
     limits: { rates: { ...settings.limits?.rates, introspect: 'off' } },
   }));
-  grant = await house.grant();
+  grant = await gateway.grant();
   const { access_token: access, refresh_token: refresh } = grant;
   unusual = [
     '\0',
@@ -32,7 +32,7 @@ beforeAll(async () => {
     '{"a":1}',
   ];
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 /** Requests that are valid but for the parameter under test. */
 const OPERATIONS: Readonly<Record<string, Record<string, string>>> = {
@@ -58,15 +58,15 @@ const GRANT_TYPES: Readonly<Record<string, string>> = {
 /** Nothing that was sent counts as an internal error, and none of it touched the grant. */
 async function expectUntouched(): Promise<void> {
   expect(
-    house.log.filter(({ event }) => /unexpected_error|page_failed|failed_to|dependency_failed/.test(event)),
+    gateway.log.filter(({ event }) => /internal_error|page_failed|failed_to|dependency_failed/.test(event)),
   ).toEqual([]);
-  expect((await house.api('/files/a', grant.access_token)).status).toBe(200);
+  expect((await gateway.api('/files/a', grant.access_token)).status).toBe(200);
 }
 
 test.each(Object.entries(OPERATIONS))(
   'oauth2/%s with an unusual parameter value is never an internal error and never yields a token',
   async (operation, fields) => {
-    const steps = oauthSteps(house);
+    const steps = createOAuthClient(gateway);
     const faults: string[] = [];
     for (const name of PARAMETERS) {
       const grantType = GRANT_TYPES[name];
@@ -74,7 +74,7 @@ test.each(Object.entries(OPERATIONS))(
         const { status, text } = await steps.post(
           operation,
           { ...fields, ...(grantType !== undefined && { grant_type: grantType }), [name]: value },
-          { as: house.people.alice },
+          { as: gateway.users.alice },
         );
         if (status >= 500) faults.push(`${name} ${value.slice(0, 40)}: ${status}`);
         if (grantType !== undefined && operation === 'token') expect(text).not.toContain('access_token');
@@ -94,7 +94,7 @@ test('pages with an unusual query are never an internal error', async () => {
       '/authsvc/device/openid/x?state=',
       '/authsvc/device?language=',
     ]) {
-      const { status } = await house.ask({
+      const { status } = await gateway.request({
         path: `${path}${encodeURIComponent(value).slice(0, 4_000).replace(/%.?$/, '')}`,
       });
       if (status >= 500) faults.push(`${path} ${value.slice(0, 40)}: ${status}`);
@@ -111,7 +111,7 @@ test.each([
   '__proto__',
   '',
 ])('the OAuth endpoints refuse the content type "%s"', async (type) => {
-  const steps = oauthSteps(house);
+  const steps = createOAuthClient(gateway);
   for (const operation of Object.keys(OPERATIONS)) {
     const { status } = await steps.post(operation, 'token=a&token=b', { headers: { 'content-type': type } });
     expect([operation, status]).toEqual([operation, 400]);
@@ -120,7 +120,7 @@ test.each([
 });
 
 test('a charset is recognised with spaces around its equals sign', async () => {
-  const reply = await house.post(
+  const reply = await gateway.post(
     '/Authorize/Device',
     { client_id: 'report-runner', scope: 'files:read' },
     { headers: { 'content-type': 'application/json; charset = latin1' } },

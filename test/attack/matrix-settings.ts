@@ -1,5 +1,5 @@
 import type { SettingsInput } from '../../src/config/schema.ts';
-import type { Change } from '../support/house.ts';
+import type { SettingsChange } from '../support/test-gateway.ts';
 
 /** The authority of `publicUrl` in a house. */
 export const OWN = 'localhost:8443';
@@ -15,7 +15,7 @@ const routes = [
 
 /** The routes of the matrix, before one upstream. */
 export const matrixSettings =
-  (upstreamUrl: string, change: Change = (settings) => settings): Change =>
+  (upstreamUrl: string, change: SettingsChange = (settings) => settings): SettingsChange =>
   (settings) =>
     change({
       ...settings,

@@ -3,8 +3,8 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { gzipSync } from 'node:zlib';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { expect, onTestFinished, test } from 'vitest';
-import { type OpenIdProvider, openIdProvider } from '../../src/identity/openid.ts';
-import { tcpServer } from '../support/tcp-server.ts';
+import { createOpenIdProvider, type OpenIdProvider } from '../../src/identity/openid-provider.ts';
+import { listenTcp } from '../support/tcp-server.ts';
 
 const CALLBACK = 'https://api.example.test/authsvc/device/openid/corp';
 const UNAVAILABLE = { name: 'Fault', code: 'directory_unavailable' };
@@ -20,7 +20,7 @@ async function hostileProvider(
   { timeout = 30, now }: { readonly timeout?: number; readonly now?: () => number } = {},
 ) {
   const { publicKey, privateKey } = await generateKeyPair('ES256');
-  const asked: Endpoint[] = [];
+  const requested: Endpoint[] = [];
   let nonce = '';
   const respond = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     const url = new URL(request.url ?? '', `http://${request.headers.host}`);
@@ -57,13 +57,13 @@ async function hostileProvider(
         },
       ];
     })();
-    asked.push(endpoint);
+    requested.push(endpoint);
     (how[endpoint] ?? plainly)(JSON.stringify(body), response, request);
   };
   const server = createServer((request, response) => void respond(request, response));
-  const { port, close } = await tcpServer(server);
+  const { port, close } = await listenTcp(server);
   onTestFinished(close);
-  const provider = openIdProvider(
+  const provider = createOpenIdProvider(
     'corp',
     {
       title: { en: 'Example' },
@@ -81,18 +81,18 @@ async function hostileProvider(
   onTestFinished(() => provider.close());
   return {
     provider,
-    asked,
+    asked: requested,
     how,
     /** The whole sign-in, as of a browser that the provider sends back with a code. */
-    signIn: async (): Promise<Awaited<ReturnType<OpenIdProvider['finish']>>> => {
-      const { expects } = await provider.begin(CALLBACK);
-      ({ nonce } = expects);
-      return provider.finish(new URL(`${CALLBACK}?code=1&state=${expects.state}`), expects);
+    signIn: async (): Promise<Awaited<ReturnType<OpenIdProvider['completeSignIn']>>> => {
+      const { checks } = await provider.startSignIn(CALLBACK);
+      ({ nonce } = checks);
+      return provider.completeSignIn(new URL(`${CALLBACK}?code=1&state=${checks.state}`), checks);
     },
   };
 }
 
-const known = { kind: 'known', claim: { means: 'subject', value: 'alice' } };
+const known = { kind: 'authenticated', claim: { attribute: 'subject', value: 'alice' } };
 
 /** Valid JSON of 4 MB in 4 KB, or less. */
 const compressed: Respond = (body, response) =>
@@ -100,7 +100,7 @@ const compressed: Respond = (body, response) =>
     .writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' })
     .end(gzipSync(body + ' '.repeat(4_194_304)));
 
-test('a sign-in with a provider that compresses nothing succeeds, and no content coding is asked for', async () => {
+test('a sign-in with a provider that does not compress succeeds, and no content coding is requested', async () => {
   const codings = new Set<string | undefined>();
   const respond: Respond = (body, response, request) => {
     codings.add(request.headers['accept-encoding']);
@@ -113,12 +113,12 @@ test('a sign-in with a provider that compresses nothing succeeds, and no content
 
 for (const endpoint of ['discovery', 'token', 'keys'] as const)
   test(`a compressed response is refused before it is decoded: ${endpoint}`, async () => {
-    const { signIn, how, asked } = await hostileProvider({ [endpoint]: compressed });
+    const { signIn, how, asked: requested } = await hostileProvider({ [endpoint]: compressed });
     await expect(signIn()).rejects.toMatchObject({
       ...UNAVAILABLE,
       cause: { message: expect.stringContaining('content coding') },
     });
-    expect(asked).toContain(endpoint);
+    expect(requested).toContain(endpoint);
     expect(Object.keys(how)).toEqual([endpoint]);
   });
 
@@ -158,7 +158,7 @@ test.each<[string, Respond]>([
   ],
 ])('a discovery document is refused: %s', async (_what, discovery) => {
   const { provider } = await hostileProvider({ discovery });
-  await expect(provider.begin(CALLBACK)).rejects.toMatchObject(UNAVAILABLE);
+  await expect(provider.startSignIn(CALLBACK)).rejects.toMatchObject(UNAVAILABLE);
 });
 
 test('a response that comes byte by byte ends at the timeout', async () => {
@@ -174,13 +174,13 @@ test('a response that comes byte by byte ends at the timeout', async () => {
     },
     { timeout: 1 },
   );
-  await expect(provider.begin(CALLBACK)).rejects.toMatchObject(UNAVAILABLE);
+  await expect(provider.startSignIn(CALLBACK)).rejects.toMatchObject(UNAVAILABLE);
   await closed;
 });
 
 test('a redirect is not followed', async () => {
   let requests = 0;
-  const elsewhere = await tcpServer(
+  const elsewhere = await listenTcp(
     createServer((_request, response) => void ((requests += 1), response.end())),
   );
   onTestFinished(elsewhere.close);
@@ -188,45 +188,49 @@ test('a redirect is not followed', async () => {
     discovery: (_body, response) =>
       response.writeHead(302, { location: `http://127.0.0.1:${elsewhere.port}/` }).end(),
   });
-  await expect(provider.begin(CALLBACK)).rejects.toMatchObject(UNAVAILABLE);
+  await expect(provider.startSignIn(CALLBACK)).rejects.toMatchObject(UNAVAILABLE);
   expect(requests).toBe(0);
 });
 
 test('a failed discovery is not repeated for a while, longer after each failure, and recovers by itself', async () => {
   let clock = 0;
   const fails: Respond = (_body, response) => response.writeHead(503).end();
-  const { provider, asked, how } = await hostileProvider({ discovery: fails }, { now: () => clock });
+  const {
+    provider,
+    asked: requested,
+    how,
+  } = await hostileProvider({ discovery: fails }, { now: () => clock });
   const failed = async (): Promise<number> => {
-    const error: unknown = await provider.begin(CALLBACK).catch((reason: unknown) => reason);
+    const error: unknown = await provider.startSignIn(CALLBACK).catch((reason: unknown) => reason);
     expect(error).toMatchObject(UNAVAILABLE);
     return (error as { retryAfter: number }).retryAfter;
   };
   await failed();
   for (let more = 0; more < 20; more += 1) expect(await failed()).toBeLessThanOrEqual(2);
-  expect(asked).toHaveLength(1);
+  expect(requested).toHaveLength(1);
   clock += 2_000;
   await failed();
   clock += 1_900;
   await failed();
-  expect(asked).toHaveLength(2);
+  expect(requested).toHaveLength(2);
   for (let more = 0; more < 20; more += 1) {
     clock += 60_000;
     await failed();
   }
   // However often it failed: never more than a minute.
-  expect(asked).toHaveLength(22);
+  expect(requested).toHaveLength(22);
   expect(await failed()).toBeLessThanOrEqual(60);
   how.discovery = plainly;
   clock += 60_000;
-  await provider.begin(CALLBACK);
-  expect(asked).toHaveLength(23);
+  await provider.startSignIn(CALLBACK);
+  expect(requested).toHaveLength(23);
 
   // Known metadata stays in use for an hour while it cannot be read again.
   how.discovery = fails;
   clock += 600_001;
-  await provider.begin(CALLBACK);
-  await provider.begin(CALLBACK);
-  expect(asked).toHaveLength(24);
+  await provider.startSignIn(CALLBACK);
+  await provider.startSignIn(CALLBACK);
+  expect(requested).toHaveLength(24);
   clock += 3_600_000;
   await failed();
 });

@@ -1,12 +1,12 @@
 import { type ClientHttp2Session, connect } from 'node:http2';
 import { afterAll, describe, expect, test } from 'vitest';
-import type { Change } from '../support/house.ts';
-import { under } from '../support/reconfigure.ts';
+import { withSettings } from '../support/reconfigure.ts';
 import { until } from '../support/serve-process.ts';
-import { attackHouse } from './attack-house.ts';
+import type { SettingsChange } from '../support/test-gateway.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 
 /** An API such as Express, which ignores letter case and a trailing slash, with everything public but two paths. */
-const attack = attackHouse((settings) => ({
+const attack = useAttackGateway((settings) => ({
   ...settings,
   trustedProxies: ['127.0.0.1'],
   routes: [
@@ -26,7 +26,7 @@ const OTHER_SPELLINGS = [
   `/report${encodeURIComponent('ſ')}/x`,
 ];
 const withPaths =
-  (letterCase: 'distinct' | 'same', trailingSlash = letterCase): Change =>
+  (letterCase: 'distinct' | 'same', trailingSlash = letterCase): SettingsChange =>
   (settings) => ({
     ...settings,
     upstreams: { default: { url: attack.upstream.url, paths: { letterCase, trailingSlash } } },
@@ -34,7 +34,7 @@ const withPaths =
 
 async function overHttp1(path: string, token: string | null): Promise<number> {
   attack.upstream.reset();
-  return (await attack.ask({ line: `GET ${path} HTTP/1.1`, token })).status;
+  return (await attack.request({ line: `GET ${path} HTTP/1.1`, token })).status;
 }
 
 let session: ClientHttp2Session | undefined;
@@ -42,7 +42,7 @@ afterAll(() => session?.destroy());
 
 async function overHttp2(path: string, token: string | null): Promise<number> {
   attack.upstream.reset();
-  const { port, ca } = attack.house;
+  const { port, ca } = attack.gateway;
   session ??= connect(`https://127.0.0.1:${port}`, { ca: ca.pem, servername: 'localhost' });
   const stream = session.request({
     ':path': path,
@@ -66,19 +66,19 @@ describe.each([
     }
     for (const path of ['/', '/Public', '/public/', '/admin/x', '/Administration'])
       expect([path, await ask(path, null)]).toEqual([path, 200]);
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('P16, P17: it meets the rule where the upstream is known to ignore the difference', () =>
-    under(attack.house, withPaths('same'), async () => {
+    withSettings(attack.gateway, withPaths('same'), async () => {
       for (const path of OTHER_SPELLINGS) {
         expect([path, await ask(path, null), await ask(path, attack.token)]).toEqual([path, 401, 403]);
         expect(attack.upstream.bytes()).toBe('');
       }
     }));
 
-  test('P16, P17: it is forwarded where the upstream is known to tell such paths apart', () =>
-    under(attack.house, withPaths('distinct'), async () => {
+  test('P16, P17: it is forwarded where the upstream is known to distinguish such paths', () =>
+    withSettings(attack.gateway, withPaths('distinct'), async () => {
       expect(await ask('/Admin', null)).toBe(200);
       expect(attack.upstream.requests.map(({ target }) => target)).toEqual(['/Admin']);
       expect(await ask('/admin/', null)).toBe(200);
@@ -88,7 +88,7 @@ describe.each([
 
 test('P16 forward-auth refuses another spelling as the proxy does', async () => {
   const check = (uri: string) =>
-    attack.house.ask({
+    attack.gateway.request({
       path: '/authsvc/check',
       headers: { 'x-original-method': 'GET', 'x-original-uri': uri, 'x-forwarded-host': 'api.test' },
     });
@@ -99,9 +99,9 @@ test('P16 forward-auth refuses another spelling as the proxy does', async () => 
 test('P16 the log of a refused request names both rules', async () => {
   await overHttp1('/Reports/logged', attack.token);
   const line = await until('the request is logged', () =>
-    attack.house.log.find((one) => one.event === 'request' && one['path'] === '/Reports/logged'),
+    attack.gateway.log.find((one) => one.event === 'request' && one['path'] === '/Reports/logged'),
   );
   expect(line['reason']).toBe(
-    'no_rule (routes[1] /reports/**: other_spelling; routes[2] /**: other_reading)',
+    'no_rule (routes[1] /reports/**: equivalent_path; routes[2] /**: ambiguous_path)',
   );
 });

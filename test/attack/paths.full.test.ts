@@ -1,4 +1,4 @@
 import { testAnyTarget } from './any-target.ts';
-import { attackHouse } from './attack-house.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 
-testAnyTarget(attackHouse(), { numRuns: Number(process.env['ROW_COUNT'] ?? 10_000) });
+testAnyTarget(useAttackGateway(), { numRuns: Number(process.env['ROW_COUNT'] ?? 10_000) });

@@ -1,26 +1,26 @@
 import { describe, expect, test } from 'vitest';
-import { valuesOf } from '../support/recording-upstream.ts';
+import { headerValues } from '../support/recording-upstream.ts';
 import { testAnyTarget } from './any-target.ts';
-import { attackHouse } from './attack-house.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 import { OWN } from './matrix-settings.ts';
 import { PATH_ROWS } from './path-cases.ts';
 
 /** Rows P01–P20, through the whole gateway, with a token that has only `files:read`. */
-const attack = attackHouse();
+const attack = useAttackGateway();
 
 /** The status, and what the upstream saw of it. */
 async function fate(target: string, method = 'GET', headers: readonly string[] = []): Promise<string> {
   attack.upstream.reset();
-  const { status } = await attack.ask({ line: `${method} ${target} HTTP/1.1`, headers });
+  const { status } = await attack.request({ line: `${method} ${target} HTTP/1.1`, headers });
   const seen = attack.upstream.requests.map((request) => request.target);
-  const told = seen.length === 0 ? attack.upstream.bytes() : ` ${seen.join(' ')}`;
-  return `${status}${told}`;
+  const reported = seen.length === 0 ? attack.upstream.bytes() : ` ${seen.join(' ')}`;
+  return `${status}${reported}`;
 }
 
 async function fates(cases: Readonly<Record<string, string>>, method?: string): Promise<void> {
   for (const [target, expected] of Object.entries(cases)) {
     expect([target, await fate(target, method)]).toEqual([target, expected]);
-    await attack.stands();
+    await attack.expectHealthy();
   }
 }
 
@@ -39,7 +39,7 @@ describe('the path a rule decides about is the path the upstream gets', () => {
       'ftp://localhost/files/1': '400',
     }));
 
-  test('P15 OPTIONS * is answered by the gateway, other methods with * are rejected', async () => {
+  test('P15 OPTIONS * gets a response from the gateway, other methods with * are rejected', async () => {
     await fates({ '*': '204' }, 'OPTIONS');
     await fates({ '*': '400' });
   });
@@ -51,7 +51,7 @@ describe('the path a rule decides about is the path the upstream gets', () => {
   test('P18 the token service is matched in any letter case, and under no other spelling', async () => {
     attack.upstream.reset();
     for (const path of ['/AUTHSVC/authorize/TOKEN', '/authsvc/%41uthorize/Token']) {
-      const { status, body } = await attack.ask({
+      const { status, body } = await attack.request({
         line: `POST ${path} HTTP/1.1`,
         headers: ['Content-Type: application/json', 'Content-Length: 2'],
         body: '{}',
@@ -60,7 +60,7 @@ describe('the path a rule decides about is the path the upstream gets', () => {
     }
     expect(await fate('/authsvc/nowhere')).toBe('404');
     expect(await fate('/authsvc%2fx')).toBe('400');
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('P19 a header cannot override the path or the method', async () => {
@@ -79,8 +79,8 @@ describe('the path a rule decides about is the path the upstream gets', () => {
     const [seen] = attack.upstream.requests;
     expect(seen?.method).toBe('GET');
     for (const name of [...names, ...methods])
-      expect([name, valuesOf(seen, name.toLowerCase())]).toEqual([name, []]);
-    await attack.stands();
+      expect([name, headerValues(seen, name.toLowerCase())]).toEqual([name, []]);
+    await attack.expectHealthy();
   });
 });
 

@@ -1,23 +1,23 @@
 import { expect, onTestFinished, test } from 'vitest';
-import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
-import { clientOfEachWorker } from '../support/client-of-each-worker.ts';
-import { redisServer } from '../support/redis-server.ts';
-import { connect, makeServeFolder, readiness, startServe, until } from '../support/serve-process.ts';
+import { createKeyringFile, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { connectToEachWorker } from '../support/connect-to-each-worker.ts';
+import { startRedis } from '../support/redis-server.ts';
+import { connect, createServeFolder, readiness, startServe, until } from '../support/serve-process.ts';
 
 /** Seconds. */
 const WINDOW = 8;
 
 test('R13 on Redis a refresh right before a stall or an outage of all replicas gets the same tokens afterwards', async () => {
-  const redis = await redisServer();
+  const redis = await startRedis();
   onTestFinished(() => redis.stop());
-  const folder = await makeServeFolder((settings) => ({
+  const folder = await createServeFolder((settings) => ({
     ...settings,
     tokens: { refresh: { retryWindow: `${WINDOW}s` } },
     store: { type: 'redis', url: redis.url },
     keys: { file: 'keys.json' },
   }));
   onTestFinished(() => folder.remove());
-  writeKeyringFile(folder.file('keys.json'), newKeyring('EdDSA'), { replace: false });
+  writeKeyringFile(folder.file('keys.json'), createKeyringFile('EdDSA'), { replace: false });
   const passed = async (seconds: number): Promise<void> => {
     const end = performance.now() + seconds * 1_000;
     await until('the time has passed', () => performance.now() > end);
@@ -46,7 +46,7 @@ test('R13 on Redis a refresh right before a stall or an outage of all replicas g
 
   const second = await one.client.grant();
   const lostToo = await one.client.refresh(second.refresh_token);
-  await Promise.all([one.server.kill9(), two.server.kill9()]);
+  await Promise.all([one.server.kill(), two.server.kill()]);
   await passed(WINDOW + 1);
   const [again, too] = await Promise.all([open(), open()]);
   expect(await repeated(again.client, second.refresh_token)).toBe(lostToo.json['refresh_token']);
@@ -54,14 +54,14 @@ test('R13 on Redis a refresh right before a stall or an outage of all replicas g
 });
 
 test('R03 R13 with two workers a spent token stays spent when a worker is replaced, and a lost response is repeated after a kill -9 of all', async () => {
-  const folder = await makeServeFolder((settings) => ({
+  const folder = await createServeFolder((settings) => ({
     ...settings,
     tokens: { refresh: { retryWindow: '8s', reuse: 'reject' } },
   }));
   onTestFinished(() => folder.remove());
   const start = async () => {
     const server = await startServe(folder, { set: ['listen.workers=2'] });
-    const clients = await clientOfEachWorker(folder, server, folder.alice);
+    const clients = await connectToEachWorker(folder, server, folder.alice);
     onTestFinished(() => clients.forEach((client) => client.close()));
     return { server, clients };
   };
@@ -74,16 +74,16 @@ test('R03 R13 with two workers a spent token stays spent when a worker is replac
     await until('the window has closed', async () => (await client.refresh(spent)).status !== 200);
 
   process.kill(other.worker, 'SIGKILL');
-  await until('a worker ended', () => first.server.log.some(({ event }) => event === 'worker_ended'));
+  await until('a worker ended', () => first.server.log.some(({ event }) => event === 'worker_exited'));
   await until('it is replaced', async () => (await readiness(first.server)) === 200);
-  const after = await clientOfEachWorker(folder, first.server, folder.alice);
+  const after = await connectToEachWorker(folder, first.server, folder.alice);
   onTestFinished(() => after.forEach((client) => client.close()));
   for (const client of after)
     expect(await client.refresh(spent)).toMatchObject({ status: 400, json: { Error: 'invalid_grant' } });
 
   const { refresh_token: token } = await one.grant();
   const lost = await one.refresh(token);
-  await first.server.kill9();
+  await first.server.kill();
   const second = await start();
   for (const client of second.clients)
     expect((await client.refresh(token)).json['refresh_token']).toBe(lost.json['refresh_token']);

@@ -1,12 +1,12 @@
 import { expect, onTestFinished, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
-import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { createKeyringFile, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import type { Reply } from '../support/https-client.ts';
-import { redisServer } from '../support/redis-server.ts';
+import { startRedis } from '../support/redis-server.ts';
 import {
   type Client,
   connect,
-  makeServeFolder,
+  createServeFolder,
   type ServeFolder,
   type ServeProcess,
   startServe,
@@ -25,13 +25,13 @@ const withRefresh =
   });
 
 async function folderWith(refresh: Refresh, store?: SettingsInput['store']): Promise<ServeFolder> {
-  const folder = await makeServeFolder((settings) => ({
+  const folder = await createServeFolder((settings) => ({
     ...withRefresh(refresh)(settings),
     ...(store && { store, keys: { file: 'keys.json' } }),
   }));
   onTestFinished(() => folder.remove());
   if (store !== undefined)
-    writeKeyringFile(folder.file('keys.json'), newKeyring('EdDSA'), { replace: false });
+    writeKeyringFile(folder.file('keys.json'), createKeyringFile('EdDSA'), { replace: false });
   return folder;
 }
 
@@ -66,7 +66,7 @@ test('R03 R13 a refresh token that was spent before a kill -9 stays spent after 
   const folder = await folderWith({ retryWindow: '1s', reuse: 'reject' });
   const first = await startServe(folder);
   const { spent, successor } = await spentToken(clientOf(folder, first));
-  await first.kill9();
+  await first.kill();
   folder.configure(withRefresh({ retryWindow: '1s', reuse: 'revoke' }));
   const second = await startServe(folder);
   const client = clientOf(folder, second);
@@ -85,7 +85,7 @@ test('R13 a refresh right before a kill -9 gets the same tokens after an outage 
   const client = clientOf(folder, first);
   const { refresh_token: token } = await client.grant();
   const { json: lost } = await client.refresh(token);
-  await first.kill9();
+  await first.kill();
   const second = await startServe(folder, { nodeOptions: ['--import', A_MINUTE_LATER] });
   const { status, json } = await clientOf(folder, second).refresh(token);
   expect(status).toBe(200);
@@ -96,14 +96,14 @@ test('R13 a refresh right before a kill -9 gets the same tokens after an outage 
 });
 
 test('R03 on Redis a spent refresh token stays spent when one of two replicas restarts, and when Redis stalls', async () => {
-  const redis = await redisServer();
+  const redis = await startRedis();
   onTestFinished(() => redis.stop());
   const folder = await folderWith({ retryWindow: '1s', reuse: 'reject' }, { type: 'redis', url: redis.url });
   const [one, other] = await Promise.all([startServe(folder), startServe(folder)]);
   const client = clientOf(folder, other);
   const { spent, successor } = await spentToken(client);
 
-  await one.kill9();
+  await one.kill();
   const restarted = clientOf(folder, await startServe(folder));
   expect(await settled(() => restarted.refresh(spent))).toMatchObject(INVALID_GRANT);
 

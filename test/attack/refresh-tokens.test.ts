@@ -1,72 +1,80 @@
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { FORM } from '../support/device-steps.ts';
-import { keysOf, openRefresh, sealRefresh } from '../support/forge.ts';
-import { type House, openHouse, type TokenGrant } from '../support/house.ts';
-import { under, withIntegration, withoutIntegration, withTokens, withUser } from '../support/reconfigure.ts';
-import { INVALID_GRANT, refreshSteps } from './refresh-steps.ts';
+import { FORM } from '../support/device-client.ts';
+import { forgeRefreshToken, loadKeyring, splitRefreshToken } from '../support/forged-tokens.ts';
+import {
+  withIntegration,
+  withoutIntegration,
+  withSettings,
+  withTokens,
+  withUser,
+} from '../support/reconfigure.ts';
+import { startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
+import { createRefreshClient, INVALID_GRANT } from './refresh-client.ts';
 
 /** Rows R01–R12 and R18: retries, theft, what is sent, what has changed meanwhile. */
-let house: House;
+let gateway: TestGateway;
 beforeAll(async () => {
   // Only `house.clock` moves the time: seconds that a busy machine takes are not part of any lifetime.
   vi.useFakeTimers({ toFake: ['Date'] });
-  house = await openHouse();
+  gateway = await startGateway();
 });
 afterAll(async () => {
-  await house?.close();
+  await gateway?.close();
   vi.useRealTimers();
 });
 
-const { read, rotated, call, reuses, expectFamilyEnded } = refreshSteps(() => house);
+const { parseGrant, rotate, requestStatus, reuseEvents, expectFamilyEnded } = createRefreshClient(
+  () => gateway,
+);
 
 describe('retry and theft', () => {
   test('R01: the predecessor repeated after 5 s gets the same tokens and the same refresh_until', async () => {
-    const first = await house.grant();
-    const second = await rotated(first.refresh_token);
-    house.clock.advance(5);
-    const again = await rotated(first.refresh_token);
+    const first = await gateway.grant();
+    const second = await rotate(first.refresh_token);
+    gateway.clock.advance(5);
+    const again = await rotate(first.refresh_token);
     expect(again.refresh_token).toBe(second.refresh_token);
     expect(again.access_token).toBe(second.access_token);
     expect(again.refresh_until).toBe(first.refresh_until);
     expect(again.expires).toBe(second.expires);
-    expect((await rotated(second.refresh_token)).refresh_token).not.toBe(second.refresh_token);
+    expect((await rotate(second.refresh_token)).refresh_token).not.toBe(second.refresh_token);
   });
 
   test('R02: the predecessor of a predecessor ends the family at once', async () => {
-    const first = await house.grant();
-    const second = await rotated(first.refresh_token);
-    const third = await rotated(second.refresh_token);
-    expect(await house.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+    const first = await gateway.grant();
+    const second = await rotate(first.refresh_token);
+    const third = await rotate(second.refresh_token);
+    expect(await gateway.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
     await expectFamilyEnded(third, second, first);
-    expect(reuses(first)[0]).toMatchObject({ action: 'grant ended' });
+    expect(reuseEvents(first)[0]).toMatchObject({ action: 'grant_revoked' });
   });
 
   test('R02: once the successor was used, the predecessor counts as stolen even within the window', async () => {
-    const first = await house.grant();
-    const second = await rotated(first.refresh_token);
-    await rotated(second.refresh_token);
-    const third = await rotated(second.refresh_token);
-    expect(await house.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+    const first = await gateway.grant();
+    const second = await rotate(first.refresh_token);
+    await rotate(second.refresh_token);
+    const third = await rotate(second.refresh_token);
+    expect(await gateway.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
     await expectFamilyEnded(third);
   });
 
   test('R03: the predecessor after the window ends the family', async () => {
-    const first = await house.grant();
-    const second = await rotated(first.refresh_token);
-    house.clock.advance(11);
-    expect(await house.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+    const first = await gateway.grant();
+    const second = await rotate(first.refresh_token);
+    gateway.clock.advance(11);
+    expect(await gateway.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
     await expectFamilyEnded(second, first);
-    expect(reuses(first)).toHaveLength(1);
+    expect(reuseEvents(first)).toHaveLength(1);
   });
 
   test('R04: a retry every second does not extend the window: it closes 10 s after the rotation', async () => {
-    const first = await house.grant();
-    const second = await rotated(first.refresh_token);
+    const first = await gateway.grant();
+    const second = await rotate(first.refresh_token);
     const statuses: number[] = [];
-    for (let turn = 1; turn <= 100; turn += 1) {
-      house.clock.advance(1);
-      const reply = await house.refresh(first.refresh_token);
+    for (let attempt = 1; attempt <= 100; attempt += 1) {
+      gateway.clock.advance(1);
+      const reply = await gateway.refresh(first.refresh_token);
       statuses.push(reply.status);
       if (reply.status !== 200) expect(reply).toMatchObject(INVALID_GRANT);
     }
@@ -75,42 +83,44 @@ describe('retry and theft', () => {
     await expectFamilyEnded(second);
   });
 
-  test('R04: with reuse: reject the spent token is rejected and audited, and the grant lives on', async () => {
-    await under(house, withTokens({ refresh: { reuse: 'reject' } }), async () => {
-      const first = await house.grant();
-      const second = await rotated(first.refresh_token);
-      house.clock.advance(11);
-      expect(await house.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
-      expect(reuses(first)[0]).toMatchObject({ action: 'refused' });
-      expect(await call(second.access_token)).toBe(200);
-      await rotated(second.refresh_token);
+  test('R04: with reuse: reject the spent token is rejected and audited, and the grant stays valid', async () => {
+    await withSettings(gateway, withTokens({ refresh: { reuse: 'reject' } }), async () => {
+      const first = await gateway.grant();
+      const second = await rotate(first.refresh_token);
+      gateway.clock.advance(11);
+      expect(await gateway.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+      expect(reuseEvents(first)[0]).toMatchObject({ action: 'refused' });
+      expect(await requestStatus(second.access_token)).toBe(200);
+      await rotate(second.refresh_token);
     });
   });
 
-  test('R04: with retryWindow 0 there is no retry; of concurrent refreshes one wins, the others are rejected, and the grant lives on', async () => {
-    await under(house, withTokens({ refresh: { retryWindow: '0s' } }), async () => {
-      const first = await house.grant();
-      const replies = await Promise.all(Array.from({ length: 20 }, () => house.refresh(first.refresh_token)));
+  test('R04: with retryWindow 0 there is no retry; of concurrent refreshes one wins, the others are rejected, and the grant stays valid', async () => {
+    await withSettings(gateway, withTokens({ refresh: { retryWindow: '0s' } }), async () => {
+      const first = await gateway.grant();
+      const replies = await Promise.all(
+        Array.from({ length: 20 }, () => gateway.refresh(first.refresh_token)),
+      );
       const winners = replies.filter(({ status }) => status === 200);
       expect(winners).toHaveLength(1);
       const second = winners[0]?.json as unknown as TokenGrant;
-      expect(reuses(first)).toEqual([]);
-      expect(await call(second.access_token)).toBe(200);
-      const third = await rotated(second.refresh_token);
-      house.clock.advance(2);
-      expect(await house.refresh(second.refresh_token)).toMatchObject(INVALID_GRANT);
+      expect(reuseEvents(first)).toEqual([]);
+      expect(await requestStatus(second.access_token)).toBe(200);
+      const third = await rotate(second.refresh_token);
+      gateway.clock.advance(2);
+      expect(await gateway.refresh(second.refresh_token)).toMatchObject(INVALID_GRANT);
       await expectFamilyEnded(third);
     });
   });
 
-  test('R01: after a restart the window starts anew, and the same tokens are returned', async () => {
-    const own = await openHouse();
+  test('R01: after a restart the window starts again, and the same tokens are returned', async () => {
+    const own = await startGateway();
     try {
       const first = await own.grant();
-      const second = read(await own.refresh(first.refresh_token));
+      const second = parseGrant(await own.refresh(first.refresh_token));
       await own.restart(() => own.clock.advance(3_000));
       own.clock.advance(5);
-      const again = read(await own.refresh(first.refresh_token));
+      const again = parseGrant(await own.refresh(first.refresh_token));
       expect(again.refresh_token).toBe(second.refresh_token);
       expect(again.access_token).toBe(second.access_token);
       own.clock.advance(6);
@@ -122,73 +132,75 @@ describe('retry and theft', () => {
   });
 
   test('R18: the previous access token is valid until its own expiry', async () => {
-    const first = await house.grant();
-    house.clock.advance(1_800);
-    const second = await rotated(first.refresh_token);
-    expect(await call(first.access_token)).toBe(200);
-    house.clock.advance(1_801);
-    expect(await call(first.access_token)).toBe(401);
-    expect(await call(second.access_token)).toBe(200);
+    const first = await gateway.grant();
+    gateway.clock.advance(1_800);
+    const second = await rotate(first.refresh_token);
+    expect(await requestStatus(first.access_token)).toBe(200);
+    gateway.clock.advance(1_801);
+    expect(await requestStatus(first.access_token)).toBe(401);
+    expect(await requestStatus(second.access_token)).toBe(200);
   });
 });
 
 describe('what is sent', () => {
   test('R06: a wrong client_id, another letter case, or none: rejected, and the token remains valid', async () => {
-    const grant = await house.grant();
+    const grant = await gateway.grant();
     for (const client_id of ['other-app', 'nobody', 'Report-runner', 'REPORT-RUNNER'])
-      expect(await house.refresh(grant.refresh_token, { client_id })).toMatchObject(INVALID_GRANT);
-    expect((await house.post('/Authorize/Token', { refresh_token: grant.refresh_token })).json).toMatchObject(
-      {
-        Error: 'invalid_request',
-      },
-    );
-    expect(reuses(grant)).toEqual([]);
-    expect(await call(grant.access_token)).toBe(200);
-    await rotated(grant.refresh_token);
+      expect(await gateway.refresh(grant.refresh_token, { client_id })).toMatchObject(INVALID_GRANT);
+    expect(
+      (await gateway.post('/Authorize/Token', { refresh_token: grant.refresh_token })).json,
+    ).toMatchObject({
+      Error: 'invalid_request',
+    });
+    expect(reuseEvents(grant)).toEqual([]);
+    expect(await requestStatus(grant.access_token)).toBe(200);
+    await rotate(grant.refresh_token);
   });
 
   test('R06: a spent token with a wrong client_id neither rotates nor ends the family', async () => {
-    const first = await house.grant();
-    const second = await rotated(first.refresh_token);
-    const third = await rotated(second.refresh_token);
+    const first = await gateway.grant();
+    const second = await rotate(first.refresh_token);
+    const third = await rotate(second.refresh_token);
     for (const grant of [first, second])
-      expect(await house.refresh(grant.refresh_token, { client_id: 'other-app' })).toMatchObject(
+      expect(await gateway.refresh(grant.refresh_token, { client_id: 'other-app' })).toMatchObject(
         INVALID_GRANT,
       );
-    expect(reuses(first)).toEqual([]);
-    await rotated(third.refresh_token);
+    expect(reuseEvents(first)).toEqual([]);
+    await rotate(third.refresh_token);
   });
 
   test('R07: a refresh as form body is invalid_request and spends nothing', async () => {
-    const { refresh_token } = await house.grant();
-    const reply = await house.ask({
+    const { refresh_token } = await gateway.grant();
+    const reply = await gateway.request({
       path: '/authsvc/Authorize/Token',
       method: 'POST',
       headers: { 'content-type': FORM },
       body: new URLSearchParams({ client_id: 'report-runner', refresh_token }).toString(),
     });
     expect(reply).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
-    await rotated(refresh_token);
-    expect(house.audits('refresh_repeated').at(-1)?.['grant']).not.toBe(openRefresh(refresh_token).grantId);
+    await rotate(refresh_token);
+    expect(gateway.auditEvents('refresh_retried').at(-1)?.['grant']).not.toBe(
+      splitRefreshToken(refresh_token).grantId,
+    );
   });
 
   test('R08: ambiguous and unreadable requests are refused and spend nothing', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     const whole = { client_id: 'report-runner', refresh_token };
     const text = JSON.stringify(whole);
     const post = (body: string | Buffer, headers: Record<string, string> = {}) =>
-      house.ask({
+      gateway.request({
         path: '/authsvc/Authorize/Token',
         method: 'POST',
         headers: { 'content-type': 'application/json', ...headers },
         body,
       });
     for (const reply of [
-      await house.post('/Authorize/Token', { ...whole, device_code: 'x' }),
+      await gateway.post('/Authorize/Token', { ...whole, device_code: 'x' }),
       await post(text.replace('{', '{"client_id":"report-runner",')),
       await post(text.replace('{', '{"refresh_token":"x",')),
-      await house.post('/Authorize/Token', { ...whole, refresh_token: [refresh_token] }),
-      await house.post('/Authorize/Token', { ...whole, refresh_token: 7 }),
+      await gateway.post('/Authorize/Token', { ...whole, refresh_token: [refresh_token] }),
+      await gateway.post('/Authorize/Token', { ...whole, refresh_token: 7 }),
       await post(text.slice(0, -1)),
       await post(Buffer.from(text, 'utf16le'), { 'content-type': 'application/json; charset=utf-16' }),
       await post(gzipSync(text), { 'content-encoding': 'gzip' }),
@@ -198,31 +210,31 @@ describe('what is sent', () => {
       status: 413,
       json: { Error: 'invalid_request' },
     });
-    const repeated = house.audits('refresh_repeated').length;
-    await rotated(refresh_token);
-    expect(house.audits('refresh_repeated')).toHaveLength(repeated);
+    const repeated = gateway.auditEvents('refresh_retried').length;
+    await rotate(refresh_token);
+    expect(gateway.auditEvents('refresh_retried')).toHaveLength(repeated);
   });
 
   test('R09: a second before refresh_until it works and the new token ends with it; at refresh_until and after it, it does not', async () => {
-    const grants = [await house.grant(), await house.grant(), await house.grant()];
+    const grants = [await gateway.grant(), await gateway.grant(), await gateway.grant()];
     const [first, second, third] = grants as [TokenGrant, TokenGrant, TokenGrant];
     const until = Math.min(...grants.map(({ refresh_until }) => refresh_until));
-    house.clock.advance(until - house.clock.now() - 1);
-    const last = await rotated(first.refresh_token);
+    gateway.clock.advance(until - gateway.clock.now() - 1);
+    const last = await rotate(first.refresh_token);
     expect(last.expires).toBeLessThanOrEqual(first.refresh_until);
     expect(last.expires_in).toBeLessThanOrEqual(2);
-    house.clock.advance(second.refresh_until - house.clock.now());
-    expect(await house.refresh(second.refresh_token)).toMatchObject(INVALID_GRANT);
-    house.clock.advance(third.refresh_until + 1 - house.clock.now());
-    expect(await house.refresh(third.refresh_token)).toMatchObject(INVALID_GRANT);
-    expect(await house.refresh(last.refresh_token)).toMatchObject(INVALID_GRANT);
-    expect(await call(last.access_token)).toBe(401);
+    gateway.clock.advance(second.refresh_until - gateway.clock.now());
+    expect(await gateway.refresh(second.refresh_token)).toMatchObject(INVALID_GRANT);
+    gateway.clock.advance(third.refresh_until + 1 - gateway.clock.now());
+    expect(await gateway.refresh(third.refresh_token)).toMatchObject(INVALID_GRANT);
+    expect(await gateway.refresh(last.refresh_token)).toMatchObject(INVALID_GRANT);
+    expect(await requestStatus(last.access_token)).toBe(401);
   });
 
   test('R10: any changed character, a later generation under the old MAC, another grant’s id: rejected without a store read', async () => {
-    const [grant, other] = [await house.grant(), await house.grant()];
+    const [grant, other] = [await gateway.grant(), await gateway.grant()];
     const token = grant.refresh_token;
-    const { kid, grantId, generation, mac } = openRefresh(token);
+    const { kid, grantId, generation, mac } = splitRefreshToken(token);
     const forgeries = [
       ...Array.from(
         token,
@@ -231,53 +243,53 @@ describe('what is sent', () => {
       `ghr_${kid}.${grantId}.${generation + 1}.${mac}`,
       `ghr_${kid}.${grantId}.0${generation}.${mac}`,
       `ghr_${kid}.${grantId}.+${generation}.${mac}`,
-      `ghr_${kid}.${openRefresh(other.refresh_token).grantId}.${generation}.${mac}`,
-      `ghr_${kid}.${grantId}.${generation}.${openRefresh(other.refresh_token).mac}`,
+      `ghr_${kid}.${splitRefreshToken(other.refresh_token).grantId}.${generation}.${mac}`,
+      `ghr_${kid}.${grantId}.${generation}.${splitRefreshToken(other.refresh_token).mac}`,
       `ghr_${kid}.${grantId}.${generation}.`,
       `ghr_unknown0.${grantId}.${generation}.${mac}`,
       `${token}=`,
       ` ${token}`,
       `${token}\n`,
       token.toUpperCase(),
-      sealRefresh(keysOf(house), grantId, '1e0'),
-      sealRefresh(keysOf(house), grantId, '00000000001'),
-      sealRefresh(keysOf(house), grantId, '-1'),
+      forgeRefreshToken(loadKeyring(gateway), grantId, '1e0'),
+      forgeRefreshToken(loadKeyring(gateway), grantId, '00000000001'),
+      forgeRefreshToken(loadKeyring(gateway), grantId, '-1'),
     ];
-    const reads = vi.spyOn(house.gateway.store.grants, 'read');
+    const reads = vi.spyOn(gateway.server.store.grants, 'read');
     try {
       for (const forged of forgeries)
-        expect(await house.refresh(forged), forged).toMatchObject(INVALID_GRANT);
+        expect(await gateway.refresh(forged), forged).toMatchObject(INVALID_GRANT);
       expect(reads).not.toHaveBeenCalled();
     } finally {
       reads.mockRestore();
     }
-    expect(reuses(grant)).toEqual([]);
-    await rotated(token);
-    await rotated(other.refresh_token);
+    expect(reuseEvents(grant)).toEqual([]);
+    await rotate(token);
+    await rotate(other.refresh_token);
   });
 });
 
 describe('what has changed meanwhile', () => {
   test('R11: the integration is narrowed: invalid_scope; widened again, the grant works again', async () => {
-    const grant = await house.grant({ scope: 'reports:write' });
-    await under(house, withIntegration('report-runner', { scope: 'files:read' }), async () => {
-      for (let turn = 0; turn < 3; turn += 1)
-        expect((await house.refresh(grant.refresh_token)).json).toMatchObject({ Error: 'invalid_scope' });
+    const grant = await gateway.grant({ scope: 'reports:write' });
+    await withSettings(gateway, withIntegration('report-runner', { scope: 'files:read' }), async () => {
+      for (let attempt = 0; attempt < 3; attempt += 1)
+        expect((await gateway.refresh(grant.refresh_token)).json).toMatchObject({ Error: 'invalid_scope' });
     });
-    await rotated(grant.refresh_token);
+    await rotate(grant.refresh_token);
   });
 
   test('R12: a disabled user, a user without access, or a removed integration: rejected, and the grant is kept', async () => {
-    const grant = await house.grant();
+    const grant = await gateway.grant();
     for (const [change, error] of [
       [withUser('alice', { disabled: true }), 'unauthorized_client'],
       [withUser('alice', { groups: [] }), 'unauthorized_client'],
       [withIntegration('report-runner', { access: [] }), 'unauthorized_client'],
       [withoutIntegration('report-runner'), 'invalid_grant'],
     ] as const)
-      await under(house, change, async () =>
-        expect((await house.refresh(grant.refresh_token)).json).toMatchObject({ Error: error }),
+      await withSettings(gateway, change, async () =>
+        expect((await gateway.refresh(grant.refresh_token)).json).toMatchObject({ Error: error }),
       );
-    await rotated(grant.refresh_token);
+    await rotate(grant.refresh_token);
   });
 });

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
-import { readAnswer } from '../support/raw-client.ts';
-import { attackHouse } from './attack-house.ts';
+import { parseRawResponse } from '../support/raw-client.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 
-const attack = attackHouse((settings) => ({
+const attack = useAttackGateway((settings) => ({
   ...settings,
   routes: [
     { path: '/admin/**', requires: 'reports:write' },
@@ -26,17 +26,17 @@ test('a request to the token service is never forwarded, not even in absolute fo
   const response = await untilClosed(
     'GET http://api.test/authsvc/Authorize/Verify HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n\r\n',
   );
-  expect(readAnswer(response).status).toBe(401);
+  expect(parseRawResponse(response).status).toBe(401);
   expect(attack.upstream.bytes()).toBe('');
-  await attack.stands();
+  await attack.expectHealthy();
 });
 
 test('P04 a request with %2F does not bypass the rule of its path by matching a laxer rule after it', async () => {
   for (const path of ['/admin/x%2Fy', '/admin%2Fx', '/admin/%2F'])
-    expect([path, (await attack.house.api(path)).status]).toEqual([path, 400]);
+    expect([path, (await attack.gateway.api(path)).status]).toEqual([path, 400]);
   expect(attack.upstream.bytes()).toBe('');
-  expect((await attack.house.api('/other/x%2Fy')).status).toBe(200);
-  await attack.stands();
+  expect((await attack.gateway.api('/other/x%2Fy')).status).toBe(200);
+  await attack.expectHealthy();
 });
 
 test('H19 a request pipelined after one that ends the connection is not processed', async () => {
@@ -51,11 +51,11 @@ test('H19 a request pipelined after one that ends the connection is not processe
     expect(response.match(/HTTP\/1\.1/g)).toHaveLength(1);
   }
   expect(attack.upstream.bytes()).toBe('');
-  await attack.stands();
+  await attack.expectHealthy();
 });
 
 test('an upstream cannot set the session cookie of gatehouse in any spelling', async () => {
-  attack.upstream.reply((socket) => {
+  attack.upstream.respondWith((socket) => {
     const cookies = [
       '__Host-gatehouse=a',
       ' __Host-gatehouse =a; Path=/',
@@ -67,7 +67,7 @@ test('an upstream cannot set the session cookie of gatehouse in any spelling', a
       `HTTP/1.1 200 OK\r\n${cookies.map((one) => `Set-Cookie: ${one}\r\n`).join('')}Content-Length: 0\r\n\r\n`,
     );
   });
-  const { head } = await attack.ask({ line: 'GET /public/a HTTP/1.1', token: null });
+  const { head } = await attack.request({ line: 'GET /public/a HTTP/1.1', token: null });
   expect(head.match(/set-cookie:[^\r]*/gi)).toEqual(['Set-Cookie: other=__Host-gatehouse']);
-  await attack.stands();
+  await attack.expectHealthy();
 });

@@ -2,38 +2,38 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { DeviceRequest } from '../../src/domain/device-request.ts';
-import type { GrantDesk } from '../../src/grants/desk.ts';
+import type { GrantDeps } from '../../src/grants/deps.ts';
 import { confirmDevice } from '../../src/grants/device-decision.ts';
-import { endAllOf } from '../../src/grants/revoke.ts';
+import { revokeAllGrants } from '../../src/grants/revoke.ts';
 import { createLogger } from '../../src/observability/logger.ts';
-import { memoryStore } from '../../src/stores/memory.ts';
-import { deviceSteps } from '../support/device-steps.ts';
+import { createDeviceClient } from '../support/device-client.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { ALICE, type House, openHouse } from '../support/house.ts';
-import { under, withTokens } from '../support/reconfigure.ts';
+import { createMemoryStore } from '../support/memory-store.ts';
+import { withSettings, withTokens } from '../support/reconfigure.ts';
+import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 freezeClock();
-let house: House;
+let gateway: TestGateway;
 beforeAll(async () => {
-  house = await openHouse();
+  gateway = await startGateway();
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 test('with a retry window of 0, eight concurrent refreshes of one token do not revoke the grant; a later one does', () =>
-  under(house, withTokens({ refresh: { retryWindow: '0s' } }), async () => {
-    const { refresh_token: token } = await house.grant();
-    const replies = await Promise.all(Array.from({ length: 8 }, () => house.refresh(token)));
+  withSettings(gateway, withTokens({ refresh: { retryWindow: '0s' } }), async () => {
+    const { refresh_token: token } = await gateway.grant();
+    const replies = await Promise.all(Array.from({ length: 8 }, () => gateway.refresh(token)));
     const [winner, ...others] = replies.filter(({ status }) => status === 200);
     expect(others).toEqual([]);
-    expect((await house.refresh(String(winner?.json['refresh_token']))).status).toBe(200);
-    house.clock.advance(3);
-    await house.refresh(token);
-    expect(house.audits('refresh_reuse')).toHaveLength(1);
+    expect((await gateway.refresh(String(winner?.json['refresh_token']))).status).toBe(200);
+    gateway.clock.advance(3);
+    await gateway.refresh(token);
+    expect(gateway.auditEvents('refresh_reuse')).toHaveLength(1);
   }));
 
 test('a token is denied while the store is still writing its revocation', async () => {
-  const { access_token: token } = await house.grant();
-  const { revocations } = house.gateway.store;
+  const { access_token: token } = await gateway.grant();
+  const { revocations } = gateway.server.store;
   const announce = revocations.announce.bind(revocations);
   const announced = Promise.withResolvers<void>();
   const flushed = Promise.withResolvers<void>();
@@ -44,12 +44,12 @@ test('a token is denied while the store is still writing its revocation', async 
     },
   });
   try {
-    const revoked = house.api('/authsvc/Revoke/Token', token);
+    const revoked = gateway.api('/authsvc/Revoke/Token', token);
     await announced.promise;
-    expect((await house.api('/whoami', token)).status).toBe(401);
+    expect((await gateway.api('/whoami', token)).status).toBe(401);
     flushed.resolve();
     expect((await revoked).status).toBe(200);
-    expect((await house.api('/whoami', token)).status).toBe(401);
+    expect((await gateway.api('/whoami', token)).status).toBe(401);
   } finally {
     flushed.resolve();
     Object.assign(revocations, { announce });
@@ -58,7 +58,7 @@ test('a token is denied while the store is still writing its revocation', async 
 
 test('an approval is refused when the device flow was disabled after the page was shown', async () => {
   const now = (): number => 1_800_000_000;
-  const store = memoryStore({ now });
+  const store = createMemoryStore({ now });
   const request: DeviceRequest = {
     state: 'pending',
     id: 'r'.repeat(22),
@@ -72,47 +72,51 @@ test('an approval is refused when the device flow was disabled after the page wa
   await store.devices.create(request.id, request, request.expires);
   const log = createLogger({ level: 'error', format: 'json', write: () => {} });
   // Everything that a decision reads; the integration has been removed.
-  const desk = { store, now, log, integrations: new Map(), policy: { device: { enabled: true } } };
-  const person = {
+  const deps = { store, now, log, integrations: new Map(), policy: { device: { enabled: true } } };
+  const user = {
     identity: 'local:{42}',
     displayName: 'Mallory',
     directory: 'staff',
     groups: new Set<string>(),
     disabled: true,
   };
-  const decided = await confirmDevice(desk as unknown as GrantDesk, request.id, person);
+  const decided = await confirmDevice(deps as unknown as GrantDeps, request.id, user);
   expect(decided).toMatchObject({ ok: false, refusal: { reason: 'client_unknown' } });
   expect((await store.devices.read(request.id))?.record.state).toBe('pending');
 });
 
 test('an approval given before all grants of the person were revoked yields no token; a later approval does', async () => {
-  const device = deviceSteps(house);
-  const [phished, mine] = [await device.ask(), await device.ask()];
-  await device.walk(phished);
-  const { store } = house.gateway;
-  await endAllOf({ store, now: () => house.clock.now() }, { of: 'identity', identity: ALICE }, 86_400);
-  house.clock.advance(2);
+  const device = createDeviceClient(gateway);
+  const [phished, mine] = [await device.requestCodes(), await device.requestCodes()];
+  await device.decideInBrowser(phished);
+  const { store } = gateway.server;
+  await revokeAllGrants(
+    { store, now: () => gateway.clock.now() },
+    { of: 'identity', identity: ALICE },
+    86_400,
+  );
+  gateway.clock.advance(2);
   const late = await device.exchange(phished.device_code);
   expect(late.status).toBe(400);
   expect(late.text).not.toContain('access_token');
-  expect((await device.walk(mine)).status).toBe(200);
+  expect((await device.decideInBrowser(mine)).status).toBe(200);
   expect((await device.exchange(mine.device_code)).status).toBe(200);
 });
 
 test('grants revoked by an operator stay revoked after the settings have shortened the grant lifetime', () =>
-  under(house, withTokens({ grantLifetime: '90d' }), async () => {
-    const { refresh_token: token } = await house.grant();
-    await house.reload(withTokens({ grantLifetime: '2h' }));
-    const adminToken = readFileSync(join(house.folder, 'data/admin-token'), 'utf8').trim();
-    const revoked = await fetch(`http://127.0.0.1:${house.adminPort}/admin/v1/revoke`, {
+  withSettings(gateway, withTokens({ grantLifetime: '90d' }), async () => {
+    const { refresh_token: token } = await gateway.grant();
+    await gateway.reload(withTokens({ grantLifetime: '2h' }));
+    const adminToken = readFileSync(join(gateway.folder, 'data/admin-token'), 'utf8').trim();
+    const revoked = await fetch(`http://127.0.0.1:${gateway.adminPort}/admin/v1/revoke`, {
       method: 'POST',
       headers: { authorization: `Bearer ${adminToken}`, 'content-type': 'application/json' },
       body: JSON.stringify({ identity: ALICE }),
     });
     expect(revoked.status).toBe(200);
     for (const days of [1, 3, 60]) {
-      house.clock.advance(days * 86_400);
-      const reply = await house.refresh(token);
+      gateway.clock.advance(days * 86_400);
+      const reply = await gateway.refresh(token);
       expect(reply.status, `after ${days} more days`).toBe(400);
       expect(reply.text).not.toContain('access_token');
     }

@@ -3,28 +3,28 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { stringify } from 'yaml';
-import { loadSettings, type Problem } from '../../src/config/load.ts';
+import { type ConfigProblem, loadSettings } from '../../src/config/load.ts';
 import type { SettingsInput } from '../../src/config/schema.ts';
-import { type Change, type House, openHouse } from '../support/house.ts';
-import { under } from '../support/reconfigure.ts';
+import { withSettings } from '../support/reconfigure.ts';
+import { type SettingsChange, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 describe('a reload', () => {
-  let house: House;
+  let gateway: TestGateway;
   beforeAll(async () => {
-    house = await openHouse();
+    gateway = await startGateway();
   });
-  afterAll(() => house.close());
-  beforeEach(() => house.forgetLog());
+  afterAll(() => gateway.close());
+  beforeEach(() => gateway.clearLog());
 
   const limits =
-    (changed: NonNullable<SettingsInput['limits']>): Change =>
+    (changed: NonNullable<SettingsInput['limits']>): SettingsChange =>
     (settings) => ({ ...settings, limits: { ...settings.limits, ...changed } });
   const awaitingRestart = (): unknown[] =>
-    house.log.filter(({ event }) => event === 'restart_needed').map((line) => line['setting']);
+    gateway.log.filter(({ event }) => event === 'restart_needed').map((line) => line['setting']);
 
   test('logs which settings of the listener need a restart', () =>
-    under(
-      house,
+    withSettings(
+      gateway,
       (settings) => ({
         ...limits({ connections: 5, headerTimeout: '3s', headers: '8KiB' })(settings),
         listen: { ...settings.listen, proxyProtocol: ['10.0.0.0/8'] },
@@ -39,8 +39,8 @@ describe('a reload', () => {
     ));
 
   test('logs that changed credentials of the admin API need a restart', () =>
-    under(
-      house,
+    withSettings(
+      gateway,
       (settings) => ({
         ...settings,
         admin: {
@@ -53,39 +53,39 @@ describe('a reload', () => {
     ));
 
   test('logs at each reload what needs a restart, for as long as it is so', async () => {
-    const both = ['admin.hostNames', 'device.maxPending'];
-    await under(
-      house,
+    const both = ['listen.http2', 'admin.hostNames'];
+    await withSettings(
+      gateway,
       (settings) => ({
         ...settings,
         admin: { ...settings.admin, hostNames: ['metrics.example.test'] },
-        device: { ...settings.device, maxPending: 7 },
+        listen: { ...settings.listen, http2: false },
       }),
       async () => {
-        await house.reload((settings) => settings);
+        await gateway.reload((settings) => settings);
         expect(awaitingRestart()).toEqual([...both, ...both]);
       },
     );
     expect(awaitingRestart()).toHaveLength(4);
   });
 
-  test('that restores the value in use asks for no restart', async () => {
-    await house.reload(limits({ connections: 5 }));
+  test('that restores the current value needs no restart', async () => {
+    await gateway.reload(limits({ connections: 5 }));
     expect(awaitingRestart()).toEqual(['limits.connections']);
-    await house.reload(limits({ connections: 10_000 }));
+    await gateway.reload(limits({ connections: 10_000 }));
     expect(awaitingRestart()).toEqual(['limits.connections']);
   });
 
   test('that changes publicUrl logs it, since it ends every access token', () =>
-    under(
-      house,
+    withSettings(
+      gateway,
       (settings) => ({ ...settings, publicUrl: 'https://other.example.test' }),
-      async () => expect(house.log.filter(({ event }) => event === 'public_url_changed')).toHaveLength(1),
+      async () => expect(gateway.log.filter(({ event }) => event === 'public_url_changed')).toHaveLength(1),
     ));
 });
 
 /** The problems a configuration is refused for. */
-function problemsOf(given: SettingsInput): readonly Problem[] {
+function problemsOf(given: SettingsInput): readonly ConfigProblem[] {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-settings-'));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   const file = join(folder, 'gatehouse.yaml');

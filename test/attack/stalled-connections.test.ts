@@ -1,21 +1,21 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { testListener } from '../support/listener.ts';
+import { startTestListener } from '../support/listener.ts';
 import { until } from '../support/until.ts';
-import { attackHouse } from './attack-house.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 import { FLAG, FRAME, frame, frameClient, headerBlock, requestFields } from './h2-frames.ts';
 import { OWN } from './matrix-settings.ts';
 import { sendHeadsSlowly, stallHandshakes } from './stalled-connections.ts';
 
 /** Rows X01, X02 and C20: every state of a connection has a deadline. They are waited for at the same time. */
-const attack = attackHouse((settings) => ({
+const attack = useAttackGateway((settings) => ({
   ...settings,
   limits: { ...settings.limits, headerTimeout: '2s' },
   upstreams: { default: { ...settings.upstreams?.['default'], timeouts: { idle: '2s' } } },
 }));
 
-const frames = () => frameClient(attack.house.port, { ca: attack.house.ca.pem });
+const frames = () => frameClient(attack.gateway.port, { ca: attack.gateway.ca.pem });
 const head = (line: string, ...more: string[]): string =>
   [`${line} HTTP/1.1`, `Host: ${OWN}`, ...more, '', ''].join('\r\n');
 
@@ -68,9 +68,9 @@ describe.concurrent('deadlines', () => {
   test('a client that never closes its side after a CONNECT, or sends no body, is disconnected', async ({
     onTestFinished,
   }) => {
-    const listener = await testListener({
+    const listener = await startTestListener({
       limits: { headers: 16_384, headerTimeout: 30, connections: 100 },
-      onCall: ({ response }) => void response.end('answered'),
+      onRequest: ({ response }) => void response.end('answered'),
     });
     onTestFinished(() => listener.close());
     await Promise.all(
@@ -84,13 +84,13 @@ describe.concurrent('deadlines', () => {
         onTestFinished(() => void socket.destroy());
         socket.on('error', () => {}).write(bytes);
         await once(socket, 'data');
-        expect(listener.connections()).toBeGreaterThan(0);
+        expect(listener.countConnections()).toBeGreaterThan(0);
       }),
     );
-    await until('the connections are closed', () => listener.connections() === 0);
+    await until('the connections are closed', () => listener.countConnections() === 0);
   });
 
-  test('X02 a request body over HTTP/2 that does not end: 408, and the connection goes on', async ({
+  test('X02 a request body over HTTP/2 that does not end: 408, and the connection stays open', async ({
     onTestFinished,
   }) => {
     const one = await frames();
@@ -108,4 +108,4 @@ describe.concurrent('deadlines', () => {
   });
 });
 
-test('the gateway still serves, and has logged no error', () => attack.stands());
+test('the gateway still serves, and has logged no error', () => attack.expectHealthy());

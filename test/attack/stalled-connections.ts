@@ -2,20 +2,20 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { expect } from 'vitest';
 import { until } from '../support/serve-process.ts';
-import type { AttackHouse } from './attack-house.ts';
+import type { AttackGateway } from './attack-gateway.ts';
 
 const manyOf = <T>(count: number, make: () => Promise<T>): Promise<T[]> =>
   Promise.all(Array.from({ length: count }, make));
 
 /** X01: this many clients send their head byte by byte; all are closed, and another client is served meanwhile. */
-export async function sendHeadsSlowly(attack: AttackHouse, count: number): Promise<void> {
+export async function sendHeadsSlowly(attack: AttackGateway, count: number): Promise<void> {
   const slow = await manyOf(count, () => attack.client());
   const drip = setInterval(() => {
-    for (const one of slow) if (one.ending() === undefined) one.send('x');
+    for (const one of slow) if (one.closeKind() === undefined) one.send('x');
   }, 200);
   try {
     for (const one of slow) one.send('GET /files/1 HTTP/1.1\r\nX-Slow: ');
-    expect((await attack.house.api('/files/meanwhile', attack.token)).status).toBe(200);
+    expect((await attack.gateway.api('/files/meanwhile', attack.token)).status).toBe(200);
     await Promise.all(slow.map((one) => one.closed()));
   } finally {
     clearInterval(drip);
@@ -24,9 +24,12 @@ export async function sendHeadsSlowly(attack: AttackHouse, count: number): Promi
 }
 
 /** C20: this many connections send no handshake or half of one; all are closed, and another client is served meanwhile. */
-export async function stallHandshakes({ house }: Pick<AttackHouse, 'house'>, count: number): Promise<void> {
+export async function stallHandshakes(
+  { gateway }: Pick<AttackGateway, 'gateway'>,
+  count: number,
+): Promise<void> {
   const silent = await manyOf(count, async () => {
-    const socket = connect(house.port, '127.0.0.1').on('error', () => {});
+    const socket = connect(gateway.port, '127.0.0.1').on('error', () => {});
     await once(socket, 'connect');
     return socket.resume();
   });
@@ -34,7 +37,7 @@ export async function stallHandshakes({ house }: Pick<AttackHouse, 'house'>, cou
     for (const socket of silent.slice(count / 2))
       socket.write(Buffer.from([0x16, 0x03, 0x01, 0x02, 0x00, 0x01]));
     for (let served = 0; served < 20; served += 1)
-      expect((await house.api('/public/meanwhile')).status).toBe(200);
+      expect((await gateway.api('/public/meanwhile')).status).toBe(200);
     await until('all are closed by the server', () => silent.every((socket) => socket.closed));
   } finally {
     for (const socket of silent) socket.destroy();

@@ -1,10 +1,10 @@
 import { expect, onTestFinished, test } from 'vitest';
-import { openRefresh } from '../support/forge.ts';
-import { connect, makeServeFolder, startServe, until } from '../support/serve-process.ts';
+import { splitRefreshToken } from '../support/forged-tokens.ts';
+import { connect, createServeFolder, startServe, until } from '../support/serve-process.ts';
 import { stallFlush } from '../support/stalled-flush.ts';
 
 test('S16 R15 a disk that does not flush for 10 s is a temporary failure, and the retry after it gets the one successor', async (context) => {
-  const folder = await makeServeFolder();
+  const folder = await createServeFolder();
   onTestFinished(() => folder.remove());
   const server = await startServe(folder);
   const client = connect(folder, server.port, folder.alice);
@@ -25,6 +25,6 @@ test('S16 R15 a disk that does not flush for 10 s is a temporary failure, and th
     return reply.json['Error'] !== 'invalid_request' && reply;
   });
   expect(retried.status).toBe(200);
-  expect(openRefresh(String(retried.json['refresh_token'])).generation).toBe(2);
+  expect(splitRefreshToken(String(retried.json['refresh_token'])).generation).toBe(2);
   expect(server.log.some(({ event }) => event === 'refresh_reuse')).toBe(false);
 });

@@ -3,13 +3,13 @@ import { rmSync, statfsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { expect, onTestFinished, test } from 'vitest';
-import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
-import { openHouse } from '../support/house.ts';
+import { createKeyringFile, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import type { Reply } from '../support/https-client.ts';
-import { redisServer } from '../support/redis-server.ts';
-import { connect, makeServeFolder, readiness, startServe, until } from '../support/serve-process.ts';
+import { startRedis } from '../support/redis-server.ts';
+import { connect, createServeFolder, readiness, startServe, until } from '../support/serve-process.ts';
 import { stallFlush } from '../support/stalled-flush.ts';
 import { tempFolder } from '../support/temp-folder.ts';
+import { startGateway } from '../support/test-gateway.ts';
 
 /** What clients get while the store cannot write: a full disk, a disk that does not flush, a Redis that is paused. */
 const isTemporary = ({ status, headers, json }: Reply): boolean =>
@@ -25,27 +25,30 @@ test('S16 on a full disk new grants are refused as temporary; tokens are checked
     return context.skip('this user may not mount a tmpfs');
   }
   onTestFinished(() => void execFileSync('umount', ['-l', disk.path]));
-  const house = await openHouse((settings) => ({ ...settings, store: { path: join(disk.path, 'store') } }));
-  onTestFinished(() => house.close());
-  const [used, ended] = [await house.grant(), await house.grant()];
+  const gateway = await startGateway((settings) => ({
+    ...settings,
+    store: { path: join(disk.path, 'store') },
+  }));
+  onTestFinished(() => gateway.close());
+  const [used, ended] = [await gateway.grant(), await gateway.grant()];
   const { bavail, bsize } = statfsSync(disk.path);
   const ballast = join(disk.path, 'ballast');
   writeFileSync(ballast, Buffer.alloc(bavail * bsize - 4_096));
 
   const ask = (): Promise<Reply> =>
-    house.post('/Authorize/Certificate', CERTIFICATE, { as: house.people.alice });
+    gateway.post('/Authorize/Certificate', CERTIFICATE, { as: gateway.users.alice });
   const refused = await until('there is no space for a grant', async () => {
     const replies = await Promise.all(Array.from({ length: 20 }, ask));
     return replies.find(({ status }) => status !== 200);
   });
   expect(isTemporary(refused)).toBe(true);
-  const isReady = (): Promise<boolean> => readiness(house).then((status) => status === 200);
+  const isReady = (): Promise<boolean> => readiness(gateway).then((status) => status === 200);
   // Many at once may not fit where one still does.
   await until('it is not ready', async () => (await ask()).status !== 200 && !(await isReady()));
-  expect((await house.api('/files/a', used.access_token)).status).toBe(200);
-  expect((await house.refresh(used.refresh_token)).status).toBe(200);
-  expect((await house.api('/authsvc/Revoke/Token', ended.access_token)).status).toBe(200);
-  expect((await house.api('/files/a', ended.access_token)).status).toBe(401);
+  expect((await gateway.api('/files/a', used.access_token)).status).toBe(200);
+  expect((await gateway.refresh(used.refresh_token)).status).toBe(200);
+  expect((await gateway.api('/authsvc/Revoke/Token', ended.access_token)).status).toBe(200);
+  expect((await gateway.api('/files/a', ended.access_token)).status).toBe(401);
 
   rmSync(ballast);
   await until('there is space', async () => (await ask()).status === 200);
@@ -53,7 +56,7 @@ test('S16 on a full disk new grants are refused as temporary; tokens are checked
 });
 
 test('S16 while the disk does not flush, tokens are checked and denied at once; what waits gets its response when it flushes', async (context) => {
-  const folder = await makeServeFolder();
+  const folder = await createServeFolder();
   onTestFinished(() => folder.remove());
   const server = await startServe(folder);
   const client = () => {
@@ -63,19 +66,19 @@ test('S16 while the disk does not flush, tokens are checked and denied at once; 
   };
   const [api, refreshing, revoking] = [client(), client(), client()];
   const [used, ended] = [await api.grant(), await api.grant()];
-  await Promise.all([refreshing, revoking].map((one) => one.bearer('/whoami', used.access_token)));
+  await Promise.all([refreshing, revoking].map((one) => one.getWithToken('/whoami', used.access_token)));
   const stall = await stallFlush(server.pid);
   if (stall === undefined) return context.skip('this user may not trace processes');
   onTestFinished(() => stall.resume());
 
   const refresh = refreshing.refresh(used.refresh_token);
-  const revoked = revoking.bearer('/authsvc/Revoke/Token', ended.access_token);
+  const revoked = revoking.getWithToken('/authsvc/Revoke/Token', ended.access_token);
   await until(
     'the revoked token is denied',
-    async () => (await api.bearer('/whoami', ended.access_token)).status === 401,
+    async () => (await api.getWithToken('/whoami', ended.access_token)).status === 401,
   );
-  expect((await api.bearer('/whoami', used.access_token)).status).toBe(200);
-  expect((await api.bearer('/authsvc/Authorize/Verify', used.access_token)).status).toBe(200);
+  expect((await api.getWithToken('/whoami', used.access_token)).status).toBe(200);
+  expect((await api.getWithToken('/authsvc/Authorize/Verify', used.access_token)).status).toBe(200);
   expect(await readiness(server)).toBe(503);
 
   await stall.resume();
@@ -93,45 +96,45 @@ test('S16 while the disk does not flush, tokens are checked and denied at once; 
 });
 
 test('S02 S03 V05 while Redis does not write, nothing is granted or blamed on the client, and it is not ready', async () => {
-  const redis = await redisServer();
+  const redis = await startRedis();
   onTestFinished(() => redis.stop());
   const admin = new Redis(redis.port, '127.0.0.1');
   onTestFinished(() => admin.disconnect());
   const open = async (keys: string) => {
-    const house = await openHouse(
+    const gateway = await startGateway(
       (settings) => ({ ...settings, store: { type: 'redis', url: redis.url }, keys: { file: keys } }),
       undefined,
       1_000,
     );
-    onTestFinished(() => house.close());
-    return house;
+    onTestFinished(() => gateway.close());
+    return gateway;
   };
   const folder = tempFolder('keys');
   onTestFinished(() => folder.remove());
   const keys = folder.file('keys.json');
-  writeKeyringFile(keys, newKeyring('EdDSA'), { replace: false });
-  const house = await open(keys);
+  writeKeyringFile(keys, createKeyringFile('EdDSA'), { replace: false });
+  const gateway = await open(keys);
   // A starved Redis may not answer in time.
-  const granted = () => until('a grant', () => house.grant().catch(() => undefined));
+  const granted = () => until('a grant', () => gateway.grant().catch(() => undefined));
   const [used, ended] = [await granted(), await granted()];
 
   // As in a failover: reads are answered, writes wait.
   await admin.call('CLIENT', 'PAUSE', '600000', 'WRITE');
   const [refresh, grant, revoke] = await Promise.all([
-    house.refresh(used.refresh_token),
-    house.post('/Authorize/Certificate', CERTIFICATE, { as: house.people.alice }),
-    house.api('/authsvc/Revoke/Token', ended.access_token),
+    gateway.refresh(used.refresh_token),
+    gateway.post('/Authorize/Certificate', CERTIFICATE, { as: gateway.users.alice }),
+    gateway.api('/authsvc/Revoke/Token', ended.access_token),
   ]);
   expect([isTemporary(refresh), isTemporary(grant)]).toEqual([true, true]);
   expect(revoke.status).toBe(503);
   expect(Number(revoke.headers['retry-after'])).toBeGreaterThan(0);
-  expect(await readiness(house)).toBe(503);
-  expect((await house.api('/files/a', used.access_token)).status).toBe(200);
-  expect((await house.api('/files/a', ended.access_token)).status).toBe(401);
+  expect(await readiness(gateway)).toBe(503);
+  expect((await gateway.api('/files/a', used.access_token)).status).toBe(200);
+  expect((await gateway.api('/files/a', ended.access_token)).status).toBe(401);
 
   await admin.call('CLIENT', 'UNPAUSE');
-  await until('the refresh succeeds', async () => (await house.refresh(used.refresh_token)).status === 200);
-  await until('it is ready', async () => (await readiness(house)) === 200);
+  await until('the refresh succeeds', async () => (await gateway.refresh(used.refresh_token)).status === 200);
+  await until('it is ready', async () => (await readiness(gateway)) === 200);
   // What could not be announced is announced.
   const other = await open(keys);
   await until(

@@ -1,31 +1,35 @@
 import { createServer } from 'node:net';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { proxyHarness } from '../support/proxy-harness.ts';
-import { rawClient, readAnswer, wholeAnswer } from '../support/raw-client.ts';
-import { ok, recordingUpstream } from '../support/recording-upstream.ts';
+import { startProxyHarness } from '../support/proxy-harness.ts';
+import { connectRaw, isCompleteResponse, parseRawResponse } from '../support/raw-client.ts';
+import { respondOk, startRecordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
-import { attackHouse } from './attack-house.ts';
+import { useAttackGateway } from './attack-gateway.ts';
 import { FRAME, type FrameClient, frame, frameClient, requestFields, uint32 } from './h2-frames.ts';
 
 describe('an event-loop stall longer than the upstream timeouts', () => {
   test.each(['fast', 'full'] as const)(
     'does not count against them: a response that has arrived meanwhile is forwarded (%s path)',
-    async (firstLane) => {
-      const upstream = await recordingUpstream();
+    async (proxyPath) => {
+      const upstream = await startRecordingUpstream();
       onTestFinished(() => upstream.close());
       const timeouts = { connect: 1, headers: 1, idle: 1 };
-      const gate = await proxyHarness({ upstream: upstream.url, firstLane, upstreamSettings: { timeouts } });
-      onTestFinished(() => gate.close());
+      const proxy = await startProxyHarness({
+        upstream: upstream.url,
+        proxyPath,
+        upstreamSettings: { timeouts },
+      });
+      onTestFinished(() => proxy.close());
       // Upstream and gateway are one process here: the response is written, and then nothing is read for a while.
-      upstream.reply((socket, request) => {
-        ok(socket, request);
+      upstream.respondWith((socket, request) => {
+        respondOk(socket, request);
         for (const end = performance.now() + 1_500; performance.now() < end; );
       });
-      const client = await rawClient(gate.port);
+      const client = await connectRaw(proxy.port);
       client.send('GET /public/1 HTTP/1.1\r\nHost: gate.test\r\n\r\n');
-      const text = await client.until((all) => wholeAnswer(all));
+      const text = await client.until((all) => isCompleteResponse(all));
       client.destroy();
-      expect(readAnswer(text)).toMatchObject({ status: 200, body: 'GET /public/1' });
+      expect(parseRawResponse(text)).toMatchObject({ status: 200, body: 'GET /public/1' });
     },
   );
 });
@@ -45,14 +49,14 @@ describe('an upstream that does not read the bodies of some methods', () => {
           text = text.slice(end + 4);
           const target = head.split(' ', 2)[1] ?? '';
           seen.push(target);
-          const answer = `HTTP/1.1 200 OK\r\nContent-Length: ${target.length}\r\n\r\n${target}`;
+          const response = `HTTP/1.1 200 OK\r\nContent-Length: ${target.length}\r\n\r\n${target}`;
           if (/^connection: close$/im.test(head.replaceAll('\r', ''))) {
-            socket.end(answer);
+            socket.end(response);
             return;
           }
           // The response to the smuggled request would reach the next client on this connection.
-          if (target.includes('smuggled')) held += answer;
-          else socket.write(held + answer);
+          if (target.includes('smuggled')) held += response;
+          else socket.write(held + response);
         }
       });
     });
@@ -65,33 +69,33 @@ describe('an upstream that does not read the bodies of some methods', () => {
 
   test.each(['GET', 'DELETE', 'OPTIONS'])('does not take the body of a %s for a request', async (method) => {
     const { url, seen } = await careless();
-    const gate = await proxyHarness({
+    const proxy = await startProxyHarness({
       upstream: url,
-      firstLane: 'full',
+      proxyPath: 'full',
       upstreamSettings: { connections: 1 },
     });
-    onTestFinished(() => gate.close());
+    onTestFinished(() => proxy.close());
     const body = 'GET /admin/smuggled HTTP/1.1\r\nHost: a\r\n\r\n';
     for (const sent of [
       `${method} /public/1 HTTP/1.1\r\nHost: gate.test\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
       'GET /public/2 HTTP/1.1\r\nHost: gate.test\r\n\r\n',
       'GET /public/3 HTTP/1.1\r\nHost: gate.test\r\n\r\n',
     ]) {
-      const client = await rawClient(gate.port);
+      const client = await connectRaw(proxy.port);
       client.send(sent);
-      const text = await client.until((all) => wholeAnswer(all));
+      const text = await client.until((all) => isCompleteResponse(all));
       client.destroy();
-      expect(readAnswer(text)).toMatchObject({ status: 200, body: sent.split(' ', 2)[1] });
+      expect(parseRawResponse(text)).toMatchObject({ status: 200, body: sent.split(' ', 2)[1] });
     }
     expect(seen).toEqual(['/public/1', '/public/2', '/public/3']);
   });
 });
 
 describe('over HTTP/2', () => {
-  const attack = attackHouse();
+  const attack = useAttackGateway();
   const open = async (): Promise<FrameClient> => {
     attack.upstream.reset();
-    const client = await frameClient(attack.house.port, { ca: attack.house.ca.pem });
+    const client = await frameClient(attack.gateway.port, { ca: attack.gateway.ca.pem });
     onTestFinished(() => client.destroy());
     return client;
   };
@@ -101,11 +105,11 @@ describe('over HTTP/2', () => {
     ['in chunks', 'Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n'],
   ])('a response with an invalid status is 502, and no reset: %s', async (_, rest) => {
     const client = await open();
-    attack.upstream.reply((socket) => socket.write(`HTTP/1.1 700 Odd\r\n${rest}`));
+    attack.upstream.respondWith((socket) => socket.write(`HTTP/1.1 700 Odd\r\n${rest}`));
     const stream = client.request(requestFields('/public/odd'));
     await client.until(() => client.endedCleanly(stream) || client.outcome(stream)?.reset !== undefined);
     expect(client.outcome(stream)).toEqual({ status: 502 });
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   const RESETS = [0, 5, 8].map((code): [string, (client: FrameClient, stream: number) => void] => [
@@ -113,16 +117,16 @@ describe('over HTTP/2', () => {
     (client, stream) => client.send(frame(FRAME.reset, 0, stream, uint32(code))),
   ]);
   test.each([...RESETS, ['the connection ends', (client: FrameClient) => void client.socket.end()]])(
-    'a body without a length that breaks off is not forwarded as a whole request: %s',
+    'a truncated body without a length is not forwarded as a complete request: %s',
     async (_, breakOff) => {
       const client = await open();
       const stream = client.request(requestFields('/public/half', 'POST'), { end: false });
       client.send(frame(FRAME.data, 0, stream, Buffer.from('half')));
       await until('the upstream has the beginning', () => attack.upstream.bytes().includes('half'));
       breakOff(client, stream);
-      await until('its connection is closed', () => attack.upstream.streams().at(-1)?.closed);
+      await until('its connection is closed', () => attack.upstream.connectionStreams().at(-1)?.closed);
       expect(attack.upstream.requests).toEqual([]);
-      await attack.stands();
+      await attack.expectHealthy();
     },
   );
 });

@@ -2,9 +2,9 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
-import type { UpstreamSettings } from '../../src/proxy/upstream-settings.ts';
-import { type HarnessOptions, type ProxyHarness, proxyHarness } from '../support/proxy-harness.ts';
-import { type RawClient, rawClient } from '../support/raw-client.ts';
+import type { UpstreamSettings } from '../../src/proxy/upstream/settings.ts';
+import { type HarnessOptions, type ProxyHarness, startProxyHarness } from '../support/proxy-harness.ts';
+import { connectRaw, type RawClient } from '../support/raw-client.ts';
 import { until } from '../support/serve-process.ts';
 
 const REQUEST = 'GET /public/large HTTP/1.1\r\nHost: a\r\n\r\n';
@@ -33,7 +33,7 @@ async function exhaustedProxy(
   });
   await once(upstream, 'listening');
   const url = `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`;
-  const proxy = await proxyHarness({ upstream: url, upstreamSettings, ...more });
+  const proxy = await startProxyHarness({ upstream: url, upstreamSettings, ...more });
   onTestFinished(() => proxy.close());
   for (let count = 0; count < upstreamSettings.connections; count += 1) {
     const socket = connect(proxy.port, '127.0.0.1');
@@ -46,7 +46,7 @@ async function exhaustedProxy(
 }
 
 async function client(proxy: ProxyHarness): Promise<RawClient> {
-  const made = await rawClient(proxy.port);
+  const made = await connectRaw(proxy.port);
   onTestFinished(() => made.destroy());
   return made;
 }
@@ -61,7 +61,7 @@ test('X03 clients that read nothing lose their upstream connections to other cli
   expect(await reader.until((text) => text.length > 0)).toMatch(/^HTTP\/1\.1 200 /);
 });
 
-test('a request that gets no upstream connection in time is answered 503', async () => {
+test('a request that gets no upstream connection in time gets 503', async () => {
   const proxy = await exhaustedProxy(
     { connections: 1, timeouts: { connect: 1, headers: 2, idle: 60 } },
     HELD,
@@ -76,7 +76,7 @@ test('a client that leaves the connection queue frees its place, and one client 
     { connections: 1, timeouts: { connect: 1, headers: 60, idle: 60 } },
     HELD,
     // The fast path starts no request before the previous one on the connection has been answered.
-    { firstLane: 'full' },
+    { proxyPath: 'full' },
   );
   let sent = 1;
   const sendHundred = async (): Promise<RawClient> => {
@@ -90,7 +90,9 @@ test('a client that leaves the connection queue frees its place, and one client 
   // More requests than may wait leave before they are served.
   for (let round = 0; round < 6; round += 1) {
     (await sendHundred()).destroy();
-    await until('they have left', () => proxy.notes.slice(1).every(({ reason }) => reason === 'client_left'));
+    await until('they have left', () =>
+      proxy.notes.slice(1).every(({ reason }) => reason === 'client_disconnected'),
+    );
   }
   for (let round = 0; round < 4; round += 1) await sendHundred();
   expect(overloaded()).toBe(0);

@@ -1,13 +1,13 @@
 import type { Socket } from 'node:net';
 import { expect, test } from 'vitest';
 import type { ProxyHarness } from '../support/proxy-harness.ts';
-import { rawClient, rawRequest, wholeAnswer } from '../support/raw-client.ts';
-import type { RecordingUpstream, Reply } from '../support/recording-upstream.ts';
+import { connectRaw, isCompleteResponse, rawRequest } from '../support/raw-client.ts';
+import type { RecordingUpstream, Responder } from '../support/recording-upstream.ts';
 
 /** Rows of the attack matrix that count repetitions. */
 export interface Harness {
   readonly upstream: () => RecordingUpstream;
-  readonly gate: () => ProxyHarness;
+  readonly proxy: () => ProxyHarness;
 }
 
 const CLIENTS = 8;
@@ -18,7 +18,7 @@ const get = (path: string): string =>
   `GET ${path} HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`;
 
 const HALF = 'x'.repeat(500);
-const TRUNCATIONS: readonly Reply[] = [
+const TRUNCATIONS: readonly Responder[] = [
   (socket) =>
     void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n${HALF}`, () =>
       socket.resetAndDestroy(),
@@ -31,20 +31,20 @@ const TRUNCATIONS: readonly Reply[] = [
     ),
 ];
 
-export function testTruncated({ upstream, gate }: Harness, requests: number): void {
+export function testTruncated({ upstream, proxy }: Harness, requests: number): void {
   test(
     `U01-U04 ${requests} truncated responses: every client sees the truncation`,
     limit(requests),
     async () => {
-      upstream().reply((socket, request) => {
+      upstream().respondWith((socket, request) => {
         TRUNCATIONS[Number(request.target.split('/').at(-1)) % TRUNCATIONS.length]?.(socket, request);
       });
       const one = async (number: number): Promise<'truncated' | 'rejected' | 'complete'> => {
-        const client = await rawClient(gate().port);
+        const client = await connectRaw(proxy().port);
         client.send(get(`/files/${number}`));
-        const text = await client.until((all) => wholeAnswer(all), DEADLINE_MS);
+        const text = await client.until((all) => isCompleteResponse(all), DEADLINE_MS);
         client.destroy();
-        if (!wholeAnswer(text)) return 'truncated';
+        if (!isCompleteResponse(text)) return 'truncated';
         // A reset may overtake the head: then there is no response to truncate.
         return text.startsWith('HTTP/1.1 502') && number % TRUNCATIONS.length === 0 ? 'rejected' : 'complete';
       };
@@ -85,18 +85,18 @@ const byClients = (requests: number, one: (client: number) => Promise<(count: nu
     }),
   );
 
-export function testExtraResponses({ upstream, gate }: Harness, requests: number): void {
+export function testExtraResponses({ upstream, proxy }: Harness, requests: number): void {
   test(
     `U10 ${requests} requests by eight clients: each gets its own nonce and never the extra response`,
     limit(requests),
     async () => {
-      upstream().reply((socket, { target }) => {
+      upstream().respondWith((socket, { target }) => {
         const nonce = target.split('/').at(-1) ?? '';
         EXTRAS[Number(nonce.split('-')[1]) % EXTRAS.length]?.(socket, nonce);
       });
       await byClients(requests, async (client) => async (count) => {
         const nonce = `${client}-${count}-nonce`;
-        const { head, body } = await rawRequest(gate().port, get(`/files/${nonce}`));
+        const { head, body } = await rawRequest(proxy().port, get(`/files/${nonce}`));
         expect(head + body).not.toContain('poisoned');
         expect(head + body).toContain(nonce);
       });
@@ -104,17 +104,17 @@ export function testExtraResponses({ upstream, gate }: Harness, requests: number
   );
 }
 
-export function testPooledEchoes({ upstream, gate }: Harness, requests: number): void {
+export function testPooledEchoes({ upstream, proxy }: Harness, requests: number): void {
   test(
     `H33 ${requests} requests, chunked and without a body, over pooled connections: no response goes to another client`,
     limit(requests),
     async () => {
-      upstream().reply((socket, { body, target }) => {
+      upstream().respondWith((socket, { body, target }) => {
         const echo = `${target}|${body}`;
         socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${echo.length}\r\n\r\n${echo}`);
       });
       await byClients(requests, async (client) => {
-        const connection = await rawClient(gate().port);
+        const connection = await connectRaw(proxy().port);
         return async (count) => {
           const nonce = `${client}-${count}`;
           const before = connection.text().length;
@@ -125,11 +125,11 @@ export function testPooledEchoes({ upstream, gate }: Harness, requests: number):
                 `${nonce.length.toString(16)}\r\n${nonce}\r\n0\r\n\r\n`,
             );
           else connection.send(get(`/files/${nonce}`));
-          const text = await connection.until((all) => wholeAnswer(all.slice(before)), DEADLINE_MS);
+          const text = await connection.until((all) => isCompleteResponse(all.slice(before)), DEADLINE_MS);
           expect(text.slice(before)).toContain(`\r\n\r\n/files/${nonce}|${chunked ? nonce : ''}`);
         };
       });
-      expect(upstream().connections()).toBeLessThanOrEqual(2 * CLIENTS);
+      expect(upstream().connectionCount()).toBeLessThanOrEqual(2 * CLIENTS);
     },
   );
 }

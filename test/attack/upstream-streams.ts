@@ -3,15 +3,15 @@ import { request as httpsRequest } from 'node:https';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { randomBelow } from '../fuzz/mutations.ts';
+import { eventLoopTurns } from '../support/event-loop-turns.ts';
 import { anonymousMemory } from '../support/memory.ts';
 import {
-  makeServeFolder,
+  createServeFolder,
   type ServeFolder,
   type ServeProcess,
   startServe,
   until,
 } from '../support/serve-process.ts';
-import { turns } from '../support/turns.ts';
 
 /** Large, slow and aborted bodies through the real program: rows X03, X04 and X12. */
 const MIB = 1_048_576;
@@ -48,7 +48,7 @@ function api(request: IncomingMessage, response: ServerResponse): void {
   const { pathname, searchParams } = new URL(request.url ?? '', 'http://api');
   if (pathname === '/open/down') {
     request.resume();
-    pour(response, Number(searchParams.get('bytes')));
+    writeEndlessly(response, Number(searchParams.get('bytes')));
     return;
   }
   // Takes some parts, and a breath.
@@ -66,7 +66,7 @@ function api(request: IncomingMessage, response: ServerResponse): void {
 
 const PART = Buffer.alloc(64 * 1_024, 'x');
 
-function pour(response: ServerResponse, total: number): void {
+function writeEndlessly(response: ServerResponse, total: number): void {
   let left = total;
   response.writeHead(200, { 'content-length': total });
   const more = (): void => {
@@ -146,7 +146,7 @@ const upload = (bytes: number, path: string): Promise<number> =>
 
 export function testUpstreamStreams({ bytes, aborted }: Repetitions): void {
   beforeAll(async () => {
-    folder = await makeServeFolder((settings) => {
+    folder = await createServeFolder((settings) => {
       const url = settings.upstreams?.['default']?.url ?? '';
       return {
         ...settings,
@@ -278,7 +278,7 @@ export function testUpstreamStreams({ bytes, aborted }: Repetitions): void {
           // Disconnects whether a response has begun or not.
           const message =
             kind === 'upload' ? upload.slice(0, afterBytes) : fetch.slice(0, 1 + (afterBytes % 100));
-          socket.write(message, () => void turns(polls).then(() => socket.destroy()));
+          socket.write(message, () => void eventLoopTurns(polls).then(() => socket.destroy()));
         });
       });
     for (let round = 0; round < aborted / 40; round += 1)

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import {
-  makeServeFolder,
+  createServeFolder,
   readiness,
   type ServeFolder,
   type ServeProcess,
@@ -12,7 +12,10 @@ import {
 let folder: ServeFolder;
 let serve: ServeProcess;
 beforeAll(async () => {
-  folder = await makeServeFolder((settings) => ({ ...settings, listen: { ...settings.listen, workers: 2 } }));
+  folder = await createServeFolder((settings) => ({
+    ...settings,
+    listen: { ...settings.listen, workers: 2 },
+  }));
   serve = await startServe(folder);
 });
 afterAll(() => folder.remove());
@@ -32,20 +35,20 @@ test('the supervisor survives a reload signal that arrives together with the dea
   await until('the worker is dead', () => stateOf(victim) === 'Z');
   serve.signal('SIGHUP');
   serve.signal('SIGCONT');
-  await until('the death is noticed', () => events('worker_ended') === 1);
+  await until('the death is noticed', () => events('worker_exited') === 1);
   await until('the other worker has reloaded', () => events('reloaded') > 0);
   await bothReady();
   expect(events('uncaught_exception')).toBe(0);
 });
 
-test('a worker that starts while the configuration file is invalid takes the last valid configuration', async () => {
-  const ended = events('worker_ended');
+test('a worker that starts while the configuration file is invalid uses the last valid configuration', async () => {
+  const ended = events('worker_exited');
   const valid = readFileSync(folder.file('gatehouse.yaml'), 'utf8');
   folder.write('gatehouse.yaml', `${valid}\nunknown: true\n`);
   process.kill(serve.workers[1] ?? 0, 'SIGKILL');
-  await until('the worker has ended', () => events('worker_ended') === ended + 1);
+  await until('the worker has ended', () => events('worker_exited') === ended + 1);
   await bothReady();
-  expect(events('worker_ended')).toBe(ended + 1);
+  expect(events('worker_exited')).toBe(ended + 1);
 });
 
 test('SIGTERM ends a supervisor that has replaced its workers with exit code 0', async () => {

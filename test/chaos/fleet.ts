@@ -1,14 +1,14 @@
 import type { SettingsInput } from '../../src/config/schema.ts';
-import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
-import { grantedBy, type HttpsClient, httpsClient, type Reply } from '../support/https-client.ts';
+import { createKeyringFile, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { type FaultyRelay, startFaultyRelay } from '../support/faulty-relay.ts';
+import { createHttpsClient, type HttpsClient, type Reply, requestGrant } from '../support/https-client.ts';
 import {
-  makeServeFolder,
+  createServeFolder,
   readiness,
   type ServeFolder,
   type ServeProcess,
   startServe,
 } from '../support/serve-process.ts';
-import { type FaultyWay, faultyWay } from '../support/tcp-fault.ts';
 import { until } from '../support/until.ts';
 
 /** Many kept-alive connections to one gatehouse. A connection that breaks or falls silent is an exception, and its outcome unknown. */
@@ -20,13 +20,13 @@ export interface Caller extends HttpsClient {
 /** One gatehouse of the fleet, on its own way to Redis. It is another process after each restart. */
 export interface Replica {
   readonly name: number;
-  readonly way: FaultyWay;
+  readonly relay: FaultyRelay;
   readonly process: ServeProcess;
   readonly caller: Caller;
   /** Counts its lives. */
-  readonly life: number;
+  readonly startCount: number;
   readonly isUp: boolean;
-  kill9(): Promise<void>;
+  kill(): Promise<void>;
   start(): Promise<void>;
   isReady(): Promise<boolean>;
 }
@@ -55,10 +55,10 @@ export interface FleetOptions {
 }
 
 /** Several real gatehouses on one Redis, each a process of its own that can be cut off, stopped or killed. */
-export async function openFleet(options: FleetOptions): Promise<Fleet> {
+export async function startFleet(options: FleetOptions): Promise<Fleet> {
   const { redis, size = 3, store = {}, change = (settings) => settings } = options;
   const { connections = 32, seconds = 15 } = options;
-  const folder = await makeServeFolder((settings) =>
+  const folder = await createServeFolder((settings) =>
     change({
       ...settings,
       store: { type: 'redis', url: 'redis://127.0.0.1:1', ...store },
@@ -66,20 +66,20 @@ export async function openFleet(options: FleetOptions): Promise<Fleet> {
       log: { level: 'info', access: { enabled: false } },
     }),
   );
-  writeKeyringFile(folder.file('keys.json'), newKeyring('EdDSA'), { replace: false });
+  writeKeyringFile(folder.file('keys.json'), createKeyringFile('EdDSA'), { replace: false });
   const ended: ServeProcess[] = [];
-  const ways: FaultyWay[] = [];
+  const relays: FaultyRelay[] = [];
   const starting = Array.from({ length: size }, async (_, name) => {
-    const way = await faultyWay(redis, options.tap?.(name));
-    ways.push(way);
-    const words = options.set?.(name) ?? [];
-    return oneOf({ folder, name, way, words, ended, call: { connections, seconds } });
+    const relay = await startFaultyRelay(redis, options.tap?.(name));
+    relays.push(relay);
+    const args = options.set?.(name) ?? [];
+    return startReplica({ folder, name, relay, args, ended, call: { connections, seconds } });
   });
   const replicas = await Promise.all(starting).catch(async (error: unknown) => {
     // Nothing is left behind when one of them does not start.
     await Promise.allSettled(starting);
     await folder.remove();
-    await Promise.all(ways.map((way) => way.close()));
+    await Promise.all(relays.map((relay) => relay.close()));
     throw error;
   });
   return {
@@ -99,57 +99,57 @@ export async function openFleet(options: FleetOptions): Promise<Fleet> {
     async close() {
       for (const replica of replicas) replica.caller.close();
       await folder.remove();
-      await Promise.all(replicas.map((replica) => replica.way.close()));
+      await Promise.all(replicas.map((replica) => replica.relay.close()));
     },
   };
 }
 
-interface Place {
+interface ReplicaOptions {
   readonly folder: ServeFolder;
   readonly name: number;
-  readonly way: FaultyWay;
-  readonly words: readonly string[];
+  readonly relay: FaultyRelay;
+  readonly args: readonly string[];
   readonly ended: ServeProcess[];
-  readonly call: Calling;
+  readonly call: CallerOptions;
 }
 
-interface Calling {
+interface CallerOptions {
   readonly connections: number;
   readonly seconds: number;
 }
 
-async function oneOf({ folder, name, way, words, ended, call }: Place): Promise<Replica> {
+async function startReplica({ folder, name, relay, args, ended, call }: ReplicaOptions): Promise<Replica> {
   const launch = (): Promise<ServeProcess> =>
-    startServe(folder, { set: [`store.url=redis://127.0.0.1:${way.port}/0`, ...words] });
+    startServe(folder, { set: [`store.url=redis://127.0.0.1:${relay.port}/0`, ...args] });
   let running = await launch();
-  let caller = callerOf(folder, running.port, call);
+  let caller = createCaller(folder, running.port, call);
   let life = 1;
   let isUp = true;
   return {
     name,
-    way,
+    relay,
     get process() {
       return running;
     },
     get caller() {
       return caller;
     },
-    get life() {
+    get startCount() {
       return life;
     },
     get isUp() {
       return isUp;
     },
-    async kill9() {
+    async kill() {
       isUp = false;
       const before = caller;
-      await running.kill9();
+      await running.kill();
       ended.push(running);
       before.close();
     },
     async start() {
       running = await launch();
-      caller = callerOf(folder, running.port, call);
+      caller = createCaller(folder, running.port, call);
       life += 1;
       isUp = true;
     },
@@ -160,13 +160,14 @@ async function oneOf({ folder, name, way, words, ended, call }: Place): Promise<
   };
 }
 
-function callerOf(folder: ServeFolder, port: number, calling: Calling): Caller {
-  const client = httpsClient({ port, ca: folder.ca.pem, as: folder.alice, ...calling });
+function createCaller(folder: ServeFolder, port: number, calling: CallerOptions): Caller {
+  const client = createHttpsClient({ port, ca: folder.ca.pem, as: folder.alice, ...calling });
   return {
     ...client,
     // A Redis without a CPU for 250 ms counts as unreachable, and the response asks to come again.
-    grant: (scope) => grantedBy((path, body) => persistently(() => client.post(path, body)), { scope }),
-    call: async (token) => (await client.bearer('/whoami', token)).status,
+    grant: (scope) =>
+      requestGrant((path, body) => retryWhileTemporary(() => client.post(path, body)), { scope }),
+    call: async (token) => (await client.getWithToken('/whoami', token)).status,
   };
 }
 
@@ -179,12 +180,12 @@ export const isInvalidGrant = ({ status, json }: Reply): boolean =>
   status === 400 && json['Error'] === 'invalid_grant';
 
 /** As `Retry-After` asks of a client while Redis fails: tries again for as long as the response is temporary. */
-export const persistently = (send: () => Promise<Reply>): Promise<Reply> =>
+export const retryWhileTemporary = (send: () => Promise<Reply>): Promise<Reply> =>
   until(
     'the response is not temporary',
     async () => {
-      const answer = await send();
-      return !isTemporary(answer) && answer;
+      const response = await send();
+      return !isTemporary(response) && response;
     },
     60,
   );

@@ -4,11 +4,11 @@ import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { until } from '../support/serve-process.ts';
-import { type Fleet, openFleet, type Replica } from './fleet.ts';
-import { closer, pick, randomFrom, report } from './form.ts';
+import { type Fleet, type Replica, startFleet } from './fleet.ts';
 import { type History, runHistory, subjects } from './histories.ts';
 import { checkGrant } from './linearizability.ts';
 import { type RedisPair, redisPair } from './redis-pair.ts';
+import { createCloser, pick, randomFrom, report } from './report.ts';
 
 /** Histories of three replicas on a Redis primary and its replica while something fails. */
 export interface Histories {
@@ -19,7 +19,7 @@ export interface Histories {
   readonly faults?: readonly string[];
 }
 
-type Trouble = (random: () => number) => Promise<void>;
+type FaultScenario = (random: () => number) => Promise<void>;
 
 /** Those that take long come less often. */
 const ALL_FAULTS: readonly string[] = [
@@ -28,7 +28,7 @@ const ALL_FAULTS: readonly string[] = [
   'a replica killed',
   'failover',
 ];
-export function judge(history: History): {
+export function checkHistory(history: History): {
   readonly violations: readonly string[];
   readonly undecided: number;
 } {
@@ -48,11 +48,11 @@ export function judge(history: History): {
 export function testHistories({ histories, operations, seed, faults = ALL_FAULTS }: Histories): void {
   let pair: RedisPair;
   let fleet: Fleet;
-  const opened = closer();
+  const opened = createCloser();
   beforeAll(async () => {
     pair = await redisPair();
     opened.add(() => pair.close());
-    fleet = await openFleet({
+    fleet = await startFleet({
       redis: pair.primary.port,
       store: { maxStaleness: '3s', durability: 'replicated', replicas: 1, ack: 'everywhere' },
       // No history lasts longer: what a lost answer is worth then depends on nothing but the order of events.
@@ -65,25 +65,25 @@ export function testHistories({ histories, operations, seed, faults = ALL_FAULTS
   afterAll(() => opened.closeAll());
 
   const one = (random: () => number): Replica => pick(random, fleet.replicas);
-  const troubles: Readonly<Record<string, Trouble>> = {
+  const faultActions: Readonly<Record<string, FaultScenario>> = {
     async 'connections cut'(random) {
-      const { way } = one(random);
-      way.set('refuse');
+      const { relay } = one(random);
+      relay.set('refuse');
       await pause(random() * 400);
-      way.set('pass');
+      relay.set('pass');
     },
     async 'a replica cut off'(random) {
-      const { way } = one(random);
-      way.set('black hole');
+      const { relay } = one(random);
+      relay.set('black hole');
       await pause(200 + random() * 1_000);
-      way.set('pass');
+      relay.set('pass');
     },
     async 'replies lost'(random) {
       for (let times = 0; times < 8; times += 1) {
-        one(random).way.set('lose reply');
+        one(random).relay.set('drop response');
         await pause(random() * 60);
       }
-      for (const { way } of fleet.replicas) way.set('pass');
+      for (const { relay } of fleet.replicas) relay.set('pass');
     },
     async 'a replica stopped'(random) {
       const { process } = one(random);
@@ -100,13 +100,13 @@ export function testHistories({ histories, operations, seed, faults = ALL_FAULTS
     },
     async 'a replica killed'(random) {
       const replica = one(random);
-      await replica.kill9();
+      await replica.kill();
       await replica.start();
     },
     async failover(random) {
-      pair.part();
+      pair.partition();
       await pause(random() * 400);
-      await pair.promote(fleet.replicas.map(({ way }) => way));
+      await pair.promote(fleet.replicas.map(({ relay }) => relay));
       await pair.rejoin();
     },
   };
@@ -118,12 +118,12 @@ export function testHistories({ histories, operations, seed, faults = ALL_FAULTS
     for (let number = 0; number < histories; number += 1) {
       const random = randomFrom(seed + number);
       await fleet.allReady();
-      const trouble = async (begun: () => number): Promise<void> => {
+      const injectFaults = async (begun: () => number): Promise<void> => {
         for (const when of [0.1, 0.4, 0.7].slice(0, Math.ceil(random() * 3))) {
           const name = pick(random, faults);
           await until('the history has begun', () => begun() > operations * when, 60);
           happened.set(name, (happened.get(name) ?? 0) + 1);
-          await troubles[name]?.(random);
+          await faultActions[name]?.(random);
         }
       };
       const history = await runHistory({
@@ -132,13 +132,13 @@ export function testHistories({ histories, operations, seed, faults = ALL_FAULTS
         random: (client) => randomFrom(Math.imul(seed + number, 31) + client + 1),
         operations,
         clients: 10,
-        trouble,
+        faults: injectFaults,
       });
       total.operations += history.operations.length;
       total.unknown += history.operations.filter(({ outcome }) => outcome === 'unknown').length;
-      const judged = judge(history);
-      total.undecided += judged.undecided;
-      const wrong = [...judged.violations, ...history.strange];
+      const verdict = checkHistory(history);
+      total.undecided += verdict.undecided;
+      const wrong = [...verdict.violations, ...history.unexpected];
       if (number % 50 === 49) console.info(`${number + 1} histories, ${violations.length} violations`);
       if (wrong.length === 0) continue;
       // Evidence, for REPLAY.

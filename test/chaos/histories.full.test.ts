@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { count, SEED } from './form.ts';
 import type { History } from './histories.ts';
-import { judge, testHistories } from './histories-under-faults.ts';
+import { checkHistory, testHistories } from './histories-under-faults.ts';
+import { count, SEED } from './report.ts';
 
 /**
  * `SEED=… HISTORIES=…` repeats the course of clients and faults, `FAULT=failover` injects only that one, `REPLAY=<file>`
@@ -17,7 +17,7 @@ testHistories({
   ...(only !== undefined && { faults: [only] }),
 });
 
-test.runIf(replay !== undefined)('a recorded history is judged again', () => {
+test.runIf(replay !== undefined)('a recorded history is checked again', () => {
   const history = JSON.parse(readFileSync(replay ?? '', 'utf8')) as History;
-  expect(judge(history)).toEqual({ violations: [], undecided: 0 });
+  expect(checkHistory(history)).toEqual({ violations: [], undecided: 0 });
 });

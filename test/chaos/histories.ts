@@ -1,18 +1,18 @@
 import { hash } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import { confirm, type DeviceRequest } from '../../src/domain/device-request.ts';
-import { connectRedis } from '../../src/stores/redis-client.ts';
-import { redisRecords } from '../../src/stores/redis-records.ts';
-import { openKeyring } from '../../src/tokens/keyring.ts';
+import { connectRedis } from '../../src/stores/redis/client.ts';
+import { createRedisRecords } from '../../src/stores/redis/records.ts';
 import { readKeyringFile } from '../../src/tokens/keyring-file.ts';
-import { DEVICE_GRANT } from '../support/device-steps.ts';
-import { ALICE } from '../support/house.ts';
+import { openSealingKeys } from '../../src/tokens/sealing-keys.ts';
+import { DEVICE_GRANT } from '../support/device-client.ts';
 import type { Reply } from '../support/https-client.ts';
-import { anAuthenticator } from '../support/record-keys.ts';
+import { testAuthenticator } from '../support/record-keys.ts';
 import { until } from '../support/serve-process.ts';
+import { ALICE } from '../support/test-gateway.ts';
 import { type Fleet, isInvalidGrant, isTemporary, type Replica } from './fleet.ts';
-import { pick } from './form.ts';
 import type { Operation } from './linearizability.ts';
+import { pick } from './report.ts';
 
 /** One grant of a history: what clients were told about it so far. */
 export interface Subject {
@@ -28,7 +28,7 @@ export interface History {
   readonly subjects: readonly Subject[];
   readonly operations: Operation[];
   /** Answers that are neither yes, no nor "try again". */
-  readonly strange: string[];
+  readonly unexpected: string[];
 }
 
 const CLIENT = 'report-runner';
@@ -56,19 +56,19 @@ export async function subjects(
     commandTimeout: 10_000,
   });
   try {
-    const records = redisRecords<DeviceRequest>({
+    const records = createRedisRecords<DeviceRequest>({
       client,
       prefix: 'gh',
-      kind: 'd',
-      authenticator: anAuthenticator({}, openKeyring(readKeyringFile(fleet.folder.file('keys.json')))),
+      kind: 'devices',
+      authenticator: testAuthenticator({}, openSealingKeys(readKeyringFile(fleet.folder.file('keys.json')))),
     });
     for (let index = 0; index < devices; index += 1) {
       const { caller } = fleet.replicas[index % fleet.replicas.length] as Replica;
       const codes = await until('device codes', async () => {
-        const answer = await caller
+        const response = await caller
           .post('/Authorize/Device', { client_id: CLIENT, scope: 'files:read' })
           .catch(() => undefined);
-        return answer?.status === 200 && answer.json;
+        return response?.status === 200 && response.json;
       });
       const deviceCode = String(codes['device_code']);
       const id = hash('sha256', deviceCode, 'base64url').slice(0, 22);
@@ -95,33 +95,38 @@ async function perform(
   history: History,
   subject: Subject,
   replica: Replica,
-  operation: Pick<Operation, 'kind' | 'shown'>,
+  operation: Pick<Operation, 'kind' | 'presented'>,
   send: (caller: Replica['caller']) => Promise<Reply>,
 ): Promise<void> {
-  const seen = { ...operation, grant: subject.id, at: `${replica.name}.${replica.life}` };
-  const called = performance.now();
-  const answer = await send(replica.caller).catch(() => undefined);
-  const answered = performance.now();
-  const note = (more: Pick<Operation, 'outcome' | 'gave' | 'token'>): void => {
-    history.operations.push({ ...seen, called, ...(more.outcome !== 'unknown' && { answered }), ...more });
+  const seen = { ...operation, grant: subject.id, at: `${replica.name}.${replica.startCount}` };
+  const calledAt = performance.now();
+  const response = await send(replica.caller).catch(() => undefined);
+  const respondedAt = performance.now();
+  const note = (more: Pick<Operation, 'outcome' | 'issued' | 'token'>): void => {
+    history.operations.push({
+      ...seen,
+      calledAt,
+      ...(more.outcome !== 'unknown' && { respondedAt }),
+      ...more,
+    });
   };
   if (operation.kind === 'validate') {
     // "We cannot tell now" says nothing about the grant.
-    if (answer === undefined || answer.status === 503) return;
-    if (answer.status === 200 || answer.status === 401)
-      return note({ outcome: answer.status === 200 ? 'ok' : 'refused' });
+    if (response === undefined || response.status === 503) return;
+    if (response.status === 200 || response.status === 401)
+      return note({ outcome: response.status === 200 ? 'ok' : 'refused' });
   } else {
-    if (answer === undefined || isTemporary(answer)) return note({ outcome: 'unknown' });
-    if (operation.kind === 'revoke' && answer.status === 200) return note({ outcome: 'ok' });
-    if (answer.status === 200) {
-      const token = String(answer.json['refresh_token']);
+    if (response === undefined || isTemporary(response)) return note({ outcome: 'unknown' });
+    if (operation.kind === 'revoke' && response.status === 200) return note({ outcome: 'ok' });
+    if (response.status === 200) {
+      const token = String(response.json['refresh_token']);
       subject.tokens.set(generationOf(token), token);
-      subject.accessTokens.push(String(answer.json['access_token']));
-      return note({ outcome: 'ok', gave: generationOf(token), token });
+      subject.accessTokens.push(String(response.json['access_token']));
+      return note({ outcome: 'ok', issued: generationOf(token), token });
     }
-    if (isInvalidGrant(answer)) return note({ outcome: 'refused' });
+    if (isInvalidGrant(response)) return note({ outcome: 'refused' });
   }
-  history.strange.push(`${operation.kind}: ${answer.status} ${JSON.stringify(answer.json)}`);
+  history.unexpected.push(`${operation.kind}: ${response.status} ${JSON.stringify(response.json)}`);
 }
 
 const redeem = (history: History, subject: Subject, replica: Replica): Promise<void> =>
@@ -132,12 +137,12 @@ const redeem = (history: History, subject: Subject, replica: Replica): Promise<v
       device_code: subject.deviceCode,
     }),
   );
-const refresh = (history: History, subject: Subject, replica: Replica, shown: number): Promise<void> =>
-  perform(history, subject, replica, { kind: 'refresh', shown }, (caller) =>
-    caller.refresh(subject.tokens.get(shown) ?? ''),
+const refresh = (history: History, subject: Subject, replica: Replica, presented: number): Promise<void> =>
+  perform(history, subject, replica, { kind: 'refresh', presented }, (caller) =>
+    caller.refresh(subject.tokens.get(presented) ?? ''),
   );
 const validate = (history: History, subject: Subject, replica: Replica, token: string): Promise<void> =>
-  perform(history, subject, replica, { kind: 'validate' }, (caller) => caller.bearer('/whoami', token));
+  perform(history, subject, replica, { kind: 'validate' }, (caller) => caller.getWithToken('/whoami', token));
 const revoke = (history: History, subject: Subject, replica: Replica, token: string): Promise<void> =>
   perform(history, subject, replica, { kind: 'revoke' }, (caller) => caller.revoke(token));
 
@@ -154,8 +159,8 @@ async function oneStep(history: History, fleet: Fleet, random: () => number): Pr
   if (dice < 0.5) return validate(history, subject, replica, accessToken);
   if (dice < 0.53) return revoke(history, subject, replica, accessToken);
   const back = dice < 0.54 ? 2 : dice < 0.62 ? 1 : 0;
-  const shown = subject.tokens.has(newest - back) ? newest - back : newest;
-  return refresh(history, subject, replica, shown);
+  const presented = subject.tokens.has(newest - back) ? newest - back : newest;
+  return refresh(history, subject, replica, presented);
 }
 
 export interface RunOptions {
@@ -166,15 +171,15 @@ export interface RunOptions {
   readonly operations: number;
   readonly clients: number;
   /** Called when so many operations were begun: what goes wrong meanwhile. */
-  readonly trouble: (begun: () => number) => Promise<void>;
+  readonly faults: (begun: () => number) => Promise<void>;
 }
 
 /** Several clients at once on all replicas while things go wrong; at the end, when all is well, everybody looks again. */
 export async function runHistory(options: RunOptions): Promise<History> {
-  const { fleet, operations, clients, trouble } = options;
-  const history: History = { subjects: options.subjects, operations: [], strange: [] };
+  const { fleet, operations, clients, faults } = options;
+  const history: History = { subjects: options.subjects, operations: [], unexpected: [] };
   let begun = 0;
-  const troubling = trouble(() => begun);
+  const troubling = faults(() => begun);
   await Promise.all(
     Array.from({ length: clients }, async (_, client) => {
       const random = options.random(client);
@@ -189,13 +194,13 @@ export async function runHistory(options: RunOptions): Promise<History> {
   await fleet.allReady();
   await Promise.all(
     history.subjects.map(async (subject) => {
-      for (const replica of fleet.replicas) await lookAgain(history, subject, replica);
+      for (const replica of fleet.replicas) await recheck(history, subject, replica);
     }),
   );
   return history;
 }
 
-async function lookAgain(history: History, subject: Subject, replica: Replica): Promise<void> {
+async function recheck(history: History, subject: Subject, replica: Replica): Promise<void> {
   if (subject.deviceCode !== undefined) await redeem(history, subject, replica);
   const accessToken = subject.accessTokens.at(-1);
   if (accessToken === undefined) return;

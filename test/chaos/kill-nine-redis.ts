@@ -1,9 +1,9 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type RedisServer, redisServer } from '../support/redis-server.ts';
+import { type RedisServer, startRedis } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
-import { type Fleet, isTemporary, openFleet, persistently, type Replica } from './fleet.ts';
-import { closer, pick, randomFrom, report } from './form.ts';
+import { type Fleet, isTemporary, type Replica, retryWhileTemporary, startFleet } from './fleet.ts';
+import { createCloser, pick, randomFrom, report } from './report.ts';
 
 /** Seconds in which a lost response can be asked for again. */
 const WINDOW = 10;
@@ -24,7 +24,7 @@ interface Client {
   refreshes: number;
   lost: number;
   /** Token presented → every token returned for it. */
-  readonly answers: Map<string, Set<string>>;
+  readonly successors: Map<string, Set<string>>;
 }
 
 export function testKillNineRedis({ kills, clients: clientCount, seed, size }: RedisKills): void {
@@ -33,11 +33,11 @@ export function testKillNineRedis({ kills, clients: clientCount, seed, size }: R
   const random = randomFrom(seed);
   /** Sees what a replica sends to Redis. */
   const onBytes = new Map<number, (bytes: Buffer) => void>();
-  const opened = closer();
+  const opened = createCloser();
   beforeAll(async () => {
-    server = await redisServer();
+    server = await startRedis();
     opened.add(() => server.stop());
-    fleet = await openFleet({
+    fleet = await startFleet({
       redis: server.port,
       size,
       tap: (replica) => (bytes) => onBytes.get(replica)?.(bytes),
@@ -54,7 +54,7 @@ export function testKillNineRedis({ kills, clients: clientCount, seed, size }: R
     for (let index = 0; index < clientCount; index += 1) {
       const home = fleet.replicas[index % size] as Replica;
       const { refresh_token: token } = await home.caller.grant();
-      clients.push({ home, waits: index % 2 === 0, token, refreshes: 0, lost: 0, answers: new Map() });
+      clients.push({ home, waits: index % 2 === 0, token, refreshes: 0, lost: 0, successors: new Map() });
     }
     const others = ({ home, waits }: Client): Replica => {
       if (waits || home.isUp) return home;
@@ -71,20 +71,20 @@ export function testKillNineRedis({ kills, clients: clientCount, seed, size }: R
           await pause(5);
           continue;
         }
-        const answer = await at.caller.refresh(shown).catch(() => undefined);
-        if (answer === undefined) {
+        const response = await at.caller.refresh(shown).catch(() => undefined);
+        if (response === undefined) {
           client.lost += 1;
           continue;
         }
-        if (isTemporary(answer)) continue;
-        if (answer.status !== 200) {
+        if (isTemporary(response)) continue;
+        if (response.status !== 200) {
           refusals.push(
-            `${answer.status} ${JSON.stringify(answer.json)} by ${at.name}.${at.life}, ${client.waits ? 'after waiting' : 'at once'}`,
+            `${response.status} ${JSON.stringify(response.json)} by ${at.name}.${at.startCount}, ${client.waits ? 'after waiting' : 'at once'}`,
           );
           return;
         }
-        const next = String(answer.json['refresh_token']);
-        client.answers.set(shown, (client.answers.get(shown) ?? new Set()).add(next));
+        const next = String(response.json['refresh_token']);
+        client.successors.set(shown, (client.successors.get(shown) ?? new Set()).add(next));
         client.token = next;
         client.refreshes += 1;
         await pause(random() * 12);
@@ -98,7 +98,7 @@ export function testKillNineRedis({ kills, clients: clientCount, seed, size }: R
         onBytes.set(victim.name, (bytes) => {
           if (!bytes.includes('"generation":')) return;
           onBytes.delete(victim.name);
-          victim.kill9().then(resolve, reject);
+          victim.kill().then(resolve, reject);
         });
       });
     try {
@@ -124,21 +124,23 @@ export function testKillNineRedis({ kills, clients: clientCount, seed, size }: R
       await Promise.all(running);
     }
     expect(refusals).toEqual([]);
-    const forked = clients.flatMap(({ answers }) => [...answers.values()]).filter((next) => next.size > 1);
+    const forked = clients
+      .flatMap(({ successors }) => [...successors.values()])
+      .filter((next) => next.size > 1);
     expect(forked).toEqual([]);
     // At each kill at least one refresh was stored and its response lost: it was repeated, and that is in the audit log.
     expect(lost()).toBeGreaterThanOrEqual(kills);
     const repeated = await until('lost responses were repeated', () => {
-      const found = fleet.audits('refresh_repeated');
+      const found = fleet.audits('refresh_retried');
       return found >= kills && found;
     });
     // Every grant lives, and its newest token has one successor on all replicas.
     for (const { token } of clients) {
-      const answers = await Promise.all(
-        fleet.replicas.map((replica) => persistently(() => replica.caller.refresh(token))),
+      const responses = await Promise.all(
+        fleet.replicas.map((replica) => retryWhileTemporary(() => replica.caller.refresh(token))),
       );
-      expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
-      expect(new Set(answers.map(({ json }) => json['refresh_token'])).size).toBe(1);
+      expect(new Set(responses.map(({ status }) => status))).toEqual(new Set([200]));
+      expect(new Set(responses.map(({ json }) => json['refresh_token'])).size).toBe(1);
     }
     expect(fleet.audits('refresh_reuse')).toBe(0);
     report('kill-nine-redis', {

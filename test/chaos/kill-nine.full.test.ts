@@ -1,5 +1,5 @@
-import { count } from './form.ts';
 import { testKillNine } from './kill-nine.ts';
+import { count } from './report.ts';
 
 testKillNine({
   kills: count('KILLS', 6, 50),

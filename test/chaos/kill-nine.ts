@@ -3,13 +3,13 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import {
   type Client,
   connect,
-  makeServeFolder,
+  createServeFolder,
   type ServeFolder,
   type ServeProcess,
   startServe,
   until,
 } from '../support/serve-process.ts';
-import { randomFrom } from './form.ts';
+import { randomFrom } from './report.ts';
 
 /** `kill -9` on the embedded store. */
 export interface Kills {
@@ -26,10 +26,10 @@ const DEADLINE_SECONDS = 60;
 interface Held {
   token: string;
   /** Presented token → every refresh token that was ever returned for it. */
-  readonly answers: Map<string, Set<string>>;
+  readonly successors: Map<string, Set<string>>;
 }
 
-const held = (token: string): Held => ({ token, answers: new Map() });
+const held = (token: string): Held => ({ token, successors: new Map() });
 
 /** A response other than 200. Any other failure is a broken connection, after which the client tries again. */
 class Refused extends Error {}
@@ -40,7 +40,7 @@ async function refreshOnce(client: Client, own: Held): Promise<void> {
   const reply = await client.refresh(presented);
   if (reply.status !== 200) throw new Refused(`${reply.status} ${reply.text}`);
   const next = String(reply.json['refresh_token']);
-  own.answers.set(presented, (own.answers.get(presented) ?? new Set()).add(next));
+  own.successors.set(presented, (own.successors.get(presented) ?? new Set()).add(next));
   own.token = next;
 }
 
@@ -52,7 +52,7 @@ const grantOf = ({ token }: Held): string => token.split('.')[1] ?? '';
 export function testKillNine({ kills, clients, seed }: Kills): void {
   let folder: ServeFolder;
   beforeAll(async () => {
-    folder = await makeServeFolder((settings) => ({
+    folder = await createServeFolder((settings) => ({
       ...settings,
       log: { level: 'info', access: { enabled: false } },
     }));
@@ -116,7 +116,7 @@ export function testKillNine({ kills, clients, seed }: Kills): void {
       }
       if (isLast) {
         await server.stop();
-        total.storedBeforeTheKill += audits(server, 'refresh_repeated') - helds.length - made.length;
+        total.storedBeforeTheKill += audits(server, 'refresh_retried') - helds.length - made.length;
         expect(audits(server, 'refresh_reuse')).toBe(0);
         break;
       }
@@ -142,18 +142,18 @@ export function testKillNine({ kills, clients, seed }: Kills): void {
       await loseResponse(server, spare);
       const wanted = clients + Math.floor(random() * 4 * clients);
       await until('there is load', () => acknowledged >= wanted, DEADLINE_SECONDS);
-      await server.kill9();
+      await server.kill();
       halt.abort();
       await Promise.all(load);
       total.refreshes += acknowledged;
-      total.storedBeforeTheKill += audits(server, 'refresh_repeated');
+      total.storedBeforeTheKill += audits(server, 'refresh_retried');
       expect(refusals).toEqual([]);
       expect(audits(server, 'refresh_reuse')).toBe(0);
       for (const client of opened.splice(0)) client.close();
     }
 
     const forks = [...helds, ...made]
-      .flatMap(({ answers }) => [...answers.values()])
+      .flatMap(({ successors }) => [...successors.values()])
       .filter((successors) => successors.size > 1);
     expect(forks).toEqual([]);
     // At each kill, one response to a stored refresh was lost on purpose.

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { randomFrom } from './form.ts';
 import { checkGrant, type Operation } from './linearizability.ts';
+import { randomFrom } from './report.ts';
 
 type Written = Partial<Operation> & Pick<Operation, 'kind' | 'outcome'>;
 
@@ -9,28 +9,28 @@ const history = (...written: readonly Written[]): readonly Operation[] =>
   written.map((one, index) => ({
     grant: 'g',
     at: 'a',
-    called: index * 10,
-    ...(one.outcome !== 'unknown' && { answered: index * 10 + 5 }),
-    ...(one.gave !== undefined && { token: `token ${one.gave}` }),
+    calledAt: index * 10,
+    ...(one.outcome !== 'unknown' && { respondedAt: index * 10 + 5 }),
+    ...(one.issued !== undefined && { token: `token ${one.issued}` }),
     ...one,
   }));
-const refresh = (shown: number, gave: number, more: Partial<Operation> = {}): Written => ({
+const refresh = (presented: number, issued: number, more: Partial<Operation> = {}): Written => ({
   kind: 'refresh',
   outcome: 'ok',
-  shown,
-  gave,
+  presented,
+  issued,
   ...more,
 });
-const refreshRefused = (shown: number, more: Partial<Operation> = {}): Written => ({
+const refreshRefused = (presented: number, more: Partial<Operation> = {}): Written => ({
   kind: 'refresh',
   outcome: 'refused',
-  shown,
+  presented,
   ...more,
 });
-const lost = (shown: number, more: Partial<Operation> = {}): Written => ({
+const lost = (presented: number, more: Partial<Operation> = {}): Written => ({
   kind: 'refresh',
   outcome: 'unknown',
-  shown,
+  presented,
   ...more,
 });
 const revoke = (outcome: Operation['outcome'] = 'ok', more: Partial<Operation> = {}): Written => ({
@@ -46,7 +46,7 @@ const validate = (outcome: 'ok' | 'refused', more: Partial<Operation> = {}): Wri
 const redeem = (outcome: Operation['outcome'], more: Partial<Operation> = {}): Written => ({
   kind: 'redeem',
   outcome,
-  ...(outcome === 'ok' && { gave: 1 }),
+  ...(outcome === 'ok' && { issued: 1 }),
   ...more,
 });
 
@@ -56,15 +56,15 @@ const violationsOf = (operations: readonly Operation[], exists = true): readonly
   return violations;
 };
 
-describe('a history that can have happened is believed', () => {
+describe('a possible history is accepted', () => {
   test.each<[string, readonly Operation[], boolean?]>([
     ['rotations, and a retry', history(refresh(1, 2), refresh(1, 2), refresh(2, 3), refresh(2, 3))],
     [
       'many at once',
       history(
-        refresh(1, 2, { called: 0, answered: 50 }),
-        refresh(1, 2, { called: 1, answered: 40 }),
-        refresh(2, 3, { called: 45, answered: 60 }),
+        refresh(1, 2, { calledAt: 0, respondedAt: 50 }),
+        refresh(1, 2, { calledAt: 1, respondedAt: 40 }),
+        refresh(2, 3, { calledAt: 45, respondedAt: 60 }),
       ),
     ],
     ['an answer that was lost, before and after', history(lost(1), refresh(1, 2), lost(2), refresh(3, 4))],
@@ -81,7 +81,7 @@ describe('a history that can have happened is believed', () => {
     ],
     [
       'what a revocation under way may still let through',
-      history(revoke('ok', { answered: 100 }), validate('ok')),
+      history(revoke('ok', { respondedAt: 100 }), validate('ok')),
     ],
     ['a code redeemed once', history(redeem('ok'), redeem('refused'), refresh(1, 2)), false],
     ['a redemption whose answer was lost', history(redeem('unknown'), redeem('refused')), false],
@@ -100,9 +100,9 @@ describe('a history that cannot have happened is found', () => {
     [
       'a lost update among many at once',
       history(
-        refresh(1, 2, { called: 0, answered: 10 }),
-        refresh(2, 3, { called: 11, answered: 20 }),
-        refresh(2, 4, { called: 12, answered: 30 }),
+        refresh(1, 2, { calledAt: 0, respondedAt: 10 }),
+        refresh(2, 3, { calledAt: 11, respondedAt: 20 }),
+        refresh(2, 4, { calledAt: 12, respondedAt: 30 }),
       ),
     ],
     ['two different successors', history(refresh(1, 2), refresh(1, 2, { token: 'another' }))],
@@ -125,7 +125,7 @@ describe('a history that cannot have happened is found', () => {
     ['a code redeemed twice', history(redeem('ok'), redeem('ok')), false],
     [
       'a code redeemed twice at once',
-      history(redeem('ok', { called: 0, answered: 10 }), redeem('ok', { called: 1, answered: 9 })),
+      history(redeem('ok', { calledAt: 0, respondedAt: 10 }), redeem('ok', { calledAt: 1, respondedAt: 9 })),
       false,
     ],
     ['a refresh before the redemption', history(refresh(1, 2), redeem('ok')), false],
@@ -147,43 +147,43 @@ function made(
   let forgot = false;
   let now = 0;
   for (let index = 0; index < 40; index += 1) {
-    const called = now;
-    const effect = called + random() * 10;
+    const calledAt = now;
+    const effect = calledAt + random() * 10;
     now += random() * 4;
-    const shown = random() < 0.8 ? generation : Math.max(1, generation - 1);
-    const times = { grant: 'g', at: 'a', called, answered: effect + random() * 10 };
+    const presented = random() < 0.8 ? generation : Math.max(1, generation - 1);
+    const times = { grant: 'g', at: 'a', calledAt, respondedAt: effect + random() * 10 };
     if (sealed || (index === 35 && random() < 0.5)) {
       operations.push({
         ...times,
         kind: sealed ? 'refresh' : 'revoke',
         outcome: sealed ? 'refused' : 'ok',
-        shown,
+        presented,
       });
       sealed = true;
       // Later operations come after: this store takes one at a time once it has ended.
-      now = Math.max(now, times.answered + 1);
+      now = Math.max(now, times.respondedAt + 1);
       continue;
     }
-    if (shown === generation) generation += 1;
+    if (presented === generation) generation += 1;
     operations.push({
       ...times,
       kind: 'refresh',
       outcome: 'ok',
-      shown,
-      gave: generation,
+      presented,
+      issued: generation,
       token: `t${generation}`,
     });
     now = Math.max(now, effect);
     if (forgets && generation > 3 && random() < 0.1) {
       generation -= 2;
       forgot = true;
-      now = Math.max(now, times.answered + 1);
+      now = Math.max(now, times.respondedAt + 1);
     }
   }
   return { operations, forgot };
 }
 
-test('500 random histories of a right store are believed; those of one that forgets rotations are found', () => {
+test('500 random histories of a correct store are accepted; those of one that forgets rotations are detected', () => {
   let found = 0;
   let broken = 0;
   for (let seed = 1; seed <= 500; seed += 1) {

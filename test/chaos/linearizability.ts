@@ -11,14 +11,14 @@ export interface Operation {
   readonly kind: 'redeem' | 'refresh' | 'revoke' | 'validate';
   /** The life of the process that was asked; a restarted one is another. */
   readonly at: string;
-  readonly called: number;
+  readonly calledAt: number;
   /** Missing when nobody knows whether it happened, or will yet happen. */
-  readonly answered?: number;
+  readonly respondedAt?: number;
   readonly outcome: 'ok' | 'refused' | 'unknown';
   /** Of a refresh: the generation of the token that was shown. */
-  readonly shown?: number;
+  readonly presented?: number;
   /** Of a redemption or refresh that succeeded: the generation it gave, and the token itself. */
-  readonly gave?: number;
+  readonly issued?: number;
   readonly token?: string;
 }
 
@@ -43,14 +43,14 @@ export function checkGrant(operations: readonly Operation[], { exists }: CheckOp
   return { violations, undecided: order === 'gave up' };
 }
 
-const until = ({ answered = Number.POSITIVE_INFINITY }: Operation): number => answered;
+const until = ({ respondedAt = Number.POSITIVE_INFINITY }: Operation): number => respondedAt;
 
 /** One generation has one refresh token. */
 function forks(operations: readonly Operation[]): readonly string[] {
   const tokens = new Map<number, Set<string>>();
-  for (const { gave, token } of operations)
-    if (gave !== undefined && token !== undefined)
-      tokens.set(gave, (tokens.get(gave) ?? new Set()).add(token));
+  for (const { issued, token } of operations)
+    if (issued !== undefined && token !== undefined)
+      tokens.set(issued, (tokens.get(issued) ?? new Set()).add(token));
   return [...tokens].flatMap(([generation, all]) =>
     all.size > 1 ? [`${all.size} different tokens of generation ${generation}`] : [],
   );
@@ -58,20 +58,21 @@ function forks(operations: readonly Operation[]): readonly string[] {
 
 /** Can this operation end the grant? A refresh can when the token it shows may be two behind by then. */
 function mayEnd(operation: Operation, operations: readonly Operation[]): boolean {
-  const { kind, shown = 0, outcome } = operation;
+  const { kind, presented = 0, outcome } = operation;
   if (kind === 'revoke') return true;
   if (kind !== 'refresh' || outcome === 'ok') return false;
   const refreshes = operations.filter((other) => other.kind === 'refresh' && other !== operation);
-  const known = Math.max(1, ...refreshes.map(({ gave = 0 }) => gave));
-  const hidden = new Set(refreshes.filter((one) => one.outcome === 'unknown').map((one) => one.shown)).size;
-  return shown + 2 <= known + hidden;
+  const known = Math.max(1, ...refreshes.map(({ issued = 0 }) => issued));
+  const hidden = new Set(refreshes.filter((one) => one.outcome === 'unknown').map((one) => one.presented))
+    .size;
+  return presented + 2 <= known + hidden;
 }
 
 /** What each process answers from memory: refused never without a cause, and never again accepted. */
 function refusals(operations: readonly Operation[]): readonly string[] {
   const found: string[] = [];
   const ends = operations.filter((one) => mayEnd(one, operations));
-  const firstEnd = Math.min(...ends.map(({ called }) => called));
+  const firstEnd = Math.min(...ends.map(({ calledAt }) => calledAt));
   // From here on nobody accepts: a revocation was acknowledged, or a reuse was, when nothing else can have ended the grant.
   const over = Math.min(
     ...ends
@@ -80,22 +81,22 @@ function refusals(operations: readonly Operation[]): readonly string[] {
           (end.kind === 'revoke' && end.outcome === 'ok') ||
           (end.kind === 'refresh' &&
             end.outcome === 'refused' &&
-            ends.every((other) => other === end || other.called > until(end))),
+            ends.every((other) => other === end || other.calledAt > until(end))),
       )
       .map(until),
   );
   const refusedAt = new Map<string, number>();
-  for (const { kind, outcome, at, answered = 0 } of operations)
+  for (const { kind, outcome, at, respondedAt = 0 } of operations)
     if (kind === 'validate' && outcome === 'refused')
-      refusedAt.set(at, Math.min(refusedAt.get(at) ?? Number.POSITIVE_INFINITY, answered));
+      refusedAt.set(at, Math.min(refusedAt.get(at) ?? Number.POSITIVE_INFINITY, respondedAt));
   for (const one of operations) {
-    const { kind, outcome, at, called } = one;
+    const { kind, outcome, at, calledAt } = one;
     if (kind === 'validate' && outcome === 'refused' && until(one) < firstEnd)
       found.push(`refused by ${at} before anything could have ended the grant`);
     const accepts = outcome === 'ok' && (kind === 'validate' || kind === 'refresh');
     if (!accepts) continue;
-    if (called > over) found.push(`${kind} accepted by ${at} after the end of the grant was acknowledged`);
-    if (called > (refusedAt.get(at) ?? Number.POSITIVE_INFINITY))
+    if (calledAt > over) found.push(`${kind} accepted by ${at} after the end of the grant was acknowledged`);
+    if (calledAt > (refusedAt.get(at) ?? Number.POSITIVE_INFINITY))
       found.push(`${kind} accepted by ${at}, which had refused the grant before`);
   }
   return found;
@@ -110,7 +111,7 @@ interface State {
 /** The state after this operation, when it can take effect here with the outcome that was seen. */
 function after(state: State, operation: Operation, mayBeDenied: boolean): State | undefined {
   const { exists, generation, sealed } = state;
-  const { kind, outcome, shown = 0, gave } = operation;
+  const { kind, outcome, presented = 0, issued } = operation;
   switch (kind) {
     case 'redeem':
       if (outcome === 'refused') return exists ? state : undefined;
@@ -123,16 +124,16 @@ function after(state: State, operation: Operation, mayBeDenied: boolean): State 
       const works = exists && !sealed;
       if (outcome === 'refused') {
         if (!works || mayBeDenied)
-          return works && shown < generation - 1 ? { ...state, sealed: true } : state;
-        return shown < generation - 1 ? { ...state, sealed: true } : undefined;
+          return works && presented < generation - 1 ? { ...state, sealed: true } : state;
+        return presented < generation - 1 ? { ...state, sealed: true } : undefined;
       }
       if (!works) return undefined;
-      if (shown < generation - 1) return outcome === 'unknown' ? { ...state, sealed: true } : undefined;
-      if (shown === generation)
-        return outcome === 'unknown' || gave === generation + 1
+      if (presented < generation - 1) return outcome === 'unknown' ? { ...state, sealed: true } : undefined;
+      if (presented === generation)
+        return outcome === 'unknown' || issued === generation + 1
           ? { ...state, generation: generation + 1 }
           : undefined;
-      return shown === generation - 1 && gave === generation ? state : undefined;
+      return presented === generation - 1 && issued === generation ? state : undefined;
     }
   }
 }
@@ -140,7 +141,7 @@ function after(state: State, operation: Operation, mayBeDenied: boolean): State 
 const MOST_TRIED = 500_000;
 
 function hasOrder(operations: readonly Operation[], first: State): 'yes' | 'no' | 'gave up' {
-  const sorted = operations.toSorted((a, b) => a.called - b.called);
+  const sorted = operations.toSorted((a, b) => a.calledAt - b.calledAt);
   const bit = sorted.map((_, index) => 1n << BigInt(index));
   const needed = sorted.reduce(
     (all, { outcome }, index) => (outcome === 'unknown' ? all : all | (bit[index] ?? 0n)),
@@ -148,7 +149,7 @@ function hasOrder(operations: readonly Operation[], first: State): 'yes' | 'no' 
   );
   // Announced and not yet sealed, an end is known to the process that refuses and not to the record.
   const denials = sorted.map((one) =>
-    sorted.some((other) => other !== one && mayEnd(other, sorted) && other.called < until(one)),
+    sorted.some((other) => other !== one && mayEnd(other, sorted) && other.calledAt < until(one)),
   );
   const tried = new Set<string>();
   const stack: { readonly done: bigint; readonly state: State }[] = [{ done: 0n, state: first }];
@@ -160,11 +161,11 @@ function hasOrder(operations: readonly Operation[], first: State): 'yes' | 'no' 
     tried.add(key);
     if (tried.size > MOST_TRIED) return 'gave up';
     // Whoever was called after another was answered comes after it.
-    let firstAnswer = Number.POSITIVE_INFINITY;
+    let firstResponse = Number.POSITIVE_INFINITY;
     for (const [index, one] of sorted.entries())
-      if ((done & (bit[index] ?? 0n)) === 0n) firstAnswer = Math.min(firstAnswer, until(one));
+      if ((done & (bit[index] ?? 0n)) === 0n) firstResponse = Math.min(firstResponse, until(one));
     for (const [index, one] of sorted.entries()) {
-      if (one.called > firstAnswer) break;
+      if (one.calledAt > firstResponse) break;
       if ((done & (bit[index] ?? 0n)) !== 0n) continue;
       const next = after(state, one, denials[index] ?? false);
       // What nobody heard of and changes nothing need not have happened.

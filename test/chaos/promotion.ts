@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Reply } from '../support/https-client.ts';
 import { until } from '../support/serve-process.ts';
-import { type Fleet, isTemporary, openFleet } from './fleet.ts';
-import { closer, pick, randomFrom, report, SEED, spread } from './form.ts';
+import { type Fleet, isTemporary, startFleet } from './fleet.ts';
 import { type RedisPair, redisPair } from './redis-pair.ts';
+import { createCloser, pick, randomFrom, report, runConcurrently, SEED } from './report.ts';
 
 const random = randomFrom(SEED);
 
@@ -24,11 +24,11 @@ export interface Promotions {
 export function testPromotion({ rounds, clients, revocations }: Promotions): void {
   let pair: RedisPair;
   let fleet: Fleet;
-  const opened = closer();
+  const opened = createCloser();
   beforeAll(async () => {
     pair = await redisPair();
     opened.add(() => pair.close());
-    fleet = await openFleet({
+    fleet = await startFleet({
       redis: pair.primary.port,
       size: 2,
       store: { maxStaleness: '60s', durability: 'replicated', replicas: 1 },
@@ -43,10 +43,10 @@ export function testPromotion({ rounds, clients, revocations }: Promotions): voi
     const lost: string[] = [];
     const all: Held[] = [];
     const caller = () => pick(random, fleet.replicas).caller;
-    const refused = (what: string, answer: Reply): void => {
+    const refused = (what: string, response: Reply): void => {
       total.refused += 1;
-      if (!isTemporary(answer))
-        wronglyRefused.push(`${what}: ${answer.status} ${JSON.stringify(answer.json)}`);
+      if (!isTemporary(response))
+        wronglyRefused.push(`${what}: ${response.status} ${JSON.stringify(response.json)}`);
     };
     /** One client: obtains a grant, refreshes it twice, and ends every other one. */
     const client = async (helds: Held[]): Promise<void> => {
@@ -62,16 +62,16 @@ export function testPromotion({ rounds, clients, revocations }: Promotions): voi
       };
       helds.push(held);
       total.grants += 1;
-      for (let turn = 0; turn < 2; turn += 1) {
-        const answer = await caller().refresh(held.refreshToken);
-        if (answer.status !== 200) return refused('refresh', answer);
-        held.refreshToken = String(answer.json['refresh_token']);
+      for (let attempt = 0; attempt < 2; attempt += 1) {
+        const response = await caller().refresh(held.refreshToken);
+        if (response.status !== 200) return refused('refresh', response);
+        held.refreshToken = String(response.json['refresh_token']);
         total.rotations += 1;
       }
       if (random() < 0.5) return;
       held.state = 'perhaps ended';
-      const answer = await caller().revoke(held.accessToken);
-      if (answer.status !== 200) return refused('revocation', answer);
+      const response = await caller().revoke(held.accessToken);
+      if (response.status !== 200) return refused('revocation', response);
       held.state = 'ended';
       total.revocations += 1;
     };
@@ -89,9 +89,9 @@ export function testPromotion({ rounds, clients, revocations }: Promotions): voi
           () => total.revocations >= before.revocations + revocations,
           60,
         );
-        pair.part();
+        pair.partition();
         await until('writes are refused', () => total.refused >= before.refused + 2 * clients, 60);
-        await pair.promote(fleet.replicas.map(({ way }) => way));
+        await pair.promote(fleet.replicas.map(({ relay }) => relay));
       } finally {
         halt.abort();
         await Promise.all(load);
@@ -101,18 +101,18 @@ export function testPromotion({ rounds, clients, revocations }: Promotions): voi
 
       // Every grant that was ever acknowledged, through both gatehouses on the new primary.
       all.push(...helds);
-      await spread(helds, 8, async (held) => {
+      await runConcurrently(helds, 8, async (held) => {
         const statuses = await Promise.all(fleet.replicas.map((one) => one.caller.call(held.accessToken)));
-        const answer = await until('an answer about the grant', async () => {
+        const response = await until('an answer about the grant', async () => {
           const found = await caller().refresh(held.refreshToken);
           return !isTemporary(found) && found;
         });
-        const seen = `round ${round}, ${held.state}: ${statuses.join(' ')}, refresh ${answer.status}`;
-        if (held.state === 'live' && (statuses.some((status) => status !== 200) || answer.status !== 200))
+        const seen = `round ${round}, ${held.state}: ${statuses.join(' ')}, refresh ${response.status}`;
+        if (held.state === 'live' && (statuses.some((status) => status !== 200) || response.status !== 200))
           lost.push(seen);
-        if (held.state === 'ended' && (statuses.some((status) => status !== 401) || answer.status !== 400))
+        if (held.state === 'ended' && (statuses.some((status) => status !== 401) || response.status !== 400))
           lost.push(seen);
-        if (answer.status === 200) held.refreshToken = String(answer.json['refresh_token']);
+        if (response.status === 200) held.refreshToken = String(response.json['refresh_token']);
       });
       const records = await Promise.all(
         helds
@@ -124,7 +124,7 @@ export function testPromotion({ rounds, clients, revocations }: Promotions): voi
       expect(wronglyRefused).toEqual([]);
     }
     // Once more, after all promotions: what was ended stays ended.
-    await spread(all, 8, async ({ state, accessToken }) => {
+    await runConcurrently(all, 8, async ({ state, accessToken }) => {
       if (state !== 'ended') return;
       for (const { caller: at } of fleet.replicas)
         if ((await at.call(accessToken)) !== 401) lost.push('an ended grant is accepted again');

@@ -14,15 +14,15 @@ export function commandCount(): CommandCount {
   const rests = new Map<number, Buffer>();
   const names = new Map<number, string>();
   let counts = new Map<string, number>();
-  const saw = (words: readonly string[], connection: number): void => {
-    const command = (words[0] ?? '').toUpperCase();
-    const name = words.find((word) => word.startsWith('gatehouse-'));
+  const saw = (args: readonly string[], connection: number): void => {
+    const command = (args[0] ?? '').toUpperCase();
+    const name = args.find((word) => word.startsWith('gatehouse-'));
     if (command === 'CLIENT' || command === 'HELLO') {
       if (name !== undefined) names.set(connection, name);
     }
     if (OPENING.has(command)) return;
     // A script with one key, the note that says until when gatehouse serves.
-    const isMark = words[2] === '1' && words[3]?.endsWith(':{serving}:n') === true;
+    const isMark = args[2] === '1' && args[3]?.endsWith(':{serving}:n') === true;
     const key = `${names.get(connection) ?? 'unnamed'} ${command}${isMark ? ' serving' : ''}`;
     counts.set(key, (counts.get(key) ?? 0) + 1);
   };
@@ -55,14 +55,14 @@ function oneCommand(bytes: Buffer): { readonly words: string[]; readonly length:
   };
   const many = numberAfter('*');
   if (many === undefined) return undefined;
-  const words: string[] = [];
+  const args: string[] = [];
   for (let index = 0; index < many; index += 1) {
     const length = numberAfter('$');
     if (length === undefined || bytes.length < at + length + 2) return undefined;
-    words.push(bytes.toString('latin1', at, at + length));
+    args.push(bytes.toString('latin1', at, at + length));
     at += length + 2;
   }
-  return { words, length: at };
+  return { words: args, length: at };
 }
 
 export const totalOf = (counts: ReadonlyMap<string, number>): number =>

@@ -1,12 +1,12 @@
 import { Redis } from 'ioredis';
-import { type RedisServer, redisServer } from '../support/redis-server.ts';
-import { type FaultyWay, faultyWay } from '../support/tcp-fault.ts';
+import { type FaultyRelay, startFaultyRelay } from '../support/faulty-relay.ts';
+import { type RedisServer, startRedis } from '../support/redis-server.ts';
 import { until } from '../support/until.ts';
 
 interface Member {
   readonly server: RedisServer;
   /** The way by which the other one follows this one. */
-  readonly way: FaultyWay;
+  readonly relay: FaultyRelay;
   readonly admin: Redis;
 }
 
@@ -17,9 +17,9 @@ export interface RedisPair {
   /** A connection to whoever is the primary now. */
   readonly admin: Redis;
   /** Nothing passes between the two from now on; both stay up. */
-  part(): void;
+  partition(): void;
   /** The replica becomes the primary; callers of the old one are led to `ways`' new end in the same moment. */
-  promote(ways: readonly FaultyWay[]): Promise<void>;
+  promote(relays: readonly FaultyRelay[]): Promise<void>;
   /** The old primary becomes a replica of the new one, and forgets what only it had. */
   rejoin(): Promise<void>;
   close(): Promise<void>;
@@ -35,16 +35,16 @@ const SETTINGS = [
 ];
 
 async function member(): Promise<Member> {
-  const server = await redisServer(SETTINGS);
-  const way = await faultyWay(server.port);
+  const server = await startRedis(SETTINGS);
+  const relay = await startFaultyRelay(server.port);
   const admin = new Redis(server.port, { commandTimeout: 10_000 });
   admin.on('error', () => {});
-  return { server, way, admin };
+  return { server, relay, admin };
 }
 
-async function followed(primary: Member, replica: Member): Promise<void> {
-  primary.way.set('pass');
-  await replica.admin.replicaof('127.0.0.1', primary.way.port);
+async function isFollowing(primary: Member, replica: Member): Promise<void> {
+  primary.relay.set('pass');
+  await replica.admin.replicaof('127.0.0.1', primary.relay.port);
   await until(
     'the replica follows its primary',
     async () => (await replica.admin.info('replication')).includes('master_link_status:up'),
@@ -62,7 +62,7 @@ async function followed(primary: Member, replica: Member): Promise<void> {
 
 export async function redisPair(): Promise<RedisPair> {
   let [primary, replica] = await Promise.all([member(), member()]);
-  await followed(primary, replica);
+  await isFollowing(primary, replica);
   return {
     get primary() {
       return primary.server;
@@ -73,17 +73,17 @@ export async function redisPair(): Promise<RedisPair> {
     get admin() {
       return primary.admin;
     },
-    part: () => primary.way.set('black hole'),
-    async promote(ways) {
+    partition: () => primary.relay.set('black hole'),
+    async promote(relays) {
       await replica.admin.replicaof('NO', 'ONE');
-      for (const way of ways) way.moveTo(replica.server.port);
+      for (const relay of relays) relay.redirect(replica.server.port);
       [primary, replica] = [replica, primary];
     },
-    rejoin: () => followed(primary, replica),
+    rejoin: () => isFollowing(primary, replica),
     async close() {
-      for (const { server, way, admin } of [primary, replica]) {
+      for (const { server, relay, admin } of [primary, replica]) {
         admin.disconnect();
-        await way.close();
+        await relay.close();
         await server.stop();
       }
     },

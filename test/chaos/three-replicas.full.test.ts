@@ -1,4 +1,4 @@
-import { count, SEED } from './form.ts';
+import { count, SEED } from './report.ts';
 import { testReplicas } from './three-replicas.ts';
 
 testReplicas({

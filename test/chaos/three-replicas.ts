@@ -4,12 +4,12 @@ import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import type { TokenGrant } from '../support/house.ts';
-import { type RedisServer, redisServer } from '../support/redis-server.ts';
+import { type RedisServer, startRedis } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
-import { type Fleet, isTemporary, openFleet, persistently, type Replica } from './fleet.ts';
-import { closer, percentile, pick, randomFrom, report, spread } from './form.ts';
+import type { TokenGrant } from '../support/test-gateway.ts';
+import { type Fleet, isTemporary, type Replica, retryWhileTemporary, startFleet } from './fleet.ts';
 import { type CommandCount, commandCount, totalOf } from './redis-commands.ts';
+import { createCloser, percentile, pick, randomFrom, report, runConcurrently } from './report.ts';
 
 /** Several processes on one Redis that keeps its data on disk. The tests follow each other. */
 export interface Replicas {
@@ -47,15 +47,15 @@ export function testReplicas({
   /** Access tokens whose revocation was acknowledged. */
   const ended: string[] = [];
 
-  const opened = closer();
+  const opened = createCloser();
   beforeAll(async () => {
     const data = mkdtempSync(join(tmpdir(), 'gatehouse-chaos-data-'));
     opened.add(() => rmSync(data, { recursive: true, force: true }));
     kept = ['--dir', data, '--appendonly', 'yes'];
-    server = await redisServer(kept);
+    server = await startRedis(kept);
     opened.add(() => server.stop());
     commands = commandCount();
-    fleet = await openFleet({
+    fleet = await startFleet({
       redis: server.port,
       size,
       store: { maxStaleness: '60s' },
@@ -69,13 +69,13 @@ export function testReplicas({
   /** Another Redis in its place, on a port of its own. */
   const replaceRedis = async (settings: readonly string[]): Promise<void> => {
     await server.stop();
-    server = await redisServer(settings);
-    for (const { way } of fleet.replicas) way.moveTo(server.port);
+    server = await startRedis(settings);
+    for (const { relay } of fleet.replicas) relay.redirect(server.port);
   };
   const anyReplica = (): Replica => pick(random, fleet.replicas);
   const someGrants = async (many: number): Promise<readonly TokenGrant[]> => {
     const grants: TokenGrant[] = [];
-    await spread(Array.from({ length: many }), 12, async () => {
+    await runConcurrently(Array.from({ length: many }), 12, async () => {
       grants.push(await anyReplica().caller.grant());
     });
     return grants;
@@ -84,7 +84,7 @@ export function testReplicas({
     Promise.all(fleet.replicas.map((replica) => replica.caller.call(token)));
   const acceptedAgain = async (tokens: readonly string[]): Promise<readonly string[]> => {
     const accepted: string[] = [];
-    await spread(tokens, 24, async (token) => {
+    await runConcurrently(tokens, 24, async (token) => {
       if ((await statuses(token)).includes(200)) accepted.push(token);
     });
     return accepted;
@@ -110,10 +110,10 @@ export function testReplicas({
     const grants = await someGrants(grantCount);
     const began = performance.now();
     const wrong: string[] = [];
-    await spread(grants, 3, async ({ refresh_token: token }) => {
+    await runConcurrently(grants, 3, async ({ refresh_token: token }) => {
       const replies = await Promise.all(
         Array.from({ length: refreshes }, (_, index) =>
-          persistently(() => (fleet.replicas[index % size] as Replica).caller.refresh(token)),
+          retryWhileTemporary(() => (fleet.replicas[index % size] as Replica).caller.refresh(token)),
         ),
       );
       const bad = replies.find(({ status }) => status !== 200);
@@ -142,14 +142,14 @@ export function testReplicas({
     const grants = await someGrants(revocations);
     const accepted: string[] = [];
     const effects: number[] = [];
-    const answers: number[] = [];
-    await spread(grants, 4, async ({ access_token: token }) => {
+    const responses: number[] = [];
+    await runConcurrently(grants, 4, async ({ access_token: token }) => {
       const at = anyReplica();
       const sentAt = performance.now();
       let answeredAt = Number.POSITIVE_INFINITY;
-      const revoking = persistently(() => at.caller.revoke(token)).then((answer) => {
+      const revoking = retryWhileTemporary(() => at.caller.revoke(token)).then((response) => {
         answeredAt = performance.now();
-        return answer;
+        return response;
       });
       const polling = fleet.replicas.map(async ({ name, caller }) => {
         const until = sentAt + EFFECT_MS;
@@ -166,37 +166,37 @@ export function testReplicas({
       });
       expect((await revoking).status).toBe(200);
       ended.push(token);
-      answers.push(answeredAt - sentAt);
+      responses.push(answeredAt - sentAt);
       for (const status of await statuses(token))
         if (status !== 401) accepted.push(`${status} after the answer`);
       effects.push(Math.max(...(await Promise.all(polling))));
     });
     expect(accepted).toEqual([]);
     const sorted = effects.toSorted((a, b) => a - b);
-    const answered = answers.toSorted((a, b) => a - b);
+    const responded = responses.toSorted((a, b) => a - b);
     report('revocations', {
       seed,
       revocations,
       'accepted after the answer': accepted.length,
       'refused by all after, p50 ms': percentile(sorted, 0.5).toFixed(1),
       'refused by all after, p99 ms': percentile(sorted, 0.99).toFixed(1),
-      'answered after, p50 ms': percentile(answered, 0.5).toFixed(1),
-      'answered after, p99 ms': percentile(answered, 0.99).toFixed(1),
+      'answered after, p50 ms': percentile(responded, 0.5).toFixed(1),
+      'answered after, p99 ms': percentile(responded, 0.99).toFixed(1),
     });
   }, 2_700_000);
 
   interface Load {
-    readonly asked: () => number;
+    readonly sent: () => number;
     readonly failures: Map<number | string, number>;
     stop(): Promise<void>;
   }
 
   /** Calls through the proxy at a steady rate, whatever the responses are; at most so many wait at once. */
-  function steadyCalls(tokens: readonly string[], rate: number): Load {
+  function startSteadyCalls(tokens: readonly string[], rate: number): Load {
     const failures = new Map<number | string, number>();
     const waiting = new Set<Promise<void>>();
     const began = performance.now();
-    let asked = 0;
+    let requestCount = 0;
     const one = async (): Promise<void> => {
       const status = await anyReplica()
         .caller.call(pick(random, tokens))
@@ -205,13 +205,13 @@ export function testReplicas({
     };
     const timer = setInterval(() => {
       const due = ((performance.now() - began) / 1_000) * rate;
-      for (; asked < due && waiting.size < 500; asked += 1) {
+      for (; requestCount < due && waiting.size < 500; requestCount += 1) {
         const call = one().finally(() => waiting.delete(call));
         waiting.add(call);
       }
     }, 5);
     return {
-      asked: () => asked,
+      sent: () => requestCount,
       failures,
       async stop() {
         clearInterval(timer);
@@ -229,41 +229,42 @@ export function testReplicas({
     for (const token of tokens) expect(new Set(await statuses(token))).toEqual(new Set([200]));
 
     commands.taken();
-    const before = steadyCalls(tokens, outage.rate);
-    await until('there is load', () => before.asked() >= outage.calls, 120);
+    const before = startSteadyCalls(tokens, outage.rate);
+    await until('there is load', () => before.sent() >= outage.calls, 120);
     await before.stop();
     const busy = commands.taken();
     expect(before.failures).toEqual(new Map());
     // No grant is read. What is left are beats, marks and the reading of the log, which go on with or without requests.
     const upkeep = /^gatehouse-(?:control|reader) |^gatehouse-records EVALSHA serving$/;
     expect([...busy.keys()].filter((name) => !upkeep.test(name))).toEqual([]);
-    expect(totalOf(busy)).toBeLessThan(before.asked());
+    expect(totalOf(busy)).toBeLessThan(before.sent());
 
     await server.kill();
     const diedAt = performance.now();
-    const during = steadyCalls(tokens, outage.rate);
-    const wronglyAnswered: string[] = [];
+    const during = startSteadyCalls(tokens, outage.rate);
+    const wrongResponses: string[] = [];
     const denied: string[] = [];
     let refused = 0;
     const isOver = (turn: number): boolean =>
-      turn >= 6 && during.asked() >= outage.calls && performance.now() - diedAt >= outage.seconds * 1_000;
-    for (let turn = 0; !isOver(turn); turn += 1) {
-      const grant = spare[turn % spare.length] as TokenGrant;
-      const { caller } = fleet.replicas[turn % size] as Replica;
+      turn >= 6 && during.sent() >= outage.calls && performance.now() - diedAt >= outage.seconds * 1_000;
+    for (let attempt = 0; !isOver(attempt); attempt += 1) {
+      const grant = spare[attempt % spare.length] as TokenGrant;
+      const { caller } = fleet.replicas[attempt % size] as Replica;
       const [refresh, made] = [
         await caller.refresh(grant.refresh_token),
         await caller.post('/Authorize/Certificate', { client_id: 'report-runner', scope: 'files:read' }),
       ];
-      for (const answer of [refresh, made])
-        if (!isTemporary(answer)) wronglyAnswered.push(`${answer.status} ${JSON.stringify(answer.json)}`);
+      for (const response of [refresh, made])
+        if (!isTemporary(response))
+          wrongResponses.push(`${response.status} ${JSON.stringify(response.json)}`);
       refused += 2;
-      if (turn < 5) {
-        const answer = await caller.revoke(grant.access_token);
-        if (answer.status !== 503 || !isTemporary(answer))
-          wronglyAnswered.push(`revocation: ${answer.status}`);
+      if (attempt < 5) {
+        const response = await caller.revoke(grant.access_token);
+        if (response.status !== 503 || !isTemporary(response))
+          wrongResponses.push(`revocation: ${response.status}`);
         // Rejected on this replica at once, though it cannot be announced yet.
         if ((await caller.call(grant.access_token)) !== 401)
-          wronglyAnswered.push('accepted where it was revoked');
+          wrongResponses.push('accepted where it was revoked');
         denied.push(grant.access_token);
         refused += 1;
       }
@@ -273,7 +274,7 @@ export function testReplicas({
     const seconds = (performance.now() - diedAt) / 1_000;
     const dead = commands.taken();
     expect(during.failures).toEqual(new Map());
-    expect(wronglyAnswered).toEqual([]);
+    expect(wrongResponses).toEqual([]);
 
     await replaceRedis(kept);
     const backAt = performance.now();
@@ -296,15 +297,15 @@ export function testReplicas({
     );
     // Grants made before the outage go on, and no client was punished.
     for (const { refresh_token: token } of grants.slice(0, 20))
-      expect((await persistently(() => anyReplica().caller.refresh(token))).status).toBe(200);
+      expect((await retryWhileTemporary(() => anyReplica().caller.refresh(token))).status).toBe(200);
     expect(await acceptedAgain(ended.slice(-200))).toEqual([]);
     report('outage', {
       'seconds without Redis': Math.round(seconds),
-      'requests a second': Math.round(during.asked() / seconds),
-      requests: during.asked(),
+      'requests a second': Math.round(during.sent() / seconds),
+      requests: during.sent(),
       'failed validations': [...during.failures.values()].reduce((sum, one) => sum + one, 0),
       'commands to Redis before that': totalOf(busy),
-      'requests before that': before.asked(),
+      'requests before that': before.sent(),
       'commands tried while it was dead': totalOf(dead),
       'grants, refreshes and revocations rejected as temporary': refused,
       'ready again after, ms': Math.round(recovered),
@@ -334,7 +335,7 @@ export function testReplicas({
         60,
       );
       expect(await acceptedAgain(sample), how).toEqual([]);
-      await restarted.kill9();
+      await restarted.kill();
       await restarted.start();
       expect(await acceptedAgain(sample), how).toEqual([]);
       // The other replicas knew all revocations: valid tokens stay valid, also on the replica that has just started.
@@ -349,7 +350,7 @@ export function testReplicas({
 
   test('V09 an empty Redis with no informed replica left: every earlier token is rejected', async () => {
     const live = (await someGrants(5)).map(({ access_token: token }) => token);
-    await Promise.all(fleet.replicas.map((replica) => replica.kill9()));
+    await Promise.all(fleet.replicas.map((replica) => replica.kill()));
     await replaceRedis([]);
     await Promise.all(fleet.replicas.map((replica) => replica.start()));
     expect(await acceptedAgain([...ended.slice(0, 200), ...live])).toEqual([]);

@@ -6,7 +6,7 @@ import { stringify } from 'yaml';
 import { type Program, program } from '../../tools/chart/install.ts';
 import { CHART } from './manifests.ts';
 
-export interface Ran {
+export interface CommandResult {
   readonly status: number | null;
   readonly stdout: string;
   readonly stderr: string;
@@ -15,13 +15,13 @@ export interface Ran {
 /** With folders of its own: nothing of the caller's repositories, plugins or clusters counts. */
 export function run(
   name: Program,
-  words: readonly string[],
+  args: readonly string[],
   input?: string,
   more: Readonly<Record<string, string>> = {},
-): Ran {
+): CommandResult {
   const home = mkdtempSync(join(tmpdir(), 'gatehouse-chart-'));
   try {
-    const { status, stdout, stderr } = spawnSync(program(name), [...words], {
+    const { status, stdout, stderr } = spawnSync(program(name), [...args], {
       encoding: 'utf8',
       timeout: 110_000,
       maxBuffer: 64 * 1_024 * 1_024,
@@ -49,7 +49,7 @@ export function template(file: string, more: readonly string[] = []): string {
 }
 
 /** Renders a file of the matrix with changes on top. */
-export function templateWith(file: string, changes: unknown, more: readonly string[] = []): Ran {
+export function templateWith(file: string, changes: unknown, more: readonly string[] = []): CommandResult {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-values-'));
   try {
     const changed = join(folder, 'changes.yaml');

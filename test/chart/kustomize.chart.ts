@@ -74,8 +74,8 @@ test('A7 applied to what it has made already, it changes nothing', () => {
 
 test.each(['base', 'examples/existing-app'])('A7 %s is what Kubernetes knows, and no field more', (name) => {
   const location = `${schemaFolder()}/{{ .Group }}/{{ .ResourceKind }}_{{ .ResourceAPIVersion }}.json`;
-  const words = ['-strict', '-output', 'json', '-schema-location', location, '-'];
-  const { status, stdout } = run('kubeconform', words, build(join(KUSTOMIZE, name)));
+  const args = ['-strict', '-output', 'json', '-schema-location', location, '-'];
+  const { status, stdout } = run('kubeconform', args, build(join(KUSTOMIZE, name)));
   expect({ status, problems: (JSON.parse(stdout) as { resources: unknown }).resources }).toEqual({
     status: 0,
     problems: [],

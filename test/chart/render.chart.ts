@@ -150,13 +150,13 @@ test('A6 the notes hold the very container that the ConfigMap holds', () => {
 });
 
 const notesOf = (file: string, changes: readonly string[] = []): string => {
-  const words = ['install', ...RELEASE, '-f', file, '--dry-run=client', ...changes];
-  const { status, stdout, stderr } = run('helm', words);
+  const args = ['install', ...RELEASE, '-f', file, '--dry-run=client', ...changes];
+  const { status, stdout, stderr } = run('helm', args);
   expect([status, stderr]).toEqual([0, '']);
   return stdout.slice(stdout.indexOf('NOTES:'));
 };
 
-test('the notes of a sidecar say what a policy closes, and that nothing is closed without one', () => {
+test('the notes of a sidecar state what a policy closes, and that nothing is closed without one', () => {
   const shut = notesOf(valuesFile('sidecar'));
   expect(shut).toContain('Until it is there nobody reaches them: the NetworkPolicy is in force already.');
   expect(shut).toContain('Policies add up');
@@ -165,7 +165,7 @@ test('the notes of a sidecar say what a policy closes, and that nothing is close
   expect(open).toContain('whoever reaches the pods can go around gatehouse, to port 8080 of the application');
 });
 
-test('the notes say when the image is in no registry', () => {
+test('the notes mention an image that is in no registry', () => {
   const sentence = 'The image gatehouse:0.1.0 names no registry';
   expect(notesOf(valuesFile('redis'))).toContain(sentence);
   expect(notesOf(valuesFile('redis'), ['--set', 'image.registry=registry.example.test'])).not.toContain(
@@ -173,7 +173,7 @@ test('the notes say when the image is in no registry', () => {
   );
 });
 
-test('the notes tell what the application’s owner must bring', () => {
+test('the notes list what the application’s owner must provide', () => {
   expect(notesOf(valuesFile('sidecar'), ['--set', 'image.pullSecrets={mine}'])).toContain('- name: "mine"');
   expect(notesOf(valuesFile('sidecar'))).toContain(
     '`terminationGracePeriodSeconds` of the pods: at least 40',

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type House, openHouse } from '../support/house.ts';
+import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 import { pythonTools, runPython } from './python.ts';
 
 const CHECKS = [
@@ -26,27 +26,27 @@ export const fuzzApi = (examples: number, ...callers: readonly Caller[]): object
     const limit = 120_000 + examples * 10_000;
     /** Schemathesis keeps a database of its examples in its working directory. */
     let folder: string;
-    let house: House;
+    let gateway: TestGateway;
     let python: string;
     beforeAll(async () => {
       folder = mkdtempSync(join(tmpdir(), 'gatehouse-fuzz-'));
       python = join(await pythonTools(), 'python');
-      house = await openHouse((settings) => ({
+      gateway = await startGateway((settings) => ({
         ...settings,
         trustedProxies: ['127.0.0.1'],
         introspection: { requires: 'files:read', access: [{ groups: ['operators'] }] },
       }));
-      await house.reload((settings) => ({ ...settings, publicUrl: `https://localhost:${house.port}` }));
-      writeFileSync(join(folder, 'alice.pem'), house.people.alice.pem);
-      writeFileSync(join(folder, 'alice-key.pem'), house.people.alice.keyPem, { mode: 0o600 });
+      await gateway.reload((settings) => ({ ...settings, publicUrl: `https://localhost:${gateway.port}` }));
+      writeFileSync(join(folder, 'alice.pem'), gateway.users.alice.pem);
+      writeFileSync(join(folder, 'alice-key.pem'), gateway.users.alice.keyPem, { mode: 0o600 });
     }, 300_000);
     afterAll(async () => {
-      await house?.close();
+      await gateway?.close();
       rmSync(folder, { recursive: true, force: true });
     });
 
     async function fuzz(checks: readonly string[], ...more: readonly string[]): Promise<void> {
-      house.forgetLog();
+      gateway.clearLog();
       const { code, output } = await runPython(
         'env',
         [
@@ -56,8 +56,8 @@ export const fuzzApi = (examples: number, ...callers: readonly Caller[]): object
           '-m',
           'schemathesis.cli',
           'run',
-          `https://localhost:${house.port}/authsvc/openapi.json`,
-          `--tls-verify=${join(house.folder, 'ca.pem')}`,
+          `https://localhost:${gateway.port}/authsvc/openapi.json`,
+          `--tls-verify=${join(gateway.folder, 'ca.pem')}`,
           `--checks=${checks.join(',')}`,
           `--max-examples=${examples}`,
           '--phases=examples,coverage,fuzzing',
@@ -72,8 +72,8 @@ export const fuzzApi = (examples: number, ...callers: readonly Caller[]): object
         { limit },
       );
       expect(code, output).toBe(0);
-      expect(house.log.filter(({ level }) => level === 'error')).toEqual([]);
-      expect(house.log.length, 'requests were made').toBeGreaterThan(500);
+      expect(gateway.log.filter(({ level }) => level === 'error')).toEqual([]);
+      expect(gateway.log.length, 'requests were made').toBeGreaterThan(500);
     }
 
     if (callers.includes('anonymous'))
@@ -83,7 +83,7 @@ export const fuzzApi = (examples: number, ...callers: readonly Caller[]): object
       test(
         'with a client certificate and an access token',
         async () => {
-          const { access_token } = await house.grant();
+          const { access_token } = await gateway.grant();
           await fuzz(
             CHECKS,
             '--request-cert=alice.pem',

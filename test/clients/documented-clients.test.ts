@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type Demo, openDemo, temporaryFolder } from '../support/demo.ts';
+import { type Demo, startDemo, temporaryFolder } from '../support/demo.ts';
 import { pythonTools } from './python.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -18,7 +18,7 @@ let demo: Demo;
 let folder: string;
 beforeAll(async () => {
   folder = temporaryFolder();
-  demo = await openDemo(folder);
+  demo = await startDemo(folder);
   symlinkSync(join(ROOT, 'node_modules'), join(demo.folder, 'node_modules'));
 }, 120_000);
 afterAll(async () => {

@@ -1,15 +1,15 @@
 import * as oauth from 'oauth4webapi';
 import * as openid from 'openid-client';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { type ClientHouse, openClientHouse } from '../support/client-house.ts';
+import { type ClientGateway, startClientGateway } from '../support/client-gateway.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { withTokens } from '../support/reconfigure.ts';
 
 /** Third-party libraries, used as their manuals say, against the running gateway over TLS. */
-let at: ClientHouse;
+let at: ClientGateway;
 freezeClock();
 beforeAll(async () => {
-  at = await openClientHouse();
+  at = await startClientGateway();
 });
 afterAll(() => at.close());
 
@@ -18,7 +18,7 @@ beforeEach(() => {
   const real = globalThis.setTimeout;
   const passing = (run: () => void, milliseconds?: number, ...given: []): NodeJS.Timeout => {
     const isPoll = new Error('where from').stack?.includes('/openid-client/') === true;
-    if (isPoll) at.house.clock.advance((milliseconds ?? 0) / 1_000);
+    if (isPoll) at.gateway.clock.advance((milliseconds ?? 0) / 1_000);
     return real(run, isPoll ? 0 : milliseconds, ...given);
   };
   vi.spyOn(globalThis, 'setTimeout').mockImplementation(
@@ -30,10 +30,10 @@ afterEach(() => void vi.restoreAllMocks());
 const SCOPE = 'files:read reports:read';
 
 describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
-  beforeAll(() => at.house.reload(withTokens({ format })));
+  beforeAll(() => at.gateway.reload(withTokens({ format })));
 
   test('openid-client: discovery, device flow with pending and slow_down, refresh, replay, introspection, a call, revocation', async () => {
-    const told: string[] = [];
+    const reported: string[] = [];
     const real = at.fetch();
     let polls = 0;
     /** Sends its second poll twice: the library gets the response to a device that polls too fast. */
@@ -41,8 +41,9 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
       const isPoll = options.body instanceof URLSearchParams && options.body.has('device_code');
       if (isPoll && (polls += 1) === 2) await real(target, options);
       const response = await real(target, options);
-      if (isPoll) told.push(response.ok ? 'granted' : String((await readJson(response.clone()))['error']));
-      if (told.at(-1) === 'slow_down') await at.approve(codes.user_code);
+      if (isPoll)
+        reported.push(response.ok ? 'granted' : String((await readJson(response.clone()))['error']));
+      if (reported.at(-1) === 'slow_down') await at.approve(codes.user_code);
       return response;
     };
     const config = await openid.discovery(new URL(at.url), 'report-runner', undefined, openid.None(), {
@@ -52,7 +53,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
     expect(config.serverMetadata().issuer).toBe(at.url);
     const codes = await openid.initiateDeviceAuthorization(config, { scope: SCOPE });
     const first = await openid.pollDeviceAuthorizationGrant(config, codes);
-    expect(told).toEqual(['authorization_pending', 'slow_down', 'granted']);
+    expect(reported).toEqual(['authorization_pending', 'slow_down', 'granted']);
 
     const call = await openid.fetchProtectedResource(
       config,
@@ -66,7 +67,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
 
     const asServer = await openid.discovery(new URL(at.url), 'report-runner', undefined, openid.None(), {
       algorithm: 'oauth2',
-      [openid.customFetch]: at.fetch(at.house.people.alice),
+      [openid.customFetch]: at.fetch(at.gateway.users.alice),
     });
     expect(await openid.tokenIntrospection(asServer, second.access_token)).toMatchObject({
       active: true,
@@ -119,7 +120,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
     await expect(poll(codes.device_code)).rejects.toMatchObject({ error: 'authorization_pending' });
     await expect(poll(codes.device_code)).rejects.toMatchObject({ error: 'slow_down' });
     await at.approve(codes.user_code);
-    at.house.clock.advance(Number(codes.interval) + 5);
+    at.gateway.clock.advance(Number(codes.interval) + 5);
     const first = await poll(codes.device_code);
     const call = async (token: string): Promise<number> =>
       (
@@ -143,7 +144,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
         as,
         client,
         await oauth.introspectionRequest(as, client, oauth.None(), token, {
-          [oauth.customFetch]: at.fetch(at.house.people.alice),
+          [oauth.customFetch]: at.fetch(at.gateway.users.alice),
         }),
       );
     expect(await introspect(other.access_token)).toMatchObject({ active: true, token_type: 'Bearer' });
@@ -156,13 +157,13 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
 });
 
 test('oauth4webapi: a resource server of its own verifies a JWT with the published keys', async () => {
-  await at.house.reload(withTokens({ format: 'jwt' }));
+  await at.gateway.reload(withTokens({ format: 'jwt' }));
   const options = { [oauth.customFetch]: at.fetch() };
   const as = await oauth.processDiscoveryResponse(
     new URL(at.url),
     await oauth.discoveryRequest(new URL(at.url), { ...options, algorithm: 'oauth2' }),
   );
-  const { access_token } = await at.house.grant();
+  const { access_token } = await at.gateway.grant();
   const request = new Request('https://api.example.test/', {
     headers: { authorization: `Bearer ${access_token}` },
   });

@@ -1,18 +1,18 @@
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type ClientHouse, openClientHouse } from '../support/client-house.ts';
+import { type ClientGateway, startClientGateway } from '../support/client-gateway.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { withTokens } from '../support/reconfigure.ts';
 import { pythonTools, runPython } from './python.ts';
 
 /** Third-party libraries in another language, used as their manuals say, against the running gateway over TLS. */
-let at: ClientHouse;
+let at: ClientGateway;
 freezeClock();
 let bin: string;
 beforeAll(async () => {
   bin = await pythonTools();
-  at = await openClientHouse();
+  at = await startClientGateway();
 }, 300_000);
 afterAll(() => at.close());
 
@@ -38,7 +38,7 @@ interface Step {
   readonly token?: string;
 }
 
-async function story(name: string): Promise<readonly Step[]> {
+async function runWalkthrough(name: string): Promise<readonly Step[]> {
   const steps: Step[] = [];
   const { code, output } = await runPython(join(bin, 'python'), [join(FOLDER, name)], {
     env: {
@@ -53,7 +53,7 @@ async function story(name: string): Promise<readonly Step[]> {
       steps.push(step);
       if (step.step !== 'approve') return undefined;
       await at.approve(String(step.user_code));
-      at.house.clock.advance(Number(step.seconds));
+      at.gateway.clock.advance(Number(step.seconds));
       return 'done';
     },
   });
@@ -62,16 +62,16 @@ async function story(name: string): Promise<readonly Step[]> {
 }
 
 describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
-  beforeAll(() => at.house.reload(withTokens({ format })));
+  beforeAll(() => at.gateway.reload(withTokens({ format })));
 
   test('requests-oauthlib: discovery, device flow with pending and slow_down, a call, refresh, introspection, replay, revocation', async () => {
-    const steps = await story('requests_oauthlib_story.py');
+    const steps = await runWalkthrough('requests_oauthlib_walkthrough.py');
     expect(steps.map(({ step }) => step)).toEqual(STEPS);
     expect(steps.find(({ token }) => token)?.token).toMatch(format === 'jwt' ? /^eyJ/ : /==$/);
   });
 
   test('Authlib: the same, and client_credentials by certificate', async () => {
-    const steps = await story('authlib_story.py');
+    const steps = await runWalkthrough('authlib_walkthrough.py');
     expect(steps.map(({ step }) => step)).toEqual([...STEPS, 'certified']);
   });
 });

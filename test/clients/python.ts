@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, renameSync, rmdirSync, rmSync, sta
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { needs } from '../set-up/programs.ts';
-import { type Finished, finish, spawnChild } from '../support/child-process.ts';
+import { finish, type ProcessResult, spawnChild } from '../support/child-process.ts';
 
 needs('python3', 'pip3');
 
@@ -23,14 +23,14 @@ export async function pythonTools(): Promise<string> {
   while (!existsSync(folder)) {
     if (Date.now() > until)
       throw new Error(`${folder} was not installed in time; another process holds ${lock}`);
-    if (!take(lock)) {
+    if (!reserve(lock)) {
       await new Promise((resolve) => setTimeout(resolve, 200));
       continue;
     }
     try {
       if (!existsSync(folder)) {
         console.log('Installing the Python packages of test/clients/requirements.txt, once');
-        make(folder);
+        createEnvironment(folder);
       }
     } finally {
       rmdirSync(lock);
@@ -39,7 +39,7 @@ export async function pythonTools(): Promise<string> {
   return join(folder, 'bin');
 }
 
-function take(lock: string): boolean {
+function reserve(lock: string): boolean {
   try {
     mkdirSync(lock);
     return true;
@@ -52,7 +52,7 @@ function take(lock: string): boolean {
   return false;
 }
 
-function make(folder: string): void {
+function createEnvironment(folder: string): void {
   const beside = `${folder}.making`;
   // What an interrupted installation left.
   for (const left of [beside, `${folder}.new`]) rmSync(left, { recursive: true, force: true });
@@ -65,11 +65,11 @@ function make(folder: string): void {
   renameSync(made, folder);
 }
 
-function run(command: string, words: readonly string[]): void {
-  const { status, stderr, error } = spawnSync(command, words, { encoding: 'utf8', timeout: LIMIT_MS });
+function run(command: string, args: readonly string[]): void {
+  const { status, stderr, error } = spawnSync(command, args, { encoding: 'utf8', timeout: LIMIT_MS });
   if (status !== 0)
     throw new Error(
-      `${command} ${words.join(' ')}: ${status} ${error?.message ?? ''} ${stderr.slice(-2_000)}`,
+      `${command} ${args.join(' ')}: ${status} ${error?.message ?? ''} ${stderr.slice(-2_000)}`,
     );
 }
 
@@ -83,17 +83,17 @@ export interface RunOptions {
 /** Runs a program to its end; what it prints line by line goes to `onLine`, whose result it reads. */
 export async function runPython(
   program: string,
-  words: readonly string[],
+  args: readonly string[],
   { env = {}, onLine, limit = LIMIT_MS }: RunOptions = {},
-): Promise<Finished> {
+): Promise<ProcessResult> {
   let failure: unknown;
-  let answered = Promise.resolve();
-  const child = spawnChild([program, ...words], {
+  let replied = Promise.resolve();
+  const child = spawnChild([program, ...args], {
     env: { ...process.env, ...env },
     onLine(line) {
-      answered = answered
+      replied = replied
         .then(() => onLine?.(line))
-        .then((answer) => void (answer !== undefined && child.write(`${answer}\n`)))
+        .then((reply) => void (reply !== undefined && child.write(`${reply}\n`)))
         .catch((error: unknown) => {
           failure ??= error;
           child.signal('SIGTERM');

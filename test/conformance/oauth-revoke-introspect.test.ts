@@ -1,36 +1,43 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { failing } from '../support/fault-injection.ts';
-import { openJwt } from '../support/forge.ts';
+import { withFailure } from '../support/fault-injection.ts';
+import { decodeJwt } from '../support/forged-tokens.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { ALICE, type Ask, type House, openHouse, type TokenGrant } from '../support/house.ts';
-import { type OAuthSteps, oauthSteps } from '../support/oauth-steps.ts';
-import { under, withIntegration, withoutIntegration, withTokens } from '../support/reconfigure.ts';
+import { createOAuthClient, type OAuthClient } from '../support/oauth-client.ts';
+import { withIntegration, withoutIntegration, withSettings, withTokens } from '../support/reconfigure.ts';
+import {
+  ALICE,
+  startGateway,
+  type TestGateway,
+  type TestRequest,
+  type TokenGrant,
+} from '../support/test-gateway.ts';
 
 /** Section 9 of the wire: revocation, introspection and metadata, with both forms of access tokens. */
-let house: House;
+let gateway: TestGateway;
 freezeClock(250);
-let oauth: OAuthSteps;
+let oauth: OAuthClient;
 beforeAll(async () => {
-  house = await openHouse((settings) => ({
+  gateway = await startGateway((settings) => ({
     ...settings,
     service: { paths: ['/authsvc', '/auth'] },
     introspection: { requires: 'reports:read', access: [{ groups: ['operators'] }] },
     // A rule that would forward anything, so that only we keep requests from the upstream.
     routes: [...(settings.routes ?? []), { path: '/**', public: true }],
   }));
-  oauth = oauthSteps(house);
+  oauth = createOAuthClient(gateway);
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 const refusal = (error: string, status = 400) => ({ status, json: { error } });
-const works = async (token: string): Promise<boolean> => (await house.api('/files/1', token)).status === 200;
+const works = async (token: string): Promise<boolean> =>
+  (await gateway.api('/files/1', token)).status === 200;
 const isOver = async ({ access_token, refresh_token }: TokenGrant): Promise<void> => {
   expect(await works(access_token)).toBe(false);
   expect(await oauth.refresh(refresh_token)).toMatchObject(refusal('invalid_grant'));
 };
 
 describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
-  beforeAll(() => house.reload(withTokens({ format })));
+  beforeAll(() => gateway.reload(withTokens({ format })));
 
   describe('revoke', () => {
     test('RFC 7009: an access token or a refresh token ends the whole grant', async () => {
@@ -40,7 +47,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
           { token_type_hint: 'refresh_token' },
           { token_type_hint: 'made-up', client_id: 'report-runner' },
         ]) {
-          const grant = await house.grant();
+          const grant = await gateway.grant();
           const reply = await oauth.revoke(grant[which], more);
           expect(reply.status).toBe(200);
           expect(reply.text).toBe('{}');
@@ -49,8 +56,8 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
         }
     });
 
-    test('RFC 7009 §2.2: a token that is not ours is 200 and changes nothing', async () => {
-      const { access_token, refresh_token } = await house.grant();
+    test('RFC 7009 §2.2: a foreign token is 200 and changes nothing', async () => {
+      const { access_token, refresh_token } = await gateway.grant();
       for (const token of [
         'x',
         access_token.slice(0, -3),
@@ -64,29 +71,29 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
     });
 
     test('RFC 7009 §2.1: a client does not end the grants of another', async () => {
-      const grant = await house.grant();
+      const grant = await gateway.grant();
       for (const token of [grant.access_token, grant.refresh_token])
         expect(await oauth.revoke(token, { client_id: 'other-app' })).toMatchObject(refusal('invalid_grant'));
       expect(await works(grant.access_token)).toBe(true);
     });
 
     test('RFC 7009: spent, superseded or expired tokens end their grant too', async () => {
-      const first = await house.grant();
+      const first = await gateway.grant();
       const second = (await oauth.refresh(first.refresh_token)).json as unknown as TokenGrant;
       expect((await oauth.revoke(first.refresh_token)).status).toBe(200);
       await isOver(second);
-      const late = await house.grant();
-      house.clock.advance(3_601);
+      const late = await gateway.grant();
+      gateway.clock.advance(3_601);
       expect((await oauth.revoke(late.access_token)).status).toBe(200);
       expect(await oauth.refresh(late.refresh_token)).toMatchObject(refusal('invalid_grant'));
     });
 
     test('RFC 7009 §2.2.1: our own failure is 503 with Retry-After, never 200, and the token is denied here at once', async () => {
-      const { grants, revocations } = house.gateway.store;
+      const { grants, revocations } = gateway.server.store;
       for (const which of ['access_token', 'refresh_token'] as const) {
-        const grant = await house.grant();
-        const reply = await failing(grants, 'read', 'does not happen', () =>
-          failing(revocations, 'announce', 'does not happen', () => oauth.revoke(grant[which])),
+        const grant = await gateway.grant();
+        const reply = await withFailure(grants, 'read', 'not executed', () =>
+          withFailure(revocations, 'announce', 'not executed', () => oauth.revoke(grant[which])),
         );
         expect(reply).toMatchObject(refusal('temporarily_unavailable', 503));
         expect(reply.headers['retry-after']).toMatch(/^[1-9]/);
@@ -102,7 +109,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
 
   describe('introspect', () => {
     test('RFC 7662: a valid token is described with its current scope', async () => {
-      const grant = await house.grant({ scope: 'reports:write,read;Files:read;' });
+      const grant = await gateway.grant({ scope: 'reports:write,read;Files:read;' });
       const reply = await oauth.introspect(grant.access_token);
       expect(reply).toMatchObject({
         status: 200,
@@ -118,17 +125,17 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
         },
       });
       expect(reply.json['iat']).toBe(grant.expires - 3_600);
-      await under(house, withIntegration('report-runner', { scope: 'files:read' }), async () =>
+      await withSettings(gateway, withIntegration('report-runner', { scope: 'files:read' }), async () =>
         expect((await oauth.introspect(grant.access_token)).json['scope']).toBe('files:read'),
       );
     });
 
-    test('RFC 7662 §2.2: what does not count is inactive, and nothing more is said', async () => {
-      const revoked = await house.grant();
+    test('RFC 7662 §2.2: an invalid token is inactive, without further members', async () => {
+      const revoked = await gateway.grant();
       await oauth.revoke(revoked.access_token);
-      const removed = await house.grant({ clientId: 'other-app' });
-      const expired = await house.grant();
-      house.clock.advance(3_601);
+      const removed = await gateway.grant({ clientId: 'other-app' });
+      const expired = await gateway.grant();
+      gateway.clock.advance(3_601);
       const inactive = async (token: string): Promise<void> => {
         const reply = await oauth.introspect(token);
         expect(reply.status).toBe(200);
@@ -136,18 +143,18 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
       };
       for (const token of [revoked.access_token, expired.access_token, 'x', `${'A'.repeat(62)}==`])
         await inactive(token);
-      await inactive((await house.grant()).refresh_token);
-      await under(house, withoutIntegration('other-app'), () => inactive(removed.access_token));
+      await inactive((await gateway.grant()).refresh_token);
+      await withSettings(gateway, withoutIntegration('other-app'), () => inactive(removed.access_token));
     });
 
-    test('RFC 8705: a caller that shows a bound token asks nothing without its certificate', async () => {
-      const { access_token: about } = await house.grant();
-      await under(house, withIntegration('report-runner', { bindToCertificate: true }), async () => {
-        const { access_token: shown } = await house.grant({ scope: 'reports:read' });
-        const ask = (more: Partial<Ask> = {}) =>
+    test('RFC 8705: a bound token without its certificate allows no introspection', async () => {
+      const { access_token: about } = await gateway.grant();
+      await withSettings(gateway, withIntegration('report-runner', { bindToCertificate: true }), async () => {
+        const { access_token: shown } = await gateway.grant({ scope: 'reports:read' });
+        const ask = (more: Partial<TestRequest> = {}) =>
           oauth.introspect(about, { headers: { authorization: `Bearer ${shown}` }, ...more });
-        expect(await ask({ as: house.people.alice })).toMatchObject({ status: 200, json: { active: true } });
-        for (const more of [{}, { as: house.people.bob }]) {
+        expect(await ask({ as: gateway.users.alice })).toMatchObject({ status: 200, json: { active: true } });
+        for (const more of [{}, { as: gateway.users.bob }]) {
           const reply = await ask(more);
           expect(reply).toMatchObject(refusal('invalid_token', 401));
           expect(reply.json).not.toHaveProperty('active');
@@ -156,8 +163,8 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
     });
 
     test('RFC 7662: a bound token names the certificate it needs', async () => {
-      await under(house, withIntegration('report-runner', { bindToCertificate: true }), async () => {
-        const { access_token } = await house.grant();
+      await withSettings(gateway, withIntegration('report-runner', { bindToCertificate: true }), async () => {
+        const { access_token } = await gateway.grant();
         const { json } = await oauth.introspect(access_token);
         expect(json).toMatchObject({
           active: true,
@@ -166,11 +173,11 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
       });
     });
 
-    test('RFC 7662 §2.1: a bearer token with the scope that is asked for may ask as well', async () => {
-      const { access_token } = await house.grant();
+    test('RFC 7662 §2.1: a bearer token with the required scope may introspect as well', async () => {
+      const { access_token } = await gateway.grant();
       const as = async (scope: string) =>
         oauth.introspect(access_token, {
-          headers: { authorization: `Bearer ${(await house.grant({ scope })).access_token}` },
+          headers: { authorization: `Bearer ${(await gateway.grant({ scope })).access_token}` },
         });
       expect(await as('reports:read,write')).toMatchObject({ status: 200, json: { active: true } });
       const poor = await as('files:read');
@@ -179,14 +186,14 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
     });
 
     test('RFC 7662 §4: other clients may not introspect', async () => {
-      const { access_token } = await house.grant();
-      const nobody = await oauth.introspect(access_token, {});
-      expect(nobody).toMatchObject(refusal('invalid_client', 401));
-      expect(nobody.headers['www-authenticate']).toMatch(/^Bearer realm=/);
-      expect(await oauth.introspect(access_token, { as: house.people.bob })).toMatchObject(
+      const { access_token } = await gateway.grant();
+      const unknown = await oauth.introspect(access_token, {});
+      expect(unknown).toMatchObject(refusal('invalid_client', 401));
+      expect(unknown.headers['www-authenticate']).toMatch(/^Bearer realm=/);
+      expect(await oauth.introspect(access_token, { as: gateway.users.bob })).toMatchObject(
         refusal('invalid_client', 401),
       );
-      const revoked = await house.grant({ scope: 'reports:read' });
+      const revoked = await gateway.grant({ scope: 'reports:read' });
       await oauth.revoke(revoked.access_token);
       for (const credentials of [
         `Bearer ${revoked.access_token}`,
@@ -197,16 +204,16 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
         const reply = await oauth.introspect(access_token, { headers: { authorization: credentials } });
         expect(reply, credentials.slice(0, 12)).toMatchObject(refusal('invalid_token', 401));
       }
-      for (const reply of [nobody]) expect(reply.text).not.toContain('active');
-      expect(await oauth.post('introspect', {}, { as: house.people.alice })).toMatchObject(
+      for (const reply of [unknown]) expect(reply.text).not.toContain('active');
+      expect(await oauth.post('introspect', {}, { as: gateway.users.alice })).toMatchObject(
         refusal('invalid_request'),
       );
     });
 
     test('RFC 7662: without configured access introspection is disabled, and metadata omits it', async () => {
-      const { access_token } = await house.grant({ scope: 'reports:read' });
-      await under(
-        house,
+      const { access_token } = await gateway.grant({ scope: 'reports:read' });
+      await withSettings(
+        gateway,
         (settings) => ({ ...settings, introspection: {} }),
         async () => {
           expect(await oauth.introspect(access_token)).toMatchObject(refusal('invalid_client', 401));
@@ -214,7 +221,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
           expect(await oauth.introspect(access_token, { headers })).toMatchObject(
             refusal('insufficient_scope', 401),
           );
-          const { json } = await house.ask({ path: '/.well-known/oauth-authorization-server' });
+          const { json } = await gateway.request({ path: '/.well-known/oauth-authorization-server' });
           expect(json).not.toHaveProperty('introspection_endpoint');
         },
       );
@@ -224,12 +231,12 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
 
 test('introspection access for no one, or for an identity of no directory, is a configuration error', async () => {
   for (const [entry, problem] of [
-    [{}, /introspection\.access\[0\].*names nobody/],
+    [{}, /introspection\.access\[0\].*selects no one/],
     [{ directory: 'nowhere' }, /introspection\.access\[0\]\.directory.*no such directory/],
     [{ identities: ['else:0123456789abcdef'] }, /no directory has the label/],
   ] satisfies [object, RegExp][])
     await expect(
-      house.reload((settings) => ({ ...settings, introspection: { access: [entry] } })),
+      gateway.reload((settings) => ({ ...settings, introspection: { access: [entry] } })),
     ).rejects.toThrow(problem);
 });
 
@@ -237,7 +244,7 @@ describe('metadata', () => {
   const METADATA = '/.well-known/oauth-authorization-server';
 
   test('RFC 8414: the metadata lists every endpoint, and each is served', async () => {
-    const reply = await house.ask({ path: METADATA });
+    const reply = await gateway.request({ path: METADATA });
     expect(reply.status).toBe(200);
     expect(reply.headers['content-type']).toMatch(/^application\/json/);
     expect(reply.json).toEqual({
@@ -258,18 +265,18 @@ describe('metadata', () => {
       introspection_endpoint_auth_methods_supported: ['tls_client_auth', 'Bearer'],
       tls_client_certificate_bound_access_tokens: false,
     });
-    const { iss } = openJwt((await jwtGrant()).access_token).claims;
+    const { iss } = decodeJwt((await jwtGrant()).access_token).claims;
     expect(iss, 'the issuer of our tokens').toBe(reply.json['issuer']);
     for (const [name, url] of Object.entries(reply.json)) {
       if (!/_endpoint$|_uri$/.test(name)) continue;
-      const { status } = await house.ask({ path: new URL(String(url)).pathname, method: 'PUT' });
+      const { status } = await gateway.request({ path: new URL(String(url)).pathname, method: 'PUT' });
       expect(status, name).toBe(405);
     }
   });
 
   const jwtGrant = async (): Promise<TokenGrant> => {
-    await house.reload(withTokens({ format: 'jwt' }));
-    return house.grant();
+    await gateway.reload(withTokens({ format: 'jwt' }));
+    return gateway.grant();
   };
 
   test('RFC 8414 §3.1: a client that was given an issuer with the service path finds that issuer', async () => {
@@ -279,7 +286,7 @@ describe('metadata', () => {
       ['/auth', '/auth'],
       ['/AuthSvc', '/AuthSvc'],
     ]) {
-      const { status, json } = await house.ask({ path: `${METADATA}${below}` });
+      const { status, json } = await gateway.request({ path: `${METADATA}${below}` });
       expect(status).toBe(200);
       expect(json).toMatchObject({
         issuer: `https://localhost:8443${issuer}`,
@@ -289,31 +296,31 @@ describe('metadata', () => {
   });
 
   test('RFC 8414: the metadata path precedes the routes, and only that path', async () => {
-    const before = house.upstream.calls.length;
-    expect((await house.ask({ path: METADATA, method: 'POST' })).headers.allow).toBe('GET, HEAD');
-    const head = await house.ask({ path: METADATA, method: 'HEAD' });
+    const before = gateway.upstream.requests.length;
+    expect((await gateway.request({ path: METADATA, method: 'POST' })).headers.allow).toBe('GET, HEAD');
+    const head = await gateway.request({ path: METADATA, method: 'HEAD' });
     expect(head.status).toBe(200);
     expect(head.text).toBe('');
-    expect((await house.ask({ path: `${METADATA}?x=1` })).json).toHaveProperty('issuer');
-    expect((await house.ask({ path: '/.well-known/oauth%2Dauthorization-server' })).json).toHaveProperty(
-      'issuer',
-    );
-    expect(house.upstream.calls.length).toBe(before);
+    expect((await gateway.request({ path: `${METADATA}?x=1` })).json).toHaveProperty('issuer');
+    expect(
+      (await gateway.request({ path: '/.well-known/oauth%2Dauthorization-server' })).json,
+    ).toHaveProperty('issuer');
+    expect(gateway.upstream.requests.length).toBe(before);
     for (const path of [
       `${METADATA}x`,
       `${METADATA}/`,
       `${METADATA}/files`,
       '/.well-known/openid-configuration',
     ])
-      expect((await house.ask({ path })).json, path).toMatchObject({ url: path });
+      expect((await gateway.request({ path })).json, path).toMatchObject({ url: path });
   });
 
   test('RFC 8414: what is switched off is not offered', async () => {
-    await under(
-      house,
+    await withSettings(
+      gateway,
       (settings) => ({ ...settings, device: { enabled: false } }),
       async () => {
-        const { json } = await house.ask({ path: METADATA });
+        const { json } = await gateway.request({ path: METADATA });
         expect(json).not.toHaveProperty('device_authorization_endpoint');
         expect(json['grant_types_supported']).toEqual(['refresh_token', 'client_credentials']);
       },

@@ -1,35 +1,40 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Codes, DEVICE_GRANT, type DeviceSteps, deviceSteps } from '../support/device-steps.ts';
-import { failing } from '../support/fault-injection.ts';
-import { openJwt } from '../support/forge.ts';
+import {
+  createDeviceClient,
+  DEVICE_GRANT,
+  type DeviceClient,
+  type DeviceCodes,
+} from '../support/device-client.ts';
+import { withFailure } from '../support/fault-injection.ts';
+import { decodeJwt } from '../support/forged-tokens.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { ALICE, type House, openHouse } from '../support/house.ts';
-import { type OAuthSteps, oauthSteps } from '../support/oauth-steps.ts';
-import { under, withIntegration, withUser } from '../support/reconfigure.ts';
+import { createOAuthClient, type OAuthClient } from '../support/oauth-client.ts';
+import { withIntegration, withSettings, withUser } from '../support/reconfigure.ts';
+import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 /** Section 9 of the wire: the token and device authorization endpoints. */
-let house: House;
+let gateway: TestGateway;
 freezeClock(250);
-let oauth: OAuthSteps;
-let device: DeviceSteps;
+let oauth: OAuthClient;
+let device: DeviceClient;
 beforeAll(async () => {
-  house = await openHouse();
-  oauth = oauthSteps(house);
-  device = deviceSteps(house);
+  gateway = await startGateway();
+  oauth = createOAuthClient(gateway);
+  device = createDeviceClient(gateway);
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 const refusal = (error: string, status = 400) => ({ status, json: { error } });
-const ask = async (scope = 'files:read'): Promise<Codes> => {
+const ask = async (scope = 'files:read'): Promise<DeviceCodes> => {
   const reply = await oauth.post('device_authorization', { client_id: 'report-runner', scope });
   expect(reply.status, reply.text).toBe(200);
-  return reply.json as unknown as Codes;
+  return reply.json as unknown as DeviceCodes;
 };
 const GOOD = { grant_type: 'refresh_token', client_id: 'report-runner' } as const;
 
 describe('requests', () => {
   test('wire 9: responses are JSON with no-store and a request id', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     for (const reply of [await oauth.refresh(refresh_token), await oauth.refresh('x')]) {
       expect(reply.headers['content-type']).toMatch(/^application\/json/);
       expect(reply.headers['cache-control']).toBe('no-store');
@@ -51,7 +56,7 @@ describe('requests', () => {
   });
 
   test('wire 9: only forms are read', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     const body = JSON.stringify({ ...GOOD, refresh_token });
     for (const type of ['application/json', 'text/plain', 'multipart/form-data; boundary=x', ''])
       expect(await oauth.post('token', body, { headers: { 'content-type': type } })).toMatchObject(
@@ -70,7 +75,7 @@ describe('requests', () => {
   });
 
   test('wire 9: a repeated parameter is rejected, known or not, and changes nothing', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     const form = new URLSearchParams({ ...GOOD, refresh_token }).toString();
     for (const twice of [`${form}&client_id=report-runner`, `${form}&a=1&a=1`, `${form}&%67rant_type=x`])
       expect(await oauth.post('token', twice)).toMatchObject(refusal('invalid_request'));
@@ -83,7 +88,7 @@ describe('requests', () => {
   });
 
   test('wire 9: a missing, empty or unknown parameter is reported by name', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     for (const [fields, error] of [
       [{}, 'invalid_request'],
       [{ client_id: 'report-runner', refresh_token }, 'invalid_request'],
@@ -108,7 +113,7 @@ describe('requests', () => {
   });
 
   test('wire 9: client secrets are rejected, with a challenge in the scheme the client used', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     const basic = Buffer.from('report-runner:secret').toString('base64');
     const byHeader = await oauth.post(
       'token',
@@ -128,33 +133,33 @@ describe('requests', () => {
   });
 
   test('wire 9: other methods are 405, other paths 404, in any case of letters, and nothing is forwarded', async () => {
-    const before = house.upstream.calls.length;
+    const before = gateway.upstream.requests.length;
     for (const operation of ['token', 'device_authorization', 'revoke', 'introspect'])
       for (const method of ['GET', 'HEAD', 'PUT', 'DELETE', 'OPTIONS', 'PATCH']) {
-        const reply = await house.ask({ path: `/AUTHSVC/OAuth2/${operation.toUpperCase()}`, method });
+        const reply = await gateway.request({ path: `/AUTHSVC/OAuth2/${operation.toUpperCase()}`, method });
         expect(reply.status, `${method} ${operation}`).toBe(405);
         expect(reply.headers.allow).toBe('POST');
       }
     for (const path of ['', '/', '/token/', '/authorize', '/tokenx'])
-      expect(await house.ask({ path: `/authsvc/oauth2${path}`, method: 'POST' }), path).toMatchObject(
+      expect(await gateway.request({ path: `/authsvc/oauth2${path}`, method: 'POST' }), path).toMatchObject(
         refusal('not_found', 404),
       );
-    expect(house.upstream.calls.length).toBe(before);
+    expect(gateway.upstream.requests.length).toBe(before);
   });
 
   test('wire 9: our own failure is 503 temporarily_unavailable with Retry-After, never the client’s fault', async () => {
-    const { grants, devices } = house.gateway.store;
-    const { refresh_token } = await house.grant();
+    const { grants, devices } = gateway.server.store;
+    const { refresh_token } = await gateway.grant();
     const codes = await ask();
-    const answers = [
-      await failing(grants, 'read', 'does not happen', () => oauth.refresh(refresh_token)),
-      await failing(grants, 'create', 'does not happen', () => oauth.clientCredentials()),
-      await failing(devices, 'read', 'does not happen', () => oauth.poll(codes.device_code)),
-      await failing(devices, 'create', 'does not happen', () =>
+    const responses = [
+      await withFailure(grants, 'read', 'not executed', () => oauth.refresh(refresh_token)),
+      await withFailure(grants, 'create', 'not executed', () => oauth.clientCredentials()),
+      await withFailure(devices, 'read', 'not executed', () => oauth.poll(codes.device_code)),
+      await withFailure(devices, 'create', 'not executed', () =>
         oauth.post('device_authorization', { client_id: 'report-runner', scope: 'files:read' }),
       ),
     ];
-    for (const reply of answers) {
+    for (const reply of responses) {
       expect(reply).toMatchObject(refusal('temporarily_unavailable', 503));
       expect(reply.headers['retry-after']).toMatch(/^[1-9]/);
     }
@@ -162,12 +167,12 @@ describe('requests', () => {
   });
 
   test('wire 9: too many requests are 429 with Retry-After', async () => {
-    const limited = (settings: Parameters<Parameters<House['reload']>[0]>[0]) => ({
+    const limited = (settings: Parameters<Parameters<TestGateway['reload']>[0]>[0]) => ({
       ...settings,
       limits: { ...settings.limits, rates: { ...settings.limits?.rates, token: '1/h' } },
     });
-    await under(house, limited, async () => {
-      const { refresh_token } = await house.grant();
+    await withSettings(gateway, limited, async () => {
+      const { refresh_token } = await gateway.grant();
       expect((await oauth.refresh(refresh_token)).status).toBe(200);
       const reply = await oauth.refresh(refresh_token);
       expect(reply).toMatchObject(refusal('temporarily_unavailable', 429));
@@ -177,24 +182,24 @@ describe('requests', () => {
 });
 
 describe('refresh_token', () => {
-  test('wire 9: rotates like the other face, and either face goes on where the other left off', async () => {
-    const grant = await house.grant();
+  test('wire 9: rotates like the token API, and either API continues where the other left off', async () => {
+    const grant = await gateway.grant();
     const second = await oauth.refresh(grant.refresh_token);
     expect(second.json).toMatchObject({ token_type: 'Bearer', scope: 'files:read' });
     expect([3_599, 3_600]).toContain(second.json['expires_in']);
     expect(Object.keys(second.json).toSorted()).toEqual(
       ['access_token', 'expires_in', 'refresh_token', 'scope', 'token_type'].toSorted(),
     );
-    const third = await house.refresh(String(second.json['refresh_token']));
+    const third = await gateway.refresh(String(second.json['refresh_token']));
     expect(third.status).toBe(200);
-    expect((await house.api('/files/1', String(third.json['access_token']))).status).toBe(200);
+    expect((await gateway.api('/files/1', String(third.json['access_token']))).status).toBe(200);
   });
 
-  test('R01: a lost answer is answered again with the same strings, on either face', async () => {
-    const { refresh_token } = await house.grant();
+  test('R01: a lost response is repeated with the same strings, on either API', async () => {
+    const { refresh_token } = await gateway.grant();
     const first = await oauth.refresh(refresh_token);
     const again = await oauth.refresh(refresh_token);
-    const seed = await house.refresh(refresh_token);
+    const seed = await gateway.refresh(refresh_token);
     for (const { json } of [again, seed]) {
       expect(json['access_token']).toBe(first.json['access_token']);
       expect(json['refresh_token']).toBe(first.json['refresh_token']);
@@ -202,16 +207,16 @@ describe('refresh_token', () => {
   });
 
   test('R02: a spent refresh token ends the grant: invalid_grant', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     const second = await oauth.refresh(refresh_token);
     const third = await oauth.refresh(String(second.json['refresh_token']));
     expect(await oauth.refresh(refresh_token)).toMatchObject(refusal('invalid_grant'));
     expect(await oauth.refresh(String(third.json['refresh_token']))).toMatchObject(refusal('invalid_grant'));
-    expect((await house.api('/files/1', String(third.json['access_token']))).status).toBe(401);
+    expect((await gateway.api('/files/1', String(third.json['access_token']))).status).toBe(401);
   });
 
-  test('wire 9: a scope within the grant is taken and the answer names what was given; one beyond it is invalid_scope', async () => {
-    const { refresh_token } = await house.grant({ scope: 'files:read;reports:read,write' });
+  test('wire 9: a scope within the grant is accepted and the response names the granted scope; one beyond it is invalid_scope', async () => {
+    const { refresh_token } = await gateway.grant({ scope: 'files:read;reports:read,write' });
     for (const scope of ['reports:manage', 'files:read mail', 'files:READ'])
       expect(await oauth.refresh(refresh_token, { scope }), scope).toMatchObject(refusal('invalid_scope'));
     const reply = await oauth.refresh(refresh_token, { scope: 'reports:read' });
@@ -219,11 +224,11 @@ describe('refresh_token', () => {
   });
 
   test('wire 9: an identity that may not any more is unauthorized_client, and the grant is not destroyed', async () => {
-    const { refresh_token } = await house.grant({ scope: 'reports:read' });
-    await under(house, withUser('alice', { disabled: true }), async () =>
+    const { refresh_token } = await gateway.grant({ scope: 'reports:read' });
+    await withSettings(gateway, withUser('alice', { disabled: true }), async () =>
       expect(await oauth.refresh(refresh_token)).toMatchObject(refusal('unauthorized_client')),
     );
-    await under(house, withIntegration('report-runner', { scope: 'files:read' }), async () =>
+    await withSettings(gateway, withIntegration('report-runner', { scope: 'files:read' }), async () =>
       expect(await oauth.refresh(refresh_token)).toMatchObject(refusal('invalid_scope')),
     );
     expect((await oauth.refresh(refresh_token)).status).toBe(200);
@@ -231,7 +236,7 @@ describe('refresh_token', () => {
 });
 
 describe('device_code', () => {
-  test('wire 9: the whole flow: asked, pending, confirmed by a person, exchanged once', async () => {
+  test('wire 9: the whole flow: requested, pending, confirmed by a user, exchanged once', async () => {
     const codes = await ask('files:read reports:read');
     expect(Object.keys(codes).toSorted()).toEqual(
       [
@@ -244,11 +249,11 @@ describe('device_code', () => {
       ].toSorted(),
     );
     expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('authorization_pending'));
-    expect((await device.walk(codes)).status).toBe(200);
-    house.clock.advance(codes.interval);
+    expect((await device.decideInBrowser(codes)).status).toBe(200);
+    gateway.clock.advance(codes.interval);
     const reply = await oauth.poll(codes.device_code);
     expect(reply).toMatchObject({ status: 200, json: { scope: 'files:read reports:read' } });
-    const call = await house.api('/files/1', String(reply.json['access_token']));
+    const call = await gateway.api('/files/1', String(reply.json['access_token']));
     expect(call.json['headers']).toMatchObject({
       'x-forwarded-user': ALICE,
       'x-forwarded-scope': 'files:read;reports:read',
@@ -256,12 +261,12 @@ describe('device_code', () => {
     expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('invalid_grant'));
   });
 
-  test('wire 9: refused by the person is access_denied; run out is expired_token; unknown is invalid_grant', async () => {
+  test('wire 9: denied by the user is access_denied; expired is expired_token; unknown is invalid_grant', async () => {
     const denied = await ask();
-    await device.walk(denied, { decision: 'deny' });
+    await device.decideInBrowser(denied, { decision: 'deny' });
     expect(await oauth.poll(denied.device_code)).toMatchObject(refusal('access_denied'));
     const late = await ask();
-    house.clock.advance(late.expires_in + 1);
+    gateway.clock.advance(late.expires_in + 1);
     expect(await oauth.poll(late.device_code)).toMatchObject(refusal('expired_token'));
     expect(await oauth.poll('ghd_made-up')).toMatchObject(refusal('invalid_grant'));
     const codes = await ask();
@@ -270,17 +275,17 @@ describe('device_code', () => {
     );
   });
 
-  test('wire 9: asked before the interval is over: slow_down, and from then on 5 seconds longer', async () => {
+  test('wire 9: polled before the interval is over: slow_down, and from then on 5 seconds longer', async () => {
     const codes = await ask();
     expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('authorization_pending'));
     const early = await oauth.poll(codes.device_code);
     expect(early).toMatchObject(refusal('slow_down'));
     expect(Number(early.headers['retry-after'])).toBeGreaterThan(0);
-    house.clock.advance(codes.interval + 1);
+    gateway.clock.advance(codes.interval + 1);
     expect(await oauth.poll(codes.device_code), 'it did not slow down').toMatchObject(refusal('slow_down'));
-    house.clock.advance(9);
+    gateway.clock.advance(9);
     expect(await oauth.poll(codes.device_code), 'it did').toMatchObject(refusal('authorization_pending'));
-    house.clock.advance(codes.interval + 10);
+    gateway.clock.advance(codes.interval + 10);
     await device.confirm(codes);
     expect((await oauth.poll(codes.device_code)).status).toBe(200);
   });
@@ -294,7 +299,7 @@ describe('device_code', () => {
       const { status, json } = await oauth.poll(codes.device_code);
       if (status === 200) break;
       errors.push(json['error']);
-      house.clock.advance(1);
+      gateway.clock.advance(1);
     }
     expect(new Set(errors)).toEqual(new Set(['slow_down']));
     expect(errors.length).toBeLessThan(45);
@@ -308,21 +313,21 @@ describe('device_code', () => {
       await oauth.poll(codes.device_code);
       expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('slow_down'));
       interval += 5;
-      house.clock.advance(interval);
+      gateway.clock.advance(interval);
       expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('authorization_pending'));
-      house.clock.advance(interval);
+      gateway.clock.advance(interval);
     }
   });
 
   test('wire 9: device flow switched off: for the integration unauthorized_client, for all unsupported_grant_type', async () => {
     const codes = await ask();
-    await under(house, withIntegration('report-runner', { grants: ['certificate'] }), async () => {
+    await withSettings(gateway, withIntegration('report-runner', { grants: ['certificate'] }), async () => {
       expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('unauthorized_client'));
-      const asked = await oauth.post('device_authorization', { client_id: 'report-runner', scope: 'files' });
-      expect(asked).toMatchObject(refusal('unauthorized_client'));
+      const body = await oauth.post('device_authorization', { client_id: 'report-runner', scope: 'files' });
+      expect(body).toMatchObject(refusal('unauthorized_client'));
     });
-    await under(
-      house,
+    await withSettings(
+      gateway,
       (settings) => ({ ...settings, device: { enabled: false } }),
       async () =>
         expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('unsupported_grant_type')),
@@ -342,21 +347,21 @@ describe('device_code', () => {
 });
 
 describe('client_credentials', () => {
-  test('wire 9: a client certificate buys an access token and no refresh token', async () => {
+  test('wire 9: a client certificate obtains an access token and no refresh token', async () => {
     const reply = await oauth.clientCredentials({ scope: 'files:read' });
     expect(reply).toMatchObject({
       status: 200,
       json: { token_type: 'Bearer', scope: 'files:read', expires_in: expect.any(Number) },
     });
     expect(reply.json).not.toHaveProperty('refresh_token');
-    const call = await house.api('/files/1', String(reply.json['access_token']));
+    const call = await gateway.api('/files/1', String(reply.json['access_token']));
     expect(call.json['headers']).toMatchObject({ 'x-forwarded-user': ALICE });
   });
 
   test('wire 9: without a scope it is all that the integration and the access list allow', async () => {
     const all = await oauth.clientCredentials();
     expect(all.json['scope']).toBe('files:read;reports:read,write');
-    const some = await oauth.clientCredentials({}, { as: house.people.bob });
+    const some = await oauth.clientCredentials({}, { as: gateway.users.bob });
     expect(some.json['scope']).toBe('files:read');
   });
 
@@ -364,42 +369,42 @@ describe('client_credentials', () => {
     const one = await oauth.clientCredentials();
     const other = await oauth.clientCredentials();
     const token = String(one.json['access_token']);
-    const { gid } = openJwt(token).claims;
-    const found = await house.gateway.store.grants.read(String(gid));
+    const { gid } = decodeJwt(token).claims;
+    const found = await gateway.server.store.grants.read(String(gid));
     expect(found?.record.refreshUntil).toBe(found?.record.accessExpires);
     expect((await oauth.revoke(token)).status).toBe(200);
-    expect((await house.api('/files/1', token)).status).toBe(401);
-    expect((await house.api('/files/1', String(other.json['access_token']))).status).toBe(200);
+    expect((await gateway.api('/files/1', token)).status).toBe(401);
+    expect((await gateway.api('/files/1', String(other.json['access_token']))).status).toBe(200);
   });
 
   test('wire 9: without a valid certificate: 401 invalid_client with WWW-Authenticate', async () => {
     const missing = await oauth.clientCredentials({}, {});
     expect(missing).toMatchObject(refusal('invalid_client', 401));
     expect(missing.headers['www-authenticate']).toBe('Mutual realm="gatehouse"');
-    await under(house, withUser('alice', { disabled: true }), async () =>
+    await withSettings(gateway, withUser('alice', { disabled: true }), async () =>
       expect(await oauth.clientCredentials()).toMatchObject(refusal('invalid_client', 401)),
     );
   });
 
   test('wire 9: what the certificate’s owner may not have: invalid_scope, unauthorized_client', async () => {
-    const as = house.people.bob;
+    const as = gateway.users.bob;
     expect(await oauth.clientCredentials({ scope: 'reports:write' }, { as })).toMatchObject(
       refusal('invalid_scope'),
     );
     expect(await oauth.clientCredentials({ client_id: 'other-app' }, { as })).toMatchObject(
       refusal('unauthorized_client'),
     );
-    await under(house, withIntegration('report-runner', { grants: ['device'] }), async () =>
+    await withSettings(gateway, withIntegration('report-runner', { grants: ['device'] }), async () =>
       expect(await oauth.clientCredentials()).toMatchObject(refusal('unauthorized_client')),
     );
   });
 
-  test('wire 9: bound to its certificate where the integration says so', async () => {
-    await under(house, withIntegration('report-runner', { bindToCertificate: true }), async () => {
+  test('wire 9: bound to its certificate where the integration requires it', async () => {
+    await withSettings(gateway, withIntegration('report-runner', { bindToCertificate: true }), async () => {
       const { json } = await oauth.clientCredentials();
       const token = String(json['access_token']);
-      expect((await house.api('/files/1', token)).status).toBe(401);
-      expect((await house.api('/files/1', token, { as: house.people.alice })).status).toBe(200);
+      expect((await gateway.api('/files/1', token)).status).toBe(401);
+      expect((await gateway.api('/files/1', token, { as: gateway.users.alice })).status).toBe(200);
     });
   });
 });

@@ -2,20 +2,26 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import document from '../../docs/openapi.json' with { type: 'json' };
 import type { SettingsInput } from '../../src/config/schema.ts';
-import { type Codes, DEVICE_GRANT, type DeviceSteps, deviceSteps, FORM } from '../support/device-steps.ts';
-import { failing } from '../support/fault-injection.ts';
+import {
+  createDeviceClient,
+  DEVICE_GRANT,
+  type DeviceClient,
+  type DeviceCodes,
+  FORM,
+} from '../support/device-client.ts';
+import { withFailure } from '../support/fault-injection.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { type Ask, type House, openHouse, type Reply } from '../support/house.ts';
-import { type OAuthSteps, oauthSteps } from '../support/oauth-steps.ts';
-import { under, withIntegration, withUser } from '../support/reconfigure.ts';
+import { createOAuthClient, type OAuthClient } from '../support/oauth-client.ts';
+import { withIntegration, withSettings, withUser } from '../support/reconfigure.ts';
+import { type Reply, startGateway, type TestGateway, type TestRequest } from '../support/test-gateway.ts';
 
 /** What the OpenAPI document says happens does happen, each answer of each operation; and it answers as it says. */
-let house: House;
+let gateway: TestGateway;
 freezeClock(250);
-let oauth: OAuthSteps;
-let device: DeviceSteps;
+let oauth: OAuthClient;
+let device: DeviceClient;
 beforeAll(async () => {
-  house = await openHouse((settings) => ({
+  gateway = await startGateway((settings) => ({
     ...settings,
     trustedProxies: ['127.0.0.1'],
     introspection: { requires: 'reports:read', access: [{ groups: ['operators'] }] },
@@ -25,12 +31,12 @@ beforeAll(async () => {
     // A body that does not arrive is told after this time.
     limits: { ...settings.limits, headerTimeout: '2s' },
   }));
-  oauth = oauthSteps(house);
-  device = deviceSteps(house);
+  oauth = createOAuthClient(gateway);
+  device = createDeviceClient(gateway);
   for (const [path, operations] of Object.entries(document.paths))
     if ('post' in operations) late.set(path, halfSent(path));
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 interface Described {
   readonly responses: Readonly<
@@ -42,19 +48,20 @@ interface Schema {
 }
 
 const JSON_TYPE = 'application/json';
-const NOBODY = { client_id: 'nobody', scope: 'files:read' };
+const UNKNOWN_CLIENT = { client_id: 'nobody', scope: 'files:read' };
 const RUNNER = { client_id: 'report-runner', scope: 'files:read' };
-const bearer = (token: string): Partial<Ask> => ({ headers: { authorization: `Bearer ${token}` } });
-const get = (path: string, more: Partial<Ask> = {}): Promise<Reply> => house.ask({ path, ...more });
-const alice = (): Partial<Ask> => ({ as: house.people.alice });
-const seedPost = (path: string, body: unknown, more: Partial<Ask> = {}): Promise<Reply> =>
-  house.post(path, body, more);
-const certified = (body: unknown, as = house.people.alice): Promise<Reply> =>
+const bearer = (token: string): Partial<TestRequest> => ({ headers: { authorization: `Bearer ${token}` } });
+const get = (path: string, more: Partial<TestRequest> = {}): Promise<Reply> =>
+  gateway.request({ path, ...more });
+const alice = (): Partial<TestRequest> => ({ as: gateway.users.alice });
+const seedPost = (path: string, body: unknown, more: Partial<TestRequest> = {}): Promise<Reply> =>
+  gateway.post(path, body, more);
+const certified = (body: unknown, as = gateway.users.alice): Promise<Reply> =>
   seedPost('/Authorize/Certificate', body, { as });
 /** One request is let through; this is the second. */
 const limited = (name: string, run: () => Promise<Reply>): Promise<Reply> =>
-  under(
-    house,
+  withSettings(
+    gateway,
     (settings: SettingsInput) => ({
       ...settings,
       limits: { ...settings.limits, rates: { ...settings.limits?.rates, [name]: '1/h' } },
@@ -68,20 +75,20 @@ const limited = (name: string, run: () => Promise<Reply>): Promise<Reply> =>
 const halfSent = (path: string): Promise<Reply> => {
   const type = path.includes('/oauth2/') ? FORM : JSON_TYPE;
   const headers = { 'content-type': type, 'content-length': '50' };
-  return house.ask({ path, method: 'POST', headers, body: 'client_id=' });
+  return gateway.request({ path, method: 'POST', headers, body: 'client_id=' });
 };
 const late = new Map<string, Promise<Reply>>();
 const lateAt = (path: string): Promise<Reply> => late.get(path) ?? halfSent(path);
 const tooLong = (path: string, type: string): Promise<Reply> =>
-  house.ask({ path, method: 'POST', headers: { 'content-type': type }, body: 'x'.repeat(20_000) });
+  gateway.request({ path, method: 'POST', headers: { 'content-type': type }, body: 'x'.repeat(20_000) });
 const without = <T>(part: 'read' | 'announce', run: () => Promise<T>): Promise<T> =>
   part === 'read'
-    ? failing(house.gateway.store.grants, 'read', 'does not happen', run)
-    : failing(house.gateway.store.revocations, 'announce', 'does not happen', run);
-const codes = (): Promise<Codes> => device.ask();
+    ? withFailure(gateway.server.store.grants, 'read', 'not executed', run)
+    : withFailure(gateway.server.store.revocations, 'announce', 'not executed', run);
+const codes = (): Promise<DeviceCodes> => device.requestCodes();
 const pending = async (poll: (deviceCode: string) => Promise<Reply>): Promise<Reply> =>
   poll((await codes()).device_code);
-const opaque = async (): Promise<string> => (await house.grant({ clientId: 'other-app' })).access_token;
+const opaque = async (): Promise<string> => (await gateway.grant({ clientId: 'other-app' })).access_token;
 
 const SEED_TOKEN = 'POST /authsvc/Authorize/Token';
 const CERTIFICATE = 'POST /authsvc/Authorize/Certificate';
@@ -89,60 +96,60 @@ const DEVICE = 'POST /authsvc/Authorize/Device';
 const VERIFY = '/authsvc/Authorize/Verify';
 const REVOKE = '/authsvc/Revoke/Token';
 const TOKEN = 'POST /authsvc/oauth2/token';
-const ASK = 'POST /authsvc/oauth2/device_authorization';
+const DEVICE_AUTHORIZATION = 'POST /authsvc/oauth2/device_authorization';
 const END = 'POST /authsvc/oauth2/revoke';
-const TELL = 'POST /authsvc/oauth2/introspect';
+const INTROSPECT = 'POST /authsvc/oauth2/introspect';
 
 /** Every answer the document names, and a request that gets it. */
-const ANSWERS: Readonly<Record<string, () => Promise<Reply>>> = {
-  [`${SEED_TOKEN} 200`]: async () => house.refresh((await house.grant()).refresh_token),
+const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
+  [`${SEED_TOKEN} 200`]: async () => gateway.refresh((await gateway.grant()).refresh_token),
   [`${SEED_TOKEN} 400 authorization_pending`]: () => pending((code) => device.exchange(code)),
   [`${SEED_TOKEN} 400 invalid_client`]: async () => {
     const { device_code } = await codes();
-    return under(
-      house,
+    return withSettings(
+      gateway,
       (settings) => ({ ...settings, device: { enabled: false } }),
       () => device.exchange(device_code),
     );
   },
-  [`${SEED_TOKEN} 400 invalid_grant`]: () => house.refresh('x'),
+  [`${SEED_TOKEN} 400 invalid_grant`]: () => gateway.refresh('x'),
   [`${SEED_TOKEN} 400 invalid_request`]: () => seedPost('/Authorize/Token', {}),
   [`${SEED_TOKEN} 400 invalid_scope`]: async () => {
-    const { refresh_token } = await house.grant({ scope: 'reports:read' });
-    return under(house, withIntegration('report-runner', { scope: 'files:read' }), () =>
-      house.refresh(refresh_token),
+    const { refresh_token } = await gateway.grant({ scope: 'reports:read' });
+    return withSettings(gateway, withIntegration('report-runner', { scope: 'files:read' }), () =>
+      gateway.refresh(refresh_token),
     );
   },
   [`${SEED_TOKEN} 400 unauthorized_client`]: async () => {
-    const { refresh_token } = await house.grant();
-    return under(house, withUser('alice', { disabled: true }), () => house.refresh(refresh_token));
+    const { refresh_token } = await gateway.grant();
+    return withSettings(gateway, withUser('alice', { disabled: true }), () => gateway.refresh(refresh_token));
   },
   [`${SEED_TOKEN} 408 invalid_request`]: () => lateAt('/authsvc/Authorize/Token'),
   [`${SEED_TOKEN} 413 invalid_request`]: () => tooLong('/authsvc/Authorize/Token', JSON_TYPE),
 
   [`${CERTIFICATE} 200`]: () => certified(RUNNER),
-  [`${CERTIFICATE} 400 invalid_grant`]: () => certified(NOBODY),
+  [`${CERTIFICATE} 400 invalid_grant`]: () => certified(UNKNOWN_CLIENT),
   [`${CERTIFICATE} 400 invalid_request`]: () => certified({}),
   [`${CERTIFICATE} 400 invalid_scope`]: () => certified({ ...RUNNER, scope: 'mail:send' }),
   [`${CERTIFICATE} 400 unauthorized_client`]: () =>
-    certified({ ...RUNNER, client_id: 'other-app' }, house.people.bob),
+    certified({ ...RUNNER, client_id: 'other-app' }, gateway.users.bob),
   [`${CERTIFICATE} 401 invalid_client`]: () => seedPost('/Authorize/Certificate', RUNNER),
   [`${CERTIFICATE} 401 access_denied`]: () =>
-    under(house, withUser('alice', { disabled: true }), () => certified(RUNNER)),
+    withSettings(gateway, withUser('alice', { disabled: true }), () => certified(RUNNER)),
   [`${CERTIFICATE} 408 invalid_request`]: () => lateAt('/authsvc/Authorize/Certificate'),
   [`${CERTIFICATE} 413 invalid_request`]: () => tooLong('/authsvc/Authorize/Certificate', JSON_TYPE),
   [`${CERTIFICATE} 429 invalid_request`]: () => limited('certificate', () => certified(RUNNER)),
 
   [`${DEVICE} 200`]: () => seedPost('/Authorize/Device', RUNNER),
   [`${DEVICE} 400 invalid_client`]: () =>
-    under(house, withIntegration('report-runner', { grants: ['certificate'] }), () =>
+    withSettings(gateway, withIntegration('report-runner', { grants: ['certificate'] }), () =>
       seedPost('/Authorize/Device', RUNNER),
     ),
-  [`${DEVICE} 400 invalid_grant`]: () => seedPost('/Authorize/Device', NOBODY),
+  [`${DEVICE} 400 invalid_grant`]: () => seedPost('/Authorize/Device', UNKNOWN_CLIENT),
   [`${DEVICE} 400 invalid_request`]: () => seedPost('/Authorize/Device', {}),
   [`${DEVICE} 400 invalid_scope`]: () => seedPost('/Authorize/Device', { client_id: 'report-runner' }),
   [`${DEVICE} 400 unauthorized_client`]: () =>
-    under(house, withIntegration('report-runner', { access: [] }), () =>
+    withSettings(gateway, withIntegration('report-runner', { access: [] }), () =>
       seedPost('/Authorize/Device', RUNNER),
     ),
   [`${DEVICE} 408 invalid_request`]: () => lateAt('/authsvc/Authorize/Device'),
@@ -151,45 +158,45 @@ const ANSWERS: Readonly<Record<string, () => Promise<Reply>>> = {
 
   ...Object.fromEntries(
     (['GET', 'HEAD'] as const).flatMap((method) => {
-      const verify = (token: string, more: Partial<Ask> = {}) =>
+      const verify = (token: string, more: Partial<TestRequest> = {}) =>
         get(VERIFY, { method, ...bearer(token), ...more });
       const at = (status: number, code: string) =>
         `${method} ${VERIFY} ${status}${method === 'GET' && code !== '' ? ` ${code}` : ''}`;
       return [
-        [at(200, ''), async () => verify((await house.grant()).access_token)],
+        [at(200, ''), async () => verify((await gateway.grant()).access_token)],
         [at(400, 'invalid_request'), () => verify('x', { path: `${VERIFY}?access_token=x` })],
         [at(401, 'invalid_token'), () => verify('x')],
         [at(429, 'invalid_request'), () => limited('verify', () => verify('x'))],
         [
           at(503, 'temporarily_unavailable'),
           async () => {
-            const { access_token } = await house.grant();
+            const { access_token } = await gateway.grant();
             return without('read', () => verify(access_token));
           },
         ],
       ] as const;
     }),
   ),
-  [`GET ${REVOKE} 200`]: async () => get(REVOKE, bearer((await house.grant()).access_token)),
+  [`GET ${REVOKE} 200`]: async () => get(REVOKE, bearer((await gateway.grant()).access_token)),
   [`GET ${REVOKE} 400 invalid_request`]: () => get(`${REVOKE}?access_token=x`),
   [`GET ${REVOKE} 401 invalid_token`]: () => get(REVOKE),
   [`GET ${REVOKE} 429 invalid_request`]: () => limited('revoke', () => get(REVOKE)),
   [`GET ${REVOKE} 503 temporarily_unavailable`]: async () => {
-    const { access_token } = await house.grant();
+    const { access_token } = await gateway.grant();
     return without('announce', () => get(REVOKE, bearer(access_token)));
   },
 
   [`${TOKEN} 200`]: () => oauth.clientCredentials(),
   [`${TOKEN} 400 access_denied`]: async () => {
-    const asked = await codes();
-    await device.walk(asked, { decision: 'deny' });
-    return oauth.poll(asked.device_code);
+    const body = await codes();
+    await device.decideInBrowser(body, { decision: 'deny' });
+    return oauth.poll(body.device_code);
   },
   [`${TOKEN} 400 authorization_pending`]: () => pending((code) => oauth.poll(code)),
   [`${TOKEN} 400 expired_token`]: async () => {
-    const asked = await codes();
-    house.clock.advance(asked.expires_in + 1);
-    return oauth.poll(asked.device_code);
+    const body = await codes();
+    gateway.clock.advance(body.expires_in + 1);
+    return oauth.poll(body.device_code);
   },
   [`${TOKEN} 400 invalid_client`]: () => oauth.refresh('x', { client_id: 'nobody' }),
   [`${TOKEN} 400 invalid_grant`]: () => oauth.refresh('x'),
@@ -201,58 +208,61 @@ const ANSWERS: Readonly<Record<string, () => Promise<Reply>>> = {
     return oauth.poll(device_code);
   },
   [`${TOKEN} 400 unauthorized_client`]: () =>
-    oauth.clientCredentials({ client_id: 'other-app' }, { as: house.people.bob }),
+    oauth.clientCredentials({ client_id: 'other-app' }, { as: gateway.users.bob }),
   [`${TOKEN} 400 unsupported_grant_type`]: () => oauth.post('token', { grant_type: 'password' }),
   [`${TOKEN} 401 invalid_client`]: () => oauth.clientCredentials({}, {}),
   [`${TOKEN} 408 invalid_request`]: () => lateAt('/authsvc/oauth2/token'),
   [`${TOKEN} 413 invalid_request`]: () => tooLong('/authsvc/oauth2/token', FORM),
   [`${TOKEN} 429 temporarily_unavailable`]: () => limited('token', () => oauth.refresh('x')),
   [`${TOKEN} 503 temporarily_unavailable`]: async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     return without('read', () => oauth.refresh(refresh_token));
   },
 
-  [`${ASK} 200`]: () => oauth.post('device_authorization', RUNNER),
-  [`${ASK} 400 invalid_client`]: () => oauth.post('device_authorization', NOBODY),
-  [`${ASK} 400 invalid_request`]: () => oauth.post('device_authorization', {}),
-  [`${ASK} 400 invalid_scope`]: () => oauth.post('device_authorization', { client_id: 'report-runner' }),
-  [`${ASK} 400 unauthorized_client`]: () =>
-    under(house, withIntegration('report-runner', { grants: ['certificate'] }), () =>
+  [`${DEVICE_AUTHORIZATION} 200`]: () => oauth.post('device_authorization', RUNNER),
+  [`${DEVICE_AUTHORIZATION} 400 invalid_client`]: () => oauth.post('device_authorization', UNKNOWN_CLIENT),
+  [`${DEVICE_AUTHORIZATION} 400 invalid_request`]: () => oauth.post('device_authorization', {}),
+  [`${DEVICE_AUTHORIZATION} 400 invalid_scope`]: () =>
+    oauth.post('device_authorization', { client_id: 'report-runner' }),
+  [`${DEVICE_AUTHORIZATION} 400 unauthorized_client`]: () =>
+    withSettings(gateway, withIntegration('report-runner', { grants: ['certificate'] }), () =>
       oauth.post('device_authorization', RUNNER),
     ),
-  [`${ASK} 401 invalid_client`]: () => oauth.post('device_authorization', { ...RUNNER, client_secret: 'x' }),
-  [`${ASK} 408 invalid_request`]: () => lateAt('/authsvc/oauth2/device_authorization'),
-  [`${ASK} 413 invalid_request`]: () => tooLong('/authsvc/oauth2/device_authorization', FORM),
-  [`${ASK} 429 temporarily_unavailable`]: () =>
+  [`${DEVICE_AUTHORIZATION} 401 invalid_client`]: () =>
+    oauth.post('device_authorization', { ...RUNNER, client_secret: 'x' }),
+  [`${DEVICE_AUTHORIZATION} 408 invalid_request`]: () => lateAt('/authsvc/oauth2/device_authorization'),
+  [`${DEVICE_AUTHORIZATION} 413 invalid_request`]: () =>
+    tooLong('/authsvc/oauth2/device_authorization', FORM),
+  [`${DEVICE_AUTHORIZATION} 429 temporarily_unavailable`]: () =>
     limited('device', () => oauth.post('device_authorization', RUNNER)),
-  [`${ASK} 503 temporarily_unavailable`]: () =>
-    failing(house.gateway.store.devices, 'create', 'does not happen', () =>
+  [`${DEVICE_AUTHORIZATION} 503 temporarily_unavailable`]: () =>
+    withFailure(gateway.server.store.devices, 'create', 'not executed', () =>
       oauth.post('device_authorization', RUNNER),
     ),
 
   [`${END} 200`]: () => oauth.revoke('x'),
   [`${END} 400 invalid_grant`]: async () =>
-    oauth.revoke((await house.grant()).access_token, { client_id: 'other-app' }),
+    oauth.revoke((await gateway.grant()).access_token, { client_id: 'other-app' }),
   [`${END} 400 invalid_request`]: () => oauth.post('revoke', {}),
   [`${END} 401 invalid_client`]: () => oauth.revoke('x', { client_secret: 'x' }),
   [`${END} 408 invalid_request`]: () => lateAt('/authsvc/oauth2/revoke'),
   [`${END} 413 invalid_request`]: () => tooLong('/authsvc/oauth2/revoke', FORM),
   [`${END} 429 temporarily_unavailable`]: () => limited('revoke', () => oauth.revoke('x')),
   [`${END} 503 temporarily_unavailable`]: async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     return without('announce', () => oauth.revoke(refresh_token));
   },
 
-  [`${TELL} 200`]: async () => oauth.introspect((await house.grant()).access_token),
-  [`${TELL} 400 invalid_request`]: () => oauth.post('introspect', {}, alice()),
-  [`${TELL} 401 insufficient_scope`]: async () =>
-    oauth.introspect('x', bearer((await house.grant()).access_token)),
-  [`${TELL} 401 invalid_client`]: () => oauth.introspect('x', {}),
-  [`${TELL} 401 invalid_token`]: () => oauth.introspect('x', bearer('x')),
-  [`${TELL} 408 invalid_request`]: () => lateAt('/authsvc/oauth2/introspect'),
-  [`${TELL} 413 invalid_request`]: () => tooLong('/authsvc/oauth2/introspect', FORM),
-  [`${TELL} 429 temporarily_unavailable`]: () => limited('introspect', () => oauth.introspect('x')),
-  [`${TELL} 503 temporarily_unavailable`]: async () => {
+  [`${INTROSPECT} 200`]: async () => oauth.introspect((await gateway.grant()).access_token),
+  [`${INTROSPECT} 400 invalid_request`]: () => oauth.post('introspect', {}, alice()),
+  [`${INTROSPECT} 401 insufficient_scope`]: async () =>
+    oauth.introspect('x', bearer((await gateway.grant()).access_token)),
+  [`${INTROSPECT} 401 invalid_client`]: () => oauth.introspect('x', {}),
+  [`${INTROSPECT} 401 invalid_token`]: () => oauth.introspect('x', bearer('x')),
+  [`${INTROSPECT} 408 invalid_request`]: () => lateAt('/authsvc/oauth2/introspect'),
+  [`${INTROSPECT} 413 invalid_request`]: () => tooLong('/authsvc/oauth2/introspect', FORM),
+  [`${INTROSPECT} 429 temporarily_unavailable`]: () => limited('introspect', () => oauth.introspect('x')),
+  [`${INTROSPECT} 503 temporarily_unavailable`]: async () => {
     const token = await opaque();
     return without('read', () => oauth.introspect(token));
   },
@@ -270,7 +280,7 @@ const ANSWERS: Readonly<Record<string, () => Promise<Reply>>> = {
   'GET /authsvc/check 200': () => get('/authsvc/check/health'),
   'GET /authsvc/check 401': () => get('/authsvc/check/whoami'),
   'GET /authsvc/check 403': async () =>
-    get('/authsvc/check/reports/1', bearer((await house.grant()).access_token)),
+    get('/authsvc/check/reports/1', bearer((await gateway.grant()).access_token)),
   'GET /authsvc/check 503': async () => {
     const token = await opaque();
     return without('read', () => get('/authsvc/check/whoami', bearer(token)));
@@ -298,32 +308,29 @@ const DOCUMENTED = Object.entries(document.paths).flatMap(([path, operations]) =
 
 const ajv = new Ajv2020({ strict: false, formats: { 'date-time': true } }).addSchema(document, 'document');
 
-test('the answers tried here are the answers of the document, all of them and no others', () => {
-  expect(Object.keys(ANSWERS).toSorted()).toEqual(DOCUMENTED.map(({ answer }) => answer).toSorted());
+test('the responses tested here are exactly those of the document', () => {
+  expect(Object.keys(RESPONSES).toSorted()).toEqual(DOCUMENTED.map(({ answer }) => answer).toSorted());
 });
 
-test.each(DOCUMENTED)(
-  '$answer happens, as it is described',
-  async ({ answer, status, code, type, pointer }) => {
-    const reply = await ANSWERS[answer]?.();
-    if (reply === undefined) throw new Error(`nobody knows how to get ${answer}`);
-    expect(reply.status, reply.text).toBe(status);
-    if (code !== '') expect(reply.json['Error'] ?? reply.json['error']).toBe(code);
-    if (type === undefined) {
-      expect(reply.text).toBe('');
-      return;
-    }
-    expect(reply.headers['content-type']?.split(';')[0]).toBe(type);
-    const valid = ajv.validate(`document${pointer}`, reply.json);
-    expect(valid, `${reply.text} ${ajv.errorsText()}`).toBe(true);
-  },
-);
+test.each(DOCUMENTED)('$answer happens as described', async ({ answer, status, code, type, pointer }) => {
+  const reply = await RESPONSES[answer]?.();
+  if (reply === undefined) throw new Error(`nobody knows how to get ${answer}`);
+  expect(reply.status, reply.text).toBe(status);
+  if (code !== '') expect(reply.json['Error'] ?? reply.json['error']).toBe(code);
+  if (type === undefined) {
+    expect(reply.text).toBe('');
+    return;
+  }
+  expect(reply.headers['content-type']?.split(';')[0]).toBe(type);
+  const valid = ajv.validate(`document${pointer}`, reply.json);
+  expect(valid, `${reply.text} ${ajv.errorsText()}`).toBe(true);
+});
 
-test('it is served with the address and the service path of the house', async () => {
+test('it is served with the address and the service path of the gateway', async () => {
   const { json } = await get('/authsvc/openapi.json');
   expect(json).toEqual({ ...document, servers: [{ url: 'https://localhost:8443' }] });
-  await under(
-    house,
+  await withSettings(
+    gateway,
     (settings) => ({ ...settings, service: { paths: ['/tokens', '/authsvc'] } }),
     async () => {
       const renamed = await get('/tokens/openapi.json');

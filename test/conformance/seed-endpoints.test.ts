@@ -1,28 +1,28 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { DEVICE_GRANT, deviceSteps, FORM } from '../support/device-steps.ts';
+import { createDeviceClient, DEVICE_GRANT, FORM } from '../support/device-client.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { ALICE, BOB, type House, openHouse, type Reply } from '../support/house.ts';
-import { issue, makeCa } from '../support/pki.ts';
-import { under } from '../support/reconfigure.ts';
+import { createCa, issue } from '../support/pki.ts';
+import { withSettings } from '../support/reconfigure.ts';
+import { ALICE, BOB, type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 /** The specification's sections 4 and 5. */
-let house: House;
+let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
-  house = await openHouse();
+  gateway = await startGateway();
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 const form = (path: string, fields: Readonly<Record<string, string>>): Promise<Reply> =>
-  house.ask({
+  gateway.request({
     path: `/authsvc${path}`,
     method: 'POST',
     headers: { 'content-type': FORM },
     body: new URLSearchParams(fields).toString(),
   });
 const confirmed = async () => {
-  const steps = deviceSteps(house);
-  const codes = await steps.ask();
+  const steps = createDeviceClient(gateway);
+  const codes = await steps.requestCodes();
   await steps.confirm(codes);
   return codes.device_code;
 };
@@ -30,19 +30,19 @@ const files = { client_id: 'report-runner', scope: 'files:read' } as const;
 
 describe('4.1 POST Authorize/Token', () => {
   test('seed 4: neither operation needs a bearer token', async () => {
-    const grant = await house.grant();
-    expect((await house.refresh(grant.refresh_token)).status).toBe(200);
+    const grant = await gateway.grant();
+    expect((await gateway.refresh(grant.refresh_token)).status).toBe(200);
   });
 
   test('seed 4: all parameter names are case sensitive', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     for (const body of [
       { Client_id: 'report-runner', refresh_token },
       { CLIENT_ID: 'report-runner', refresh_token },
       { client_id: 'report-runner', Refresh_Token: refresh_token },
       { clientId: 'report-runner', refresh_token },
     ])
-      expect(await house.post('/Authorize/Token', body)).toMatchObject({
+      expect(await gateway.post('/Authorize/Token', body)).toMatchObject({
         status: 400,
         json: { Error: 'invalid_request' },
       });
@@ -50,11 +50,13 @@ describe('4.1 POST Authorize/Token', () => {
       { Client_id: 'report-runner', scope: 'files:read' },
       { client_id: 'report-runner', Scope: 'files:read' },
     ])
-      expect((await house.post('/Authorize/Certificate', body, { as: house.people.alice })).status).toBe(400);
-    expect((await house.refresh(refresh_token)).status).toBe(200);
+      expect((await gateway.post('/Authorize/Certificate', body, { as: gateway.users.alice })).status).toBe(
+        400,
+      );
+    expect((await gateway.refresh(refresh_token)).status).toBe(200);
   });
 
-  test('seed 4.1: the device_code exchange is taken form-encoded, and answered in JSON', async () => {
+  test('seed 4.1: the device_code exchange is accepted form-encoded, with a JSON response', async () => {
     const device_code = await confirmed();
     const reply = await form('/Authorize/Token', {
       client_id: 'report-runner',
@@ -67,31 +69,31 @@ describe('4.1 POST Authorize/Token', () => {
   });
 
   test('seed 4.1: the device_code exchange is taken as JSON', async () => {
-    const reply = await deviceSteps(house).exchange(await confirmed());
+    const reply = await createDeviceClient(gateway).exchange(await confirmed());
     expect(reply.status, reply.text).toBe(200);
   });
 
   test('seed 4.1: every other refresh is JSON; form-encoded it is refused and spends nothing', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     const asForm = await form('/Authorize/Token', { client_id: 'report-runner', refresh_token });
     expect(asForm).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
-    expect((await house.refresh(refresh_token)).status).toBe(200);
+    expect((await gateway.refresh(refresh_token)).status).toBe(200);
   });
 
   test('seed 4.1 client_id: required for every request', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     const device_code = await confirmed();
     for (const body of [{ refresh_token }, { grant_type: DEVICE_GRANT, device_code }, {}])
-      expect(await house.post('/Authorize/Token', body)).toMatchObject({
+      expect(await gateway.post('/Authorize/Token', body)).toMatchObject({
         status: 400,
         json: { Error: 'invalid_request' },
       });
   });
 
   test('seed 4.1 client_id: must equal the Client ID of the API integration, case included', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     for (const client_id of ['Report-Runner', 'REPORT-RUNNER', 'report-runner ', ' report-runner', 'report'])
-      expect((await house.refresh(refresh_token, { client_id })).json, client_id).toMatchObject({
+      expect((await gateway.refresh(refresh_token, { client_id })).json, client_id).toMatchObject({
         Error: 'invalid_grant',
       });
   });
@@ -107,13 +109,13 @@ describe('4.1 POST Authorize/Token', () => {
       DEVICE_GRANT.toUpperCase(),
     ])
       expect(
-        await house.post('/Authorize/Token', { client_id: 'report-runner', device_code, grant_type }),
+        await gateway.post('/Authorize/Token', { client_id: 'report-runner', device_code, grant_type }),
       ).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
-    expect((await deviceSteps(house).exchange(device_code)).status).toBe(200);
+    expect((await createDeviceClient(gateway).exchange(device_code)).status).toBe(200);
   });
 
   test('seed 4.1 device_code: required for the first token after Authorize/Device', async () => {
-    const reply = await house.post('/Authorize/Token', {
+    const reply = await gateway.post('/Authorize/Token', {
       client_id: 'report-runner',
       grant_type: DEVICE_GRANT,
     });
@@ -122,47 +124,50 @@ describe('4.1 POST Authorize/Token', () => {
 
   test('seed 4.1 device_code: valid once only', async () => {
     const device_code = await confirmed();
-    const steps = deviceSteps(house);
+    const steps = createDeviceClient(gateway);
     expect((await steps.exchange(device_code)).status).toBe(200);
     expect((await steps.exchange(device_code)).json).toMatchObject({ Error: 'invalid_grant' });
   });
 
   test('seed 4.1 device_code: is not logged', async () => {
-    const steps = deviceSteps(house);
-    const codes = await steps.ask();
+    const steps = createDeviceClient(gateway);
+    const codes = await steps.requestCodes();
     await steps.exchange(codes.device_code);
     await steps.exchange(codes.device_code, 'other-app');
-    await house.ask({ path: `/authsvc/Authorize/Token?device_code=${codes.device_code}`, method: 'POST' });
-    const log = JSON.stringify(house.log);
-    expect(log).toContain('device_asked');
+    await gateway.request({
+      path: `/authsvc/Authorize/Token?device_code=${codes.device_code}`,
+      method: 'POST',
+    });
+    const log = JSON.stringify(gateway.log);
+    expect(log).toContain('device_requested');
     expect(log).not.toContain(codes.device_code.slice(4));
     expect(log).not.toContain(codes.user_code);
   });
 
   test('seed 4.1 refresh_token: the one of an authorization and the one of a refresh both work', async () => {
-    const first = await house.grant();
-    const second = await house.refresh(first.refresh_token);
-    expect((await house.refresh(String(second.json['refresh_token']))).status).toBe(200);
+    const first = await gateway.grant();
+    const second = await gateway.refresh(first.refresh_token);
+    expect((await gateway.refresh(String(second.json['refresh_token']))).status).toBe(200);
   });
 
   test('seed 4.1: the refusals are HTTP 400 whatever is sent', async () => {
     for (const body of [null, [], 'text', 7, { client_id: 'report-runner', refresh_token: 'x' }])
-      expect((await house.post('/Authorize/Token', body)).status).toBe(400);
+      expect((await gateway.post('/Authorize/Token', body)).status).toBe(400);
   });
 });
 
 describe('4.2 POST Authorize/Certificate', () => {
   test('seed 4.2: application/json with client_id and scope gives the token grant with identity', async () => {
-    const reply = await house.post('/Authorize/Certificate', files, { as: house.people.alice });
+    const reply = await gateway.post('/Authorize/Certificate', files, { as: gateway.users.alice });
     expect(reply.status, reply.text).toBe(200);
     expect(reply.json['identity']).toBe(ALICE);
   });
 
   test('seed 4.2: a body that is not application/json is a 400 with a description', async () => {
-    const reply = await house.ask({
+    const reply = await gateway.request({
       path: '/authsvc/Authorize/Certificate',
       method: 'POST',
-      as: house.people.alice,
+      as: gateway.users.alice,
       headers: { 'content-type': FORM },
       body: new URLSearchParams(files).toString(),
     });
@@ -173,26 +178,27 @@ describe('4.2 POST Authorize/Certificate', () => {
   test('seed 4.2 client_id: must equal the Client ID, case included', async () => {
     for (const client_id of ['Report-runner', 'nobody'])
       expect(
-        await house.post('/Authorize/Certificate', { ...files, client_id }, { as: house.people.alice }),
+        await gateway.post('/Authorize/Certificate', { ...files, client_id }, { as: gateway.users.alice }),
       ).toMatchObject({ status: 400, json: { Error: 'invalid_grant' } });
   });
 
   test('seed 4.2 scope: the whole integration scope, or a subset', async () => {
     for (const scope of ['reports:read,write;files:read', 'files:read'])
       expect(
-        (await house.post('/Authorize/Certificate', { ...files, scope }, { as: house.people.alice })).status,
+        (await gateway.post('/Authorize/Certificate', { ...files, scope }, { as: gateway.users.alice }))
+          .status,
       ).toBe(200);
   });
 
   test('seed 4.2: an authentication error is HTTP 401', async () => {
-    expect((await house.post('/Authorize/Certificate', files)).status).toBe(401);
+    expect((await gateway.post('/Authorize/Certificate', files)).status).toBe(401);
   });
 });
 
 describe('5 authentication', () => {
   test('seed 5.1: no bearer token and no special permission is needed; a false one does no harm', async () => {
     const headers = { authorization: 'Bearer eyJhbGciOiJub25lIn0.e30.' };
-    const reply = await house.post('/Authorize/Certificate', files, { as: house.people.bob, headers });
+    const reply = await gateway.post('/Authorize/Certificate', files, { as: gateway.users.bob, headers });
     expect(reply.status, reply.text).toBe(200);
     expect(reply.json['identity']).toBe(BOB);
   });
@@ -200,65 +206,68 @@ describe('5 authentication', () => {
   test('seed 5.2: without a registered integration, or without access to it, there is no token', async () => {
     const unregistered = { ...files, client_id: 'unregistered' };
     expect(
-      (await house.post('/Authorize/Certificate', unregistered, { as: house.people.alice })).status,
+      (await gateway.post('/Authorize/Certificate', unregistered, { as: gateway.users.alice })).status,
     ).toBe(400);
     const notGiven = { ...files, client_id: 'other-app' };
-    expect(await house.post('/Authorize/Certificate', notGiven, { as: house.people.bob })).toMatchObject({
+    expect(await gateway.post('/Authorize/Certificate', notGiven, { as: gateway.users.bob })).toMatchObject({
       status: 400,
       json: { Error: 'unauthorized_client' },
     });
   });
 
   test('seed 5.3: the access token is sent in the header of later calls', async () => {
-    const { access_token } = await house.grant();
-    const call = await house.ask({ path: '/files/1', headers: { authorization: `Bearer ${access_token}` } });
+    const { access_token } = await gateway.grant();
+    const call = await gateway.request({
+      path: '/files/1',
+      headers: { authorization: `Bearer ${access_token}` },
+    });
     expect(call.status).toBe(200);
   });
 
   test('seed 5.4: without a client certificate there is no token', async () => {
-    expect((await house.post('/Authorize/Certificate', files)).json).not.toHaveProperty('access_token');
+    expect((await gateway.post('/Authorize/Certificate', files)).json).not.toHaveProperty('access_token');
   });
 
   test('seed 5.4: a certificate of an issuer that is not approved gives no token, even one of the same name', async () => {
-    const twin = await makeCa();
-    expect(twin.subject).toBe(house.ca.subject);
-    const reply = await house.post('/Authorize/Certificate', files, {
+    const twin = await createCa();
+    expect(twin.subject).toBe(gateway.ca.subject);
+    const reply = await gateway.post('/Authorize/Certificate', files, {
       as: await issue(twin, { commonName: 'alice' }),
     });
     expect(reply).toMatchObject({ status: 401, json: { Error: 'invalid_client' } });
   });
 
-  test('seed 5.4: the identity comes from the common name, the e-mail or the user principal name, as the settings say', async () => {
-    const mixed = await issue(house.ca, {
+  test('seed 5.4: the identity comes from the common name, the e-mail or the user principal name, as configured', async () => {
+    const mixed = await issue(gateway.ca, {
       commonName: 'alice',
       emails: ['bob@example.test'],
       userPrincipalNames: ['alice@corp.example.test'],
     });
-    const told = async (): Promise<unknown> =>
-      (await house.post('/Authorize/Certificate', files, { as: mixed })).json['identity'];
-    expect(await told()).toBe(ALICE);
+    const reported = async (): Promise<unknown> =>
+      (await gateway.post('/Authorize/Certificate', files, { as: mixed })).json['identity'];
+    expect(await reported()).toBe(ALICE);
     for (const [identityFrom, identity] of [
       ['email', BOB],
       ['userPrincipalName', ALICE],
     ] as const)
-      await under(
-        house,
+      await withSettings(
+        gateway,
         (settings) => ({ ...settings, certificates: { ...settings.certificates, identityFrom } }),
-        async () => expect(await told()).toBe(identity),
+        async () => expect(await reported()).toBe(identity),
       );
   });
 
   test('seed 5.4: an identity that is not authorized to use the web API gets no token', async () => {
-    const stranger = await issue(house.ca, { commonName: 'stranger' });
-    expect(await house.post('/Authorize/Certificate', files, { as: stranger })).toMatchObject({
+    const outsider = await issue(gateway.ca, { commonName: 'stranger' });
+    expect(await gateway.post('/Authorize/Certificate', files, { as: outsider })).toMatchObject({
       status: 401,
       json: { Error: 'access_denied' },
     });
   });
 
   test('seed 5.5: an unconfirmed device_code returns no token', async () => {
-    const steps = deviceSteps(house);
-    const { device_code } = await steps.ask();
+    const steps = createDeviceClient(gateway);
+    const { device_code } = await steps.requestCodes();
     expect((await steps.exchange(device_code)).json).toEqual({
       Error: 'authorization_pending',
       Error_description: expect.any(String),
@@ -266,17 +275,17 @@ describe('5 authentication', () => {
   });
 
   test('seed 5.6: a refresh needs the client_id of its integration', async () => {
-    const { refresh_token } = await house.grant();
-    expect((await house.refresh(refresh_token, { client_id: 'other-app' })).json).toMatchObject({
+    const { refresh_token } = await gateway.grant();
+    expect((await gateway.refresh(refresh_token, { client_id: 'other-app' })).json).toMatchObject({
       Error: 'invalid_grant',
     });
-    expect((await house.refresh(refresh_token)).status).toBe(200);
+    expect((await gateway.refresh(refresh_token)).status).toBe(200);
   });
 
-  test('seed 5.7: a token of one integration is of no use where another is asked for', async () => {
-    const { access_token } = await house.grant();
-    expect((await house.api('/other/1', access_token)).status).toBe(403);
-    const other = await house.grant({ clientId: 'other-app' });
-    expect((await house.api('/other/1', other.access_token)).status).toBe(200);
+  test('seed 5.7: a token of one integration is useless where another is required', async () => {
+    const { access_token } = await gateway.grant();
+    expect((await gateway.api('/other/1', access_token)).status).toBe(403);
+    const other = await gateway.grant({ clientId: 'other-app' });
+    expect((await gateway.api('/other/1', other.access_token)).status).toBe(200);
   });
 });

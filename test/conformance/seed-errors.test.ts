@@ -1,89 +1,91 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { deviceSteps } from '../support/device-steps.ts';
-import { failing } from '../support/fault-injection.ts';
+import { createDeviceClient } from '../support/device-client.ts';
+import { withFailure } from '../support/fault-injection.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { BOB, type House, openHouse, type Reply } from '../support/house.ts';
-import { under, withIntegration, withUser } from '../support/reconfigure.ts';
+import { withIntegration, withSettings, withUser } from '../support/reconfigure.ts';
+import { BOB, type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 /** The specification's section 7: each error under each of its conditions. */
-let house: House;
+let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
-  house = await openHouse();
+  gateway = await startGateway();
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 const refusal = (Error: string) => ({ status: 400, json: { Error } });
-const withDevice = (enabled: boolean) => (settings: Parameters<Parameters<House['reload']>[0]>[0]) => ({
+const withDevice = (enabled: boolean) => (settings: Parameters<Parameters<TestGateway['reload']>[0]>[0]) => ({
   ...settings,
   device: { ...settings.device, enabled },
 });
 const certificate = (scope: string | undefined): Promise<Reply> =>
-  house.post(
+  gateway.post(
     '/Authorize/Certificate',
     { client_id: 'report-runner', ...(scope !== undefined && { scope }) },
-    { as: house.people.alice },
+    { as: gateway.users.alice },
   );
 
 describe('7.1 Authorize/Token', () => {
   test('seed 7.1 authorization_pending: the browser confirmation is missing', async () => {
-    const steps = deviceSteps(house);
-    const { device_code } = await steps.ask();
+    const steps = createDeviceClient(gateway);
+    const { device_code } = await steps.requestCodes();
     expect(await steps.exchange(device_code)).toMatchObject(refusal('authorization_pending'));
   });
 
   test('seed 7.1 invalid_client: browser-based authentication is disabled', async () => {
-    const steps = deviceSteps(house);
-    const codes = await steps.ask();
+    const steps = createDeviceClient(gateway);
+    const codes = await steps.requestCodes();
     await steps.confirm(codes);
-    await under(house, withDevice(false), async () => {
+    await withSettings(gateway, withDevice(false), async () => {
       expect(await steps.exchange(codes.device_code)).toMatchObject(refusal('invalid_client'));
       expect(
-        await house.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files' }),
+        await gateway.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files' }),
       ).toMatchObject(refusal('invalid_client'));
     });
     expect((await steps.exchange(codes.device_code)).status).toBe(200);
   });
 
   test('seed 7.1 invalid_client: disabled for this integration alone', async () => {
-    const steps = deviceSteps(house);
-    const codes = await steps.ask();
+    const steps = createDeviceClient(gateway);
+    const codes = await steps.requestCodes();
     await steps.confirm(codes);
-    await under(house, withIntegration('report-runner', { grants: ['certificate'] }), async () =>
+    await withSettings(gateway, withIntegration('report-runner', { grants: ['certificate'] }), async () =>
       expect(await steps.exchange(codes.device_code)).toMatchObject(refusal('invalid_client')),
     );
   });
 
   test('seed 7.1 invalid_request: client_id is missing', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     for (const body of [{ refresh_token }, { client_id: '', refresh_token }])
-      expect(await house.post('/Authorize/Token', body)).toMatchObject(refusal('invalid_request'));
+      expect(await gateway.post('/Authorize/Token', body)).toMatchObject(refusal('invalid_request'));
   });
 
   test('seed 7.1 invalid_request: an internal error occurred', async () => {
-    const { refresh_token } = await house.grant();
-    const reply = await failing(house.gateway.store.grants, 'read', 'does not happen', () =>
-      house.refresh(refresh_token),
+    const { refresh_token } = await gateway.grant();
+    const reply = await withFailure(gateway.server.store.grants, 'read', 'not executed', () =>
+      gateway.refresh(refresh_token),
     );
     expect(reply).toMatchObject(refusal('invalid_request'));
     expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
-    expect((await house.refresh(refresh_token)).status).toBe(200);
+    expect((await gateway.refresh(refresh_token)).status).toBe(200);
   });
 
   test('seed 7.1 invalid_scope: the requested scope is missing', async () => {
     expect(await certificate(undefined)).toMatchObject(refusal('invalid_scope'));
     expect(await certificate('')).toMatchObject(refusal('invalid_scope'));
-    expect(await house.post('/Authorize/Device', { client_id: 'report-runner' })).toMatchObject(
+    expect(await gateway.post('/Authorize/Device', { client_id: 'report-runner' })).toMatchObject(
       refusal('invalid_scope'),
     );
   });
 
   test('seed 7.1 invalid_scope: the scope of the grant was taken from the integration', async () => {
-    const { refresh_token } = await house.grant({ scope: 'reports:write' });
-    await under(house, withIntegration('report-runner', { scope: 'reports:read;files:read' }), async () =>
-      expect(await house.refresh(refresh_token)).toMatchObject(refusal('invalid_scope')),
+    const { refresh_token } = await gateway.grant({ scope: 'reports:write' });
+    await withSettings(
+      gateway,
+      withIntegration('report-runner', { scope: 'reports:read;files:read' }),
+      async () => expect(await gateway.refresh(refresh_token)).toMatchObject(refusal('invalid_scope')),
     );
-    expect((await house.refresh(refresh_token)).status).toBe(200);
+    expect((await gateway.refresh(refresh_token)).status).toBe(200);
   });
 
   test('seed 7.1 invalid_scope: malformed', async () => {
@@ -107,42 +109,42 @@ describe('7.1 Authorize/Token', () => {
   });
 
   test('seed 7.1 invalid_grant: the user ID and password of the authorization were wrong too often', async () => {
-    const steps = deviceSteps(house);
-    const codes = await steps.ask();
+    const steps = createDeviceClient(gateway);
+    const codes = await steps.requestCodes();
     for (let tries = 0; tries < 4; tries += 1)
-      await expect(steps.walk(codes, { password: 'wrong' })).rejects.toThrow(/no form/);
+      await expect(steps.decideInBrowser(codes, { password: 'wrong' })).rejects.toThrow(/no form/);
     expect(await steps.exchange(codes.device_code)).toMatchObject(refusal('authorization_pending'));
-    await expect(steps.walk(codes, { password: 'wrong' })).rejects.toThrow(/no form/);
-    house.clock.advance(5);
+    await expect(steps.decideInBrowser(codes, { password: 'wrong' })).rejects.toThrow(/no form/);
+    gateway.clock.advance(5);
     const reply = await steps.exchange(codes.device_code);
     expect(reply).toMatchObject(refusal('invalid_grant'));
     expect(reply.json['Error_description']).toMatch(/user ID or password/);
   });
 
   test('seed 7.1 invalid_grant: a scope is not allowed for the identity at this API integration', async () => {
-    const grant = await house.grant({ who: 'bob', scope: 'files:read' });
+    const grant = await gateway.grant({ user: 'bob', scope: 'files:read' });
     const narrowed = [{ groups: ['operators'] }, { groups: ['readers'], scope: 'reports:read' }];
-    await under(house, withIntegration('report-runner', { access: narrowed }), async () =>
-      expect(await house.refresh(grant.refresh_token)).toMatchObject(refusal('invalid_grant')),
+    await withSettings(gateway, withIntegration('report-runner', { access: narrowed }), async () =>
+      expect(await gateway.refresh(grant.refresh_token)).toMatchObject(refusal('invalid_grant')),
     );
-    const steps = deviceSteps(house);
-    const codes = await steps.ask('report-runner', 'reports:write');
+    const steps = createDeviceClient(gateway);
+    const codes = await steps.requestCodes('report-runner', 'reports:write');
     await steps.confirm(codes, BOB);
     expect(await steps.exchange(codes.device_code)).toMatchObject(refusal('invalid_grant'));
   });
 
   test('seed 7.1 invalid_grant: the device_code is expired', async () => {
-    const steps = deviceSteps(house);
-    const codes = await steps.ask();
-    house.clock.advance(codes.expires_in + 1);
+    const steps = createDeviceClient(gateway);
+    const codes = await steps.requestCodes();
+    gateway.clock.advance(codes.expires_in + 1);
     const reply = await steps.exchange(codes.device_code);
     expect(reply).toMatchObject(refusal('invalid_grant'));
     expect(reply.json['Error_description']).toMatch(/expired/);
   });
 
   test('seed 7.1 invalid_grant: the device_code is invalid', async () => {
-    const steps = deviceSteps(house);
-    const { device_code } = await steps.ask();
+    const steps = createDeviceClient(gateway);
+    const { device_code } = await steps.requestCodes();
     const flipped = device_code.slice(0, -2) + (device_code.at(-2) === 'A' ? 'B' : 'A') + device_code.at(-1);
     for (const code of [
       flipped,
@@ -156,42 +158,42 @@ describe('7.1 Authorize/Token', () => {
   });
 
   test('seed 7.1 invalid_grant: client_id does not match the integration’s Client ID', async () => {
-    const { refresh_token } = await house.grant();
-    const steps = deviceSteps(house);
-    const codes = await steps.ask();
+    const { refresh_token } = await gateway.grant();
+    const steps = createDeviceClient(gateway);
+    const codes = await steps.requestCodes();
     await steps.confirm(codes);
     for (const client of ['other-app', 'nobody', 'Report-Runner']) {
-      expect(await house.refresh(refresh_token, { client_id: client })).toMatchObject(
+      expect(await gateway.refresh(refresh_token, { client_id: client })).toMatchObject(
         refusal('invalid_grant'),
       );
       expect(await steps.exchange(codes.device_code, client)).toMatchObject(refusal('invalid_grant'));
     }
-    expect((await house.refresh(refresh_token)).status).toBe(200);
+    expect((await gateway.refresh(refresh_token)).status).toBe(200);
     expect((await steps.exchange(codes.device_code)).status).toBe(200);
   });
 
   test('seed 7.1 unauthorized_client: the user is not authorized for this grant type', async () => {
-    const { refresh_token } = await house.grant();
-    const steps = deviceSteps(house);
-    const codes = await steps.ask();
+    const { refresh_token } = await gateway.grant();
+    const steps = createDeviceClient(gateway);
+    const codes = await steps.requestCodes();
     await steps.confirm(codes);
     const only = (grants: ('certificate' | 'device')[]) =>
       withIntegration('report-runner', { access: [{ groups: ['operators'], grants }] });
-    await under(house, only(['device']), async () => {
-      expect(await house.refresh(refresh_token)).toMatchObject(refusal('unauthorized_client'));
+    await withSettings(gateway, only(['device']), async () => {
+      expect(await gateway.refresh(refresh_token)).toMatchObject(refusal('unauthorized_client'));
       expect(await certificate('files:read')).toMatchObject(refusal('unauthorized_client'));
     });
-    await under(house, only(['certificate']), async () =>
+    await withSettings(gateway, only(['certificate']), async () =>
       expect(await steps.exchange(codes.device_code)).toMatchObject(refusal('unauthorized_client')),
     );
-    await under(house, withUser('alice', { disabled: true }), async () =>
-      expect(await house.refresh(refresh_token)).toMatchObject(refusal('unauthorized_client')),
+    await withSettings(gateway, withUser('alice', { disabled: true }), async () =>
+      expect(await gateway.refresh(refresh_token)).toMatchObject(refusal('unauthorized_client')),
     );
-    expect((await house.refresh(refresh_token)).status).toBe(200);
+    expect((await gateway.refresh(refresh_token)).status).toBe(200);
     expect((await steps.exchange(codes.device_code)).status).toBe(200);
   });
 
-  test('seed 7.1: Authorize/Token answers with no error code but these six', async () => {
+  test('seed 7.1: Authorize/Token responds with no error code but these six', async () => {
     const six = [
       'authorization_pending',
       'invalid_client',
@@ -200,11 +202,11 @@ describe('7.1 Authorize/Token', () => {
       'invalid_grant',
       'unauthorized_client',
     ];
-    const told = house.log
+    const events = gateway.log
       .filter((line) => line.event === 'request' && line['rule'] === 'authsvc:token')
       .map((line) => line['status']);
-    expect(new Set(told)).toEqual(new Set([200, 400]));
-    const { TOKEN_ERRORS } = await import('../../src/authsvc/wire-errors.ts');
+    expect(new Set(events)).toEqual(new Set([200, 400]));
+    const { TOKEN_ERRORS } = await import('../../src/authsvc/error-tables.ts');
     for (const { status, code } of Object.values(TOKEN_ERRORS)) {
       expect(status).toBe(400);
       expect(six).toContain(code);
@@ -213,8 +215,8 @@ describe('7.1 Authorize/Token', () => {
 });
 
 describe('7.2 Authorize/Certificate', () => {
-  test('seed 7.2: HTTP 400 and HTTP 401 carry an error and a description specific to this operation', async () => {
-    const unauthenticated = await house.post('/Authorize/Certificate', {
+  test('seed 7.2: HTTP 400 and HTTP 401 contain an error and a description specific to this operation', async () => {
+    const unauthenticated = await gateway.post('/Authorize/Certificate', {
       client_id: 'report-runner',
       scope: 'files:read',
     });

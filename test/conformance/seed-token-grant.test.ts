@@ -1,31 +1,37 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { deviceSteps } from '../support/device-steps.ts';
-import { openJwt } from '../support/forge.ts';
+import { createDeviceClient } from '../support/device-client.ts';
+import { decodeJwt } from '../support/forged-tokens.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { ALICE, type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
 import { issue } from '../support/pki.ts';
+import {
+  ALICE,
+  type Reply,
+  startGateway,
+  type TestGateway,
+  type TokenGrant,
+} from '../support/test-gateway.ts';
 
 /** The specification's section 2, row by row. Both operations are asked: a refresh and a certificate grant. */
-let house: House;
+let gateway: TestGateway;
 freezeClock(250);
 let byCertificate: Reply;
 let byRefresh: Reply;
 let first: TokenGrant;
 let second: TokenGrant;
 beforeAll(async () => {
-  house = await openHouse();
+  gateway = await startGateway();
   byCertificate = await certificate('files:read');
   first = byCertificate.json as unknown as TokenGrant;
-  byRefresh = await house.refresh(first.refresh_token);
+  byRefresh = await gateway.refresh(first.refresh_token);
   second = byRefresh.json as unknown as TokenGrant;
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
-const certificate = (scope: string, who: 'alice' | 'bob' = 'alice'): Promise<Reply> =>
-  house.post('/Authorize/Certificate', { client_id: 'report-runner', scope }, { as: house.people[who] });
+const certificate = (scope: string, user: 'alice' | 'bob' = 'alice'): Promise<Reply> =>
+  gateway.post('/Authorize/Certificate', { client_id: 'report-runner', scope }, { as: gateway.users[user] });
 
 describe('2.1 token grant', () => {
-  test('seed 2.1: both operations answer 200 with a JSON object', () => {
+  test('seed 2.1: both operations respond with 200 and a JSON object', () => {
     for (const reply of [byCertificate, byRefresh]) {
       expect(reply.status, reply.text).toBe(200);
       expect(reply.headers['content-type']).toMatch(/^application\/json\b/);
@@ -49,39 +55,39 @@ describe('2.1 token grant', () => {
   test('seed 2.1 access_token: a string that opens other API calls within the granted scope and no other', async () => {
     for (const { access_token } of [first, second]) {
       expect(access_token).toBeTypeOf('string');
-      expect((await house.api('/files/1', access_token)).status).toBe(200);
-      expect((await house.api('/reports/1', access_token)).status).toBe(403);
+      expect((await gateway.api('/files/1', access_token)).status).toBe(200);
+      expect((await gateway.api('/reports/1', access_token)).status).toBe(403);
     }
   });
 
   test('seed 2.1 refresh_token: a new string each time, which works when the access token has expired', async () => {
-    const grant = await house.grant();
+    const grant = await gateway.grant();
     expect(grant.refresh_token).toBeTypeOf('string');
-    house.clock.advance(3_601);
-    expect((await house.api('/files/1', grant.access_token)).status).toBe(401);
-    const renewed = (await house.refresh(grant.refresh_token)).json as unknown as TokenGrant;
+    gateway.clock.advance(3_601);
+    expect((await gateway.api('/files/1', grant.access_token)).status).toBe(401);
+    const renewed = (await gateway.refresh(grant.refresh_token)).json as unknown as TokenGrant;
     expect(renewed.refresh_token).not.toBe(grant.refresh_token);
-    expect((await house.api('/files/1', renewed.access_token)).status).toBe(200);
+    expect((await gateway.api('/files/1', renewed.access_token)).status).toBe(200);
   });
 
   test('seed 2.1 expires_in: an integer, the seconds until the access token stops working', async () => {
-    const grant = await house.grant();
+    const grant = await gateway.grant();
     expect(Number.isInteger(grant.expires_in)).toBe(true);
-    house.clock.advance(grant.expires_in - 1);
-    expect((await house.api('/files/1', grant.access_token)).status).toBe(200);
-    house.clock.advance(2);
-    expect((await house.api('/files/1', grant.access_token)).status).toBe(401);
+    gateway.clock.advance(grant.expires_in - 1);
+    expect((await gateway.api('/files/1', grant.access_token)).status).toBe(200);
+    gateway.clock.advance(2);
+    expect((await gateway.api('/files/1', grant.access_token)).status).toBe(401);
   });
 
   test('seed 2.1 expires: an integer, the access token’s own expiry as an Epoch timestamp', () => {
     for (const grant of [first, second]) {
       expect(Number.isInteger(grant.expires)).toBe(true);
-      expect(openJwt(grant.access_token).claims['exp']).toBe(grant.expires);
+      expect(decodeJwt(grant.access_token).claims['exp']).toBe(grant.expires);
     }
   });
 
   test('seed 2.1 expires: the lifetime follows the server’s settings', async () => {
-    const other = await openHouse((settings) => ({ ...settings, tokens: { accessLifetime: '5m' } }));
+    const other = await startGateway((settings) => ({ ...settings, tokens: { accessLifetime: '5m' } }));
     try {
       const grant = await other.grant();
       expect(grant.expires).toBe(Math.floor(other.clock.now()) + 300);
@@ -96,15 +102,17 @@ describe('2.1 token grant', () => {
 
   test('seed 2.1 scope: a refresh gives the scope of the original authorization', async () => {
     const { json } = await certificate('Reports:write,read;files');
-    const refreshed = await house.refresh(String(json['refresh_token']));
+    const refreshed = await gateway.refresh(String(json['refresh_token']));
     expect(refreshed.json['scope']).toBe('Reports:write,read;files');
-    expect(openJwt(String(refreshed.json['access_token'])).claims['scope']).toBe('files;reports:read,write');
+    expect(decodeJwt(String(refreshed.json['access_token'])).claims['scope']).toBe(
+      'files;reports:read,write',
+    );
   });
 
   test('seed 2.1 scope: a scope sent with a refresh neither widens nor narrows it', async () => {
-    const grant = await house.grant();
+    const grant = await gateway.grant();
     for (const scope of ['reports:write', 'files'])
-      expect((await house.refresh(grant.refresh_token, { scope })).json['scope']).toBe('files:read');
+      expect((await gateway.refresh(grant.refresh_token, { scope })).json['scope']).toBe('files:read');
   });
 
   test('seed 2.1 scope: a certificate authorization echoes the requested scope', async () => {
@@ -113,14 +121,14 @@ describe('2.1 token grant', () => {
   });
 
   test('seed 2.1 refresh_until: an integer; until then the refresh token works, after it only a new Authorize call helps', async () => {
-    let grant = await house.grant();
+    let grant = await gateway.grant();
     expect(Number.isInteger(grant.refresh_until)).toBe(true);
-    house.clock.advance(grant.refresh_until - house.clock.now() - 2);
-    grant = (await house.refresh(grant.refresh_token)).json as unknown as TokenGrant;
-    expect((await house.api('/files/1', grant.access_token)).status).toBe(200);
-    house.clock.advance(3);
-    expect((await house.refresh(grant.refresh_token)).json).toMatchObject({ Error: 'invalid_grant' });
-    expect((await house.grant()).refresh_until).toBeGreaterThan(house.clock.now());
+    gateway.clock.advance(grant.refresh_until - gateway.clock.now() - 2);
+    grant = (await gateway.refresh(grant.refresh_token)).json as unknown as TokenGrant;
+    expect((await gateway.api('/files/1', grant.access_token)).status).toBe(200);
+    gateway.clock.advance(3);
+    expect((await gateway.refresh(grant.refresh_token)).json).toMatchObject({ Error: 'invalid_grant' });
+    expect((await gateway.grant()).refresh_until).toBeGreaterThan(gateway.clock.now());
   });
 
   test('seed 2.1 identity: <identity_provider_label>:<identity_id> with a braced GUID', () => {
@@ -129,7 +137,7 @@ describe('2.1 token grant', () => {
   });
 
   test('seed 2.1 identity: the id may be a hex string', async () => {
-    const derived = await openHouse((settings) => ({
+    const derived = await startGateway((settings) => ({
       ...settings,
       certificates: { ...settings.certificates, directory: 'workloads' },
       directories: { ...settings.directories, workloads: { label: 'wl', derive: true } },
@@ -139,17 +147,17 @@ describe('2.1 token grant', () => {
       routes: [],
     }));
     try {
-      const asked = { client_id: 'report-runner', scope: 'files:read' };
-      const { json } = await derived.post('/Authorize/Certificate', asked, { as: derived.people.alice });
+      const body = { client_id: 'report-runner', scope: 'files:read' };
+      const { json } = await derived.post('/Authorize/Certificate', body, { as: derived.users.alice });
       expect(json['identity']).toMatch(/^wl:[0-9a-f]{8,128}$/);
     } finally {
       await derived.close();
     }
   });
 
-  test('seed 2.1 identity: a token after device authorization carries none', async () => {
-    const steps = deviceSteps(house);
-    const codes = await steps.ask();
+  test('seed 2.1 identity: a token after device authorization has none', async () => {
+    const steps = createDeviceClient(gateway);
+    const codes = await steps.requestCodes();
     await steps.confirm(codes);
     const reply = await steps.exchange(codes.device_code);
     expect(reply.status, reply.text).toBe(200);
@@ -160,13 +168,13 @@ describe('2.1 token grant', () => {
 describe('2.2 scope string', () => {
   test('seed 2.2: <resource>:<permission>,<permission> is understood', async () => {
     const { json } = await certificate('reports:read,write');
-    expect((await house.api('/reports/1', String(json['access_token']))).status).toBe(200);
+    expect((await gateway.api('/reports/1', String(json['access_token']))).status).toBe(200);
   });
 
   test('seed 2.2: the resource word may be in lower case or have a leading capital', async () => {
     for (const scope of ['reports:write', 'Reports:write']) {
       const { json } = await certificate(scope);
-      expect((await house.api('/reports/1', String(json['access_token']))).status).toBe(200);
+      expect((await gateway.api('/reports/1', String(json['access_token']))).status).toBe(200);
     }
   });
 
@@ -198,15 +206,15 @@ describe('2.2 scope string', () => {
 
 describe('2.3 error body', () => {
   test('seed 2.3: HTTP 400 of Authorize/Token is JSON with Error and Error_description, both strings, and nothing else', async () => {
-    const stranger = await issue(house.ca, { commonName: 'stranger' });
+    const outsider = await issue(gateway.ca, { commonName: 'stranger' });
     const replies = [
-      await house.post('/Authorize/Token', {}),
-      await house.post('/Authorize/Token', { client_id: 'report-runner' }),
-      await house.refresh('ghr_nonsense'),
-      await house.refresh('x', { client_id: 'nobody' }),
-      await house.post('/Authorize/Token', { client_id: 'report-runner', device_code: 'x' }),
-      await house.ask({ path: '/authsvc/Authorize/Token', method: 'POST', body: '' }),
-      await house.post('/Authorize/Token', { client_id: 'x', refresh_token: 'y' }, { as: stranger }),
+      await gateway.post('/Authorize/Token', {}),
+      await gateway.post('/Authorize/Token', { client_id: 'report-runner' }),
+      await gateway.refresh('ghr_nonsense'),
+      await gateway.refresh('x', { client_id: 'nobody' }),
+      await gateway.post('/Authorize/Token', { client_id: 'report-runner', device_code: 'x' }),
+      await gateway.request({ path: '/authsvc/Authorize/Token', method: 'POST', body: '' }),
+      await gateway.post('/Authorize/Token', { client_id: 'x', refresh_token: 'y' }, { as: outsider }),
     ];
     for (const { status, json, headers } of replies) {
       expect(status).toBe(400);
@@ -218,11 +226,11 @@ describe('2.3 error body', () => {
   });
 
   test('seed 2.3 Error_description: describes how to retry', async () => {
-    const steps = deviceSteps(house);
-    const codes = await steps.ask();
+    const steps = createDeviceClient(gateway);
+    const codes = await steps.requestCodes();
     const pending = await steps.exchange(codes.device_code);
     expect(pending.json['Error_description']).toMatch(/retry after the interval/i);
-    const ended = await house.refresh('ghr_nonsense');
+    const ended = await gateway.refresh('ghr_nonsense');
     expect(ended.json['Error_description']).toMatch(/new grant through an Authorize call/i);
   });
 });

@@ -1,21 +1,21 @@
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { DEVICE_GRANT, deviceSteps, FORM } from '../support/device-steps.ts';
+import { createDeviceClient, DEVICE_GRANT, FORM } from '../support/device-client.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { type House, openHouse, type Reply } from '../support/house.ts';
+import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 /** Section 1 of the wire: how request bodies are read. */
-let house: House;
+let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
-  house = await openHouse();
+  gateway = await startGateway();
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 const REFUSED = { status: 400, json: { Error: 'invalid_request' } };
 
 const token = (body: string | Buffer, headers: Record<string, string> = {}): Promise<Reply> =>
-  house.ask({
+  gateway.request({
     path: '/authsvc/Authorize/Token',
     method: 'POST',
     headers: { 'content-type': 'application/json', ...headers },
@@ -32,11 +32,11 @@ test('wire 1: the media type is compared without its parameters and without case
     'application/json ; boundary=x; charset=Utf-8',
     'application/json;',
   ]) {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     expect((await token(refreshBody(refresh_token), { 'content-type': type })).status, type).toBe(200);
   }
-  const steps = deviceSteps(house);
-  const codes = await steps.ask();
+  const steps = createDeviceClient(gateway);
+  const codes = await steps.requestCodes();
   await steps.confirm(codes);
   const fields = { client_id: 'report-runner', grant_type: DEVICE_GRANT, device_code: codes.device_code };
   const reply = await token(new URLSearchParams(fields).toString(), {
@@ -46,7 +46,7 @@ test('wire 1: the media type is compared without its parameters and without case
 });
 
 test('wire 1: another or no media type is invalid_request', async () => {
-  const { refresh_token } = await house.grant();
+  const { refresh_token } = await gateway.grant();
   for (const type of [
     'text/plain',
     'application/jsonp',
@@ -56,11 +56,11 @@ test('wire 1: another or no media type is invalid_request', async () => {
     'multipart/form-data; boundary=x',
   ])
     expect(await token(refreshBody(refresh_token), { 'content-type': type }), type).toMatchObject(REFUSED);
-  expect((await house.refresh(refresh_token)).status).toBe(200);
+  expect((await gateway.refresh(refresh_token)).status).toBe(200);
 });
 
 test('wire 1: a body of 16 KiB is read, a larger one is 413 with Error invalid_request, on every operation', async () => {
-  const { refresh_token } = await house.grant();
+  const { refresh_token } = await gateway.grant();
   const small = refreshBody(refresh_token);
   const full = refreshBody(refresh_token, { pad: 'x'.repeat(16_384 - small.length - ',"pad":""'.length) });
   expect(full.length).toBe(16_384);
@@ -68,7 +68,7 @@ test('wire 1: a body of 16 KiB is read, a larger one is 413 with Error invalid_r
   for (const path of ['/Authorize/Token', '/Authorize/Certificate', '/Authorize/Device'])
     for (const size of [16_385, 100_000, 1_048_576])
       for (const chunked of [false, true]) {
-        const reply = await house.ask({
+        const reply = await gateway.request({
           path: `/authsvc${path}`,
           method: 'POST',
           headers: {
@@ -82,7 +82,7 @@ test('wire 1: a body of 16 KiB is read, a larger one is 413 with Error invalid_r
 });
 
 test('wire 1: a charset other than UTF-8 is invalid_request', async () => {
-  const { refresh_token } = await house.grant();
+  const { refresh_token } = await gateway.grant();
   for (const charset of ['utf-16', 'iso-8859-1', '"latin1"', 'utf-7', ''])
     expect(
       await token(refreshBody(refresh_token), { 'content-type': `application/json; charset=${charset}` }),
@@ -93,7 +93,7 @@ test('wire 1: a charset other than UTF-8 is invalid_request', async () => {
 });
 
 test('wire 1: a compressed body is invalid_request', async () => {
-  const { refresh_token } = await house.grant();
+  const { refresh_token } = await gateway.grant();
   const body = refreshBody(refresh_token);
   for (const coding of ['gzip', 'deflate', 'br', 'GZIP', 'identity, gzip'])
     expect(await token(gzipSync(body), { 'content-encoding': coding }), coding).toMatchObject(REFUSED);
@@ -102,8 +102,8 @@ test('wire 1: a compressed body is invalid_request', async () => {
 });
 
 test('wire 1: duplicate form fields are invalid_request', async () => {
-  const steps = deviceSteps(house);
-  const codes = await steps.ask();
+  const steps = createDeviceClient(gateway);
+  const codes = await steps.requestCodes();
   await steps.confirm(codes);
   const fields = new URLSearchParams({
     client_id: 'report-runner',
@@ -116,7 +116,7 @@ test('wire 1: duplicate form fields are invalid_request', async () => {
 });
 
 test('wire 1: duplicate JSON keys are invalid_request, also when they are spelled differently or nested', async () => {
-  const { refresh_token } = await house.grant();
+  const { refresh_token } = await gateway.grant();
   const pair = `"refresh_token":"${refresh_token}"`;
   for (const body of [
     `{"client_id":"report-runner","client_id":"other-app",${pair}}`,
@@ -125,15 +125,17 @@ test('wire 1: duplicate JSON keys are invalid_request, also when they are spelle
     `{"client_id":"report-runner",${pair},"x":{"a":1,"a":2}}`,
   ])
     expect(await token(body)).toMatchObject(REFUSED);
-  expect((await house.refresh(refresh_token)).status).toBe(200);
+  expect((await gateway.refresh(refresh_token)).status).toBe(200);
 });
 
 test('wire 1: values that are not strings are invalid_request', async () => {
-  const { refresh_token } = await house.grant();
+  const { refresh_token } = await gateway.grant();
   for (const wrong of [[refresh_token], { a: refresh_token }, 7, true, null])
-    expect(await house.refresh('x', { refresh_token: wrong }), JSON.stringify(wrong)).toMatchObject(REFUSED);
+    expect(await gateway.refresh('x', { refresh_token: wrong }), JSON.stringify(wrong)).toMatchObject(
+      REFUSED,
+    );
   for (const wrong of [['report-runner'], null, 0])
-    expect(await house.refresh(refresh_token, { client_id: wrong })).toMatchObject(REFUSED);
+    expect(await gateway.refresh(refresh_token, { client_id: wrong })).toMatchObject(REFUSED);
 });
 
 test('wire 1: what is not one JSON object is invalid_request', async () => {
@@ -159,9 +161,9 @@ test('wire 1: what is not form-encoded is invalid_request', async () => {
 });
 
 test('wire 1: unknown extra fields are ignored', async () => {
-  const { refresh_token } = await house.grant();
+  const { refresh_token } = await gateway.grant();
   const extra = { client_secret: 'x', scope: 7, nested: { a: [1] }, __proto__x: null, constructor: 'y' };
-  expect((await house.refresh(refresh_token, extra)).status).toBe(200);
+  expect((await gateway.refresh(refresh_token, extra)).status).toBe(200);
   expect((await token(`{"__proto__":{"client_id":"report-runner"},"refresh_token":"x"}`)).json).toMatchObject(
     {
       Error_description: 'client_id is required.',

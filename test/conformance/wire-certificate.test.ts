@@ -1,29 +1,29 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { FORM } from '../support/device-steps.ts';
-import { failing } from '../support/fault-injection.ts';
+import { FORM } from '../support/device-client.ts';
+import { withFailure } from '../support/fault-injection.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { ALICE, type House, openHouse, type Reply } from '../support/house.ts';
-import { type Certified, EKU, issue, makeCa, makeCrl } from '../support/pki.ts';
-import { under, withIntegration, withUser } from '../support/reconfigure.ts';
+import { createCa, createCrl, EKU, type IssuedCertificate, issue } from '../support/pki.ts';
+import { withIntegration, withSettings, withUser } from '../support/reconfigure.ts';
+import { ALICE, type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 /** Section 3 of the wire: POST Authorize/Certificate, one test for each row of its table. */
-let house: House;
+let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
-  house = await openHouse();
+  gateway = await startGateway();
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 const files = { client_id: 'report-runner', scope: 'files:read' };
-const ask = (body: unknown, as?: Certified, headers: Record<string, string> = {}): Promise<Reply> =>
-  house.post('/Authorize/Certificate', body, { headers, ...(as !== undefined && { as }) });
+const ask = (body: unknown, as?: IssuedCertificate, headers: Record<string, string> = {}): Promise<Reply> =>
+  gateway.post('/Authorize/Certificate', body, { headers, ...(as !== undefined && { as }) });
 
 /** On this route the description is always there and specific; 401 comes with a challenge. */
-function expectRefusal(reply: Reply, status: 400 | 401, error: string, words: RegExp): void {
+function expectRefusal(reply: Reply, status: 400 | 401, error: string, args: RegExp): void {
   expect(reply, reply.text).toMatchObject({ status, json: { Error: error } });
-  expect(reply.json['Error_description']).toMatch(words);
+  expect(reply.json['Error_description']).toMatch(args);
   if (status === 401) expect(reply.headers['www-authenticate']).toMatch(/realm=/);
   else expect(reply.headers['www-authenticate']).toBeUndefined();
   expect(reply.json).not.toHaveProperty('access_token');
@@ -31,7 +31,7 @@ function expectRefusal(reply: Reply, status: 400 | 401, error: string, words: Re
 
 describe('400', () => {
   test('wire 3: 200 gives the grant with identity, and echoes the scope verbatim', async () => {
-    const reply = await ask({ ...files, scope: 'Files:read;REPORTS:write,read;' }, house.people.alice);
+    const reply = await ask({ ...files, scope: 'Files:read;REPORTS:write,read;' }, gateway.users.alice);
     expect(reply).toMatchObject({
       status: 200,
       json: { identity: ALICE, scope: 'Files:read;REPORTS:write,read;', token_type: 'Bearer' },
@@ -39,17 +39,21 @@ describe('400', () => {
   });
 
   test('wire 3: 400 invalid_request when the body, the content type or client_id is missing', async () => {
-    const { alice } = house.people;
+    const { alice } = gateway.users;
     expectRefusal(await ask({ scope: 'files' }, alice), 400, 'invalid_request', /client_id/);
     expectRefusal(await ask([], alice), 400, 'invalid_request', /JSON object/);
     expectRefusal(await ask(files, alice, { 'content-type': FORM }), 400, 'invalid_request', /Content-Type/);
-    const empty = await house.ask({ path: '/authsvc/Authorize/Certificate', method: 'POST', as: alice });
+    const empty = await gateway.request({
+      path: '/authsvc/Authorize/Certificate',
+      method: 'POST',
+      as: alice,
+    });
     expectRefusal(empty, 400, 'invalid_request', /Content-Type/);
   });
 
   test('wire 3: 400 invalid_request with Retry-After for our own failure, and no half-made grant', async () => {
-    const { alice } = house.people;
-    const reply = await failing(house.gateway.store.grants, 'create', 'does not happen', () =>
+    const { alice } = gateway.users;
+    const reply = await withFailure(gateway.server.store.grants, 'create', 'not executed', () =>
       ask(files, alice),
     );
     expectRefusal(reply, 400, 'invalid_request', /temporary.*retry/i);
@@ -58,7 +62,7 @@ describe('400', () => {
   });
 
   test('wire 3: 400 invalid_grant when client_id names no integration', async () => {
-    const reply = await ask({ ...files, client_id: 'nobody' }, house.people.alice);
+    const reply = await ask({ ...files, client_id: 'nobody' }, gateway.users.alice);
     expectRefusal(reply, 400, 'invalid_grant', /client_id/);
   });
 
@@ -69,7 +73,7 @@ describe('400', () => {
     ['wider than the integration’s', 'files:read,write', /exceeds.*files:write/],
   ])('wire 3: 400 invalid_scope when the scope is %s', async (_, scope, words) => {
     expectRefusal(
-      await ask({ client_id: 'report-runner', scope }, house.people.alice),
+      await ask({ client_id: 'report-runner', scope }, gateway.users.alice),
       400,
       'invalid_scope',
       words,
@@ -77,25 +81,25 @@ describe('400', () => {
   });
 
   test('wire 3: 400 invalid_scope when the scope is wider than this identity’s access entries', async () => {
-    const reply = await ask({ ...files, scope: 'reports:read;files:read' }, house.people.bob);
+    const reply = await ask({ ...files, scope: 'reports:read;files:read' }, gateway.users.bob);
     expectRefusal(reply, 400, 'invalid_scope', /reports:read/);
   });
 
   test('wire 3: 400 unauthorized_client when the integration does not allow the certificate grant', async () => {
-    await under(house, withIntegration('report-runner', { grants: ['device'] }), async () =>
-      expectRefusal(await ask(files, house.people.alice), 400, 'unauthorized_client', /certificate grant/),
+    await withSettings(gateway, withIntegration('report-runner', { grants: ['device'] }), async () =>
+      expectRefusal(await ask(files, gateway.users.alice), 400, 'unauthorized_client', /certificate grant/),
     );
   });
 
   test('wire 3: 400 unauthorized_client when this identity has no access to this integration', async () => {
-    const reply = await ask({ ...files, client_id: 'other-app' }, house.people.bob);
-    expectRefusal(reply, 400, 'unauthorized_client', /not allowed/);
+    const reply = await ask({ ...files, client_id: 'other-app' }, gateway.users.bob);
+    expectRefusal(reply, 400, 'unauthorized_client', /may not use/);
   });
 
   test('wire 3: 400 unauthorized_client when this identity has access, but not by this grant type', async () => {
     const access = [{ groups: ['operators'], grants: ['device' as const] }, { groups: ['readers'] }];
-    await under(house, withIntegration('report-runner', { access }), async () =>
-      expectRefusal(await ask(files, house.people.alice), 400, 'unauthorized_client', /kind of grant/),
+    await withSettings(gateway, withIntegration('report-runner', { access }), async () =>
+      expectRefusal(await ask(files, gateway.users.alice), 400, 'unauthorized_client', /grant type/),
     );
   });
 });
@@ -113,8 +117,8 @@ describe('401 invalid_client', () => {
   });
 
   test('wire 3: an issuer that is not approved', async () => {
-    const stranger = await issue(await makeCa({ name: 'Strangers' }), { commonName: 'alice' });
-    const refused = await ask(files, stranger);
+    const outsider = await issue(await createCa({ name: 'Strangers' }), { commonName: 'alice' });
+    const refused = await ask(files, outsider);
     expectRefusal(refused, 401, 'invalid_client', /approved issuer/);
     // The chain cannot be judged: the connection is closed.
     expect(refused.headers.connection).toBe('close');
@@ -123,82 +127,82 @@ describe('401 invalid_client', () => {
   });
 
   test('wire 3: an approved issuer that this integration does not approve', async () => {
-    const second = await makeCa({ name: 'Second CA' });
-    writeFileSync(join(house.folder, 'second.pem'), second.pem);
+    const second = await createCa({ name: 'Second CA' });
+    writeFileSync(join(gateway.folder, 'second.pem'), second.pem);
     const change = withIntegration('report-runner', { issuers: ['second'] });
-    await under(
-      house,
+    await withSettings(
+      gateway,
       (settings) =>
         change({
           ...settings,
           certificates: { ...settings.certificates, issuers: ['ca.pem', 'second.pem'] },
         }),
       async () => {
-        expectRefusal(await ask(files, house.people.alice), 401, 'invalid_client', /approved issuer/);
+        expectRefusal(await ask(files, gateway.users.alice), 401, 'invalid_client', /approved issuer/);
         expect((await ask(files, await issue(second, { commonName: 'alice' }))).status).toBe(200);
-        expect((await ask({ ...files, client_id: 'other-app' }, house.people.alice)).status).toBe(200);
+        expect((await ask({ ...files, client_id: 'other-app' }, gateway.users.alice)).status).toBe(200);
       },
     );
   });
 
   test('wire 3: outside its validity, also when it ends on an open connection', async () => {
     const hour = 3_600_000;
-    const ended = await issue(house.ca, {
+    const ended = await issue(gateway.ca, {
       commonName: 'alice',
       notBefore: new Date(Date.now() - 2 * hour),
       notAfter: new Date(Date.now() - hour),
     });
     expectRefusal(await ask(files, ended), 401, 'invalid_client', /not valid now/);
-    const short = await issue(house.ca, { commonName: 'alice', notAfter: new Date(Date.now() + hour) });
+    const short = await issue(gateway.ca, { commonName: 'alice', notAfter: new Date(Date.now() + hour) });
     expect((await ask(files, short)).status).toBe(200);
-    house.clock.advance(3_601);
+    gateway.clock.advance(3_601);
     expectRefusal(await ask(files, short), 401, 'invalid_client', /not valid now/);
   });
 
   test('wire 3: revoked, from the call after the list was loaded, on the same connection', async () => {
-    const revoked = await issue(house.ca, { commonName: 'alice' });
+    const revoked = await issue(gateway.ca, { commonName: 'alice' });
     expect((await ask(files, revoked)).status).toBe(200);
     const nextUpdate = new Date(Date.now() + 86_400_000);
     writeFileSync(
-      join(house.folder, 'ca.crl'),
-      (await makeCrl(house.ca, { revoked: [revoked], nextUpdate })).pem,
+      join(gateway.folder, 'ca.crl'),
+      (await createCrl(gateway.ca, { revoked: [revoked], nextUpdate })).pem,
     );
-    await under(
-      house,
+    await withSettings(
+      gateway,
       (settings) => ({ ...settings, certificates: { ...settings.certificates, crls: ['ca.crl'] } }),
       async () => {
         expectRefusal(await ask(files, revoked), 401, 'invalid_client', /revoked/);
-        expect((await ask(files, house.people.alice)).status).toBe(200);
+        expect((await ask(files, gateway.users.alice)).status).toBe(200);
       },
     );
   });
 
   test('wire 3: a CA that was removed stops counting at once, on the same connection', async () => {
-    const other = await makeCa({ name: 'Other CA' });
-    writeFileSync(join(house.folder, 'other.pem'), other.pem);
-    expect((await ask(files, house.people.alice)).status).toBe(200);
-    await under(
-      house,
+    const other = await createCa({ name: 'Other CA' });
+    writeFileSync(join(gateway.folder, 'other.pem'), other.pem);
+    expect((await ask(files, gateway.users.alice)).status).toBe(200);
+    await withSettings(
+      gateway,
       (settings) => ({ ...settings, certificates: { ...settings.certificates, issuers: ['other.pem'] } }),
       async () =>
-        expectRefusal(await ask(files, house.people.alice), 401, 'invalid_client', /approved issuer/),
+        expectRefusal(await ask(files, gateway.users.alice), 401, 'invalid_client', /approved issuer/),
     );
   });
 
   test('wire 3: a key usage that is not clientAuth', async () => {
-    const server = await issue(house.ca, { commonName: 'alice', extendedKeyUsage: [EKU.serverAuth] });
+    const server = await issue(gateway.ca, { commonName: 'alice', extendedKeyUsage: [EKU.serverAuth] });
     expectRefusal(await ask(files, server), 401, 'invalid_client', /cannot be used here/);
   });
 
   test('wire 3: no identity in it, or an ambiguous one', async () => {
-    const nobody = await issue(house.ca, { commonName: [], subject: [{ O: ['Example'] }] });
-    expectRefusal(await ask(files, nobody), 401, 'invalid_client', /no single clear identity/);
-    const both = await issue(house.ca, { commonName: ['alice', 'bob'] });
+    const unknown = await issue(gateway.ca, { commonName: [], subject: [{ O: ['Example'] }] });
+    expectRefusal(await ask(files, unknown), 401, 'invalid_client', /no single clear identity/);
+    const both = await issue(gateway.ca, { commonName: ['alice', 'bob'] });
     expectRefusal(await ask(files, both), 401, 'invalid_client', /no single clear identity/);
   });
 
   test('wire 3: a name in another place than the configured one is not taken instead', async () => {
-    const onlyMail = await issue(house.ca, {
+    const onlyMail = await issue(gateway.ca, {
       commonName: [],
       subject: [{ O: ['Example'] }],
       emails: ['alice@example.test'],
@@ -207,35 +211,35 @@ describe('401 invalid_client', () => {
   });
 
   test('wire 3: a certificate header is ignored from untrusted peers', async () => {
-    const pem = encodeURIComponent(house.people.alice.pem);
+    const pem = encodeURIComponent(gateway.users.alice.pem);
     const headers = {
-      'client-cert': `:${house.people.alice.der.toString('base64')}:`,
+      'client-cert': `:${gateway.users.alice.der.toString('base64')}:`,
       'x-forwarded-client-cert': `Cert="${pem}"`,
       'x-ssl-client-cert': pem,
-      'x-forwarded-tls-client-cert': house.people.alice.der.toString('base64'),
+      'x-forwarded-tls-client-cert': gateway.users.alice.der.toString('base64'),
     };
     expectRefusal(await ask(files, undefined, headers), 401, 'invalid_client', /none was presented/);
-    expect((await ask(files, house.people.bob, headers)).json['identity']).not.toBe(ALICE);
+    expect((await ask(files, gateway.users.bob, headers)).json['identity']).not.toBe(ALICE);
   });
 });
 
 describe('401 access_denied', () => {
   test('wire 3: a name that is not in the directory', async () => {
-    const stranger = await issue(house.ca, { commonName: 'mallory' });
-    expectRefusal(await ask(files, stranger), 401, 'access_denied', /not in the directory/);
+    const outsider = await issue(gateway.ca, { commonName: 'mallory' });
+    expectRefusal(await ask(files, outsider), 401, 'access_denied', /not in the directory/);
   });
 
   test('wire 3: a name that is disabled', async () => {
-    await under(house, withUser('alice', { disabled: true }), async () =>
-      expectRefusal(await ask(files, house.people.alice), 401, 'access_denied', /disabled/),
+    await withSettings(gateway, withUser('alice', { disabled: true }), async () =>
+      expectRefusal(await ask(files, gateway.users.alice), 401, 'access_denied', /disabled/),
     );
   });
 
-  test('wire 3: a name in no integration’s access list, whatever client_id is asked for', async () => {
-    await under(house, withUser('bob', { groups: [] }), async () => {
+  test('wire 3: a name in no integration’s access list, whatever client_id is requested', async () => {
+    await withSettings(gateway, withUser('bob', { groups: [] }), async () => {
       for (const client_id of ['report-runner', 'other-app', 'nobody'])
         expectRefusal(
-          await ask({ ...files, client_id }, house.people.bob),
+          await ask({ ...files, client_id }, gateway.users.bob),
           401,
           'access_denied',
           /any API integration/,
@@ -243,11 +247,11 @@ describe('401 access_denied', () => {
     });
   });
 
-  test('wire 3: descriptions never tell another person’s data', async () => {
-    const stranger = await issue(house.ca, { commonName: 'mallory' });
+  test('wire 3: descriptions never reveal another user’s data', async () => {
+    const outsider = await issue(gateway.ca, { commonName: 'mallory' });
     for (const reply of [
-      await ask(files, stranger),
-      await ask({ ...files, scope: 'reports' }, house.people.bob),
+      await ask(files, outsider),
+      await ask({ ...files, scope: 'reports' }, gateway.users.bob),
     ])
       expect(reply.text).not.toMatch(/alice|bob|mallory|5f0c2a52|operators|readers/i);
   });

@@ -1,23 +1,23 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { deviceSteps } from '../support/device-steps.ts';
+import { createDeviceClient } from '../support/device-client.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { type House, openHouse, type Reply } from '../support/house.ts';
+import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 /** Section 1 of the wire: paths, methods and answers. */
-let house: House;
+let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
-  house = await openHouse((settings) => ({
+  gateway = await startGateway((settings) => ({
     ...settings,
     service: { paths: ['/authsvc', '/auth'] },
     // A rule that would forward anything, so that only the service path keeps requests from the upstream.
     routes: [...(settings.routes ?? []), { path: '/**', public: true }],
   }));
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 const token = (body: string | Buffer, headers: Record<string, string> = {}): Promise<Reply> =>
-  house.ask({
+  gateway.request({
     path: '/authsvc/Authorize/Token',
     method: 'POST',
     headers: { 'content-type': 'application/json', ...headers },
@@ -26,15 +26,15 @@ const token = (body: string | Buffer, headers: Record<string, string> = {}): Pro
 const refreshBody = (refreshToken: string, more: Readonly<Record<string, unknown>> = {}): string =>
   JSON.stringify({ client_id: 'report-runner', refresh_token: refreshToken, ...more });
 const withoutForwarding = async (run: () => Promise<void>): Promise<void> => {
-  const before = house.upstream.calls.length;
+  const before = gateway.upstream.requests.length;
   await run();
-  expect(house.upstream.calls.slice(before)).toEqual([]);
+  expect(gateway.upstream.requests.slice(before)).toEqual([]);
 };
 
 describe('paths and methods', () => {
   test('wire 1: an alias of the service path serves the same operations', async () => {
-    const { refresh_token } = await house.grant();
-    const reply = await house.ask({
+    const { refresh_token } = await gateway.grant();
+    const reply = await gateway.request({
       path: '/auth/Authorize/Token',
       method: 'POST',
       headers: { 'content-type': 'application/json' },
@@ -53,8 +53,8 @@ describe('paths and methods', () => {
         '/%61uthsvc/Authorize/%54oken',
         '/authsvc/Authorize/Token?x=1',
       ]) {
-        const { refresh_token } = await house.grant();
-        const reply = await house.ask({
+        const { refresh_token } = await gateway.grant();
+        const reply = await gateway.request({
           path,
           method: 'POST',
           headers: { 'content-type': 'application/json' },
@@ -80,7 +80,7 @@ describe('paths and methods', () => {
         '/authsvc/__proto__',
       ])
         for (const method of ['GET', 'POST', 'DELETE', 'PUT']) {
-          const reply = await house.ask({ path, method });
+          const reply = await gateway.request({ path, method });
           // What cannot be read in one way only is a 400 before it is anything else.
           expect(reply.status, `${method} ${path}`).toBe(path.includes('%00') ? 400 : 404);
           expect(reply.headers['content-type'], path).toMatch(/^application\/json\b/);
@@ -91,9 +91,9 @@ describe('paths and methods', () => {
   });
 
   test('wire 1: a path that only begins like the service path is another path', async () => {
-    const reply = await house.ask({ path: '/authsvcs/Authorize/Token' });
+    const reply = await gateway.request({ path: '/authsvcs/Authorize/Token' });
     expect(reply.status).toBe(200);
-    expect(house.upstream.calls.at(-1)?.url).toBe('/authsvcs/Authorize/Token');
+    expect(gateway.upstream.requests.at(-1)?.url).toBe('/authsvcs/Authorize/Token');
   });
 
   test('wire 1: a known path with another method is 405 with Allow, and is never forwarded', async () => {
@@ -106,7 +106,7 @@ describe('paths and methods', () => {
         ['/Authorize/Verify', 'GET, HEAD', ['POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS']],
       ] as const)
         for (const method of others) {
-          const reply = await house.ask({ path: `/authsvc${path}`, method });
+          const reply = await gateway.request({ path: `/authsvc${path}`, method });
           expect(reply.status, `${method} ${path}`).toBe(405);
           expect(reply.headers.allow).toBe(allow);
           expect(reply.json['Error']).toBe('invalid_request');
@@ -114,72 +114,75 @@ describe('paths and methods', () => {
     });
   });
 
-  test('wire 1: HEAD is answered like GET without a body', async () => {
-    const { access_token } = await house.grant();
-    const asked = { path: '/authsvc/Authorize/Verify', headers: { authorization: `Bearer ${access_token}` } };
-    const get = await house.ask(asked);
-    const head = await house.ask({ ...asked, method: 'HEAD' });
+  test('wire 1: HEAD gets the response of GET without a body', async () => {
+    const { access_token } = await gateway.grant();
+    const request = {
+      path: '/authsvc/Authorize/Verify',
+      headers: { authorization: `Bearer ${access_token}` },
+    };
+    const get = await gateway.request(request);
+    const head = await gateway.request({ ...request, method: 'HEAD' });
     expect(head.status).toBe(200);
     expect(head.text).toBe('');
     expect(head.headers['content-length']).toBe(get.headers['content-length']);
-    expect((await house.ask({ path: '/authsvc/Authorize/Verify', method: 'HEAD' })).status).toBe(401);
+    expect((await gateway.request({ path: '/authsvc/Authorize/Verify', method: 'HEAD' })).status).toBe(401);
   });
 
   test('wire 1: HEAD on Revoke is 405 and revokes nothing', async () => {
-    const { access_token } = await house.grant();
+    const { access_token } = await gateway.grant();
     const headers = { authorization: `Bearer ${access_token}` };
-    const reply = await house.ask({ path: '/authsvc/Revoke/Token', method: 'HEAD', headers });
+    const reply = await gateway.request({ path: '/authsvc/Revoke/Token', method: 'HEAD', headers });
     expect(reply.status).toBe(405);
     expect(reply.headers.allow).toBe('GET');
-    expect((await house.api('/files/1', access_token)).status).toBe(200);
+    expect((await gateway.api('/files/1', access_token)).status).toBe(200);
   });
 
   test('wire 1: HEAD on the POST operations is 405', async () => {
     for (const path of ['/Authorize/Token', '/Authorize/Certificate', '/Authorize/Device'])
-      expect((await house.ask({ path: `/authsvc${path}`, method: 'HEAD' })).status).toBe(405);
+      expect((await gateway.request({ path: `/authsvc${path}`, method: 'HEAD' })).status).toBe(405);
   });
 
   test('wire 1: a prefetch changes nothing', async () => {
-    const { access_token } = await house.grant();
+    const { access_token } = await gateway.grant();
     for (const prefetch of [
       { 'sec-purpose': 'prefetch' },
       { 'sec-purpose': 'prefetch;prerender' },
       { purpose: 'prefetch' },
     ]) {
       const headers = { authorization: `Bearer ${access_token}`, ...prefetch };
-      expect((await house.ask({ path: '/authsvc/Revoke/Token', headers })).status).toBe(400);
+      expect((await gateway.request({ path: '/authsvc/Revoke/Token', headers })).status).toBe(400);
     }
-    expect((await house.api('/files/1', access_token)).status).toBe(200);
+    expect((await gateway.api('/files/1', access_token)).status).toBe(200);
   });
 });
 
-describe('answers', () => {
-  test('wire 1: every answer is JSON and has Cache-Control: no-store', async () => {
-    const grant = await house.grant();
-    const steps = deviceSteps(house);
-    const codes = await steps.ask();
+describe('responses', () => {
+  test('wire 1: every response is JSON and has Cache-Control: no-store', async () => {
+    const grant = await gateway.grant();
+    const steps = createDeviceClient(gateway);
+    const codes = await steps.requestCodes();
     const authorization = `Bearer ${grant.access_token}`;
     const replies = [
-      await house.post(
+      await gateway.post(
         '/Authorize/Certificate',
         { client_id: 'report-runner', scope: 'files' },
-        { as: house.people.alice },
+        { as: gateway.users.alice },
       ),
-      await house.post('/Authorize/Certificate', { client_id: 'report-runner', scope: 'files' }),
-      await house.post('/Authorize/Certificate', {}),
-      await house.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files' }),
-      await house.post('/Authorize/Device', {}),
+      await gateway.post('/Authorize/Certificate', { client_id: 'report-runner', scope: 'files' }),
+      await gateway.post('/Authorize/Certificate', {}),
+      await gateway.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files' }),
+      await gateway.post('/Authorize/Device', {}),
       await steps.exchange(codes.device_code),
-      await house.refresh(grant.refresh_token),
-      await house.refresh('x'),
+      await gateway.refresh(grant.refresh_token),
+      await gateway.refresh('x'),
       await token('{'),
       await token(Buffer.alloc(20_000, 32)),
-      await house.ask({ path: '/authsvc/Authorize/Verify', headers: { authorization } }),
-      await house.ask({ path: '/authsvc/Authorize/Verify' }),
-      await house.ask({ path: '/authsvc/Revoke/Token', headers: { authorization } }),
-      await house.ask({ path: '/authsvc/Revoke/Token' }),
-      await house.ask({ path: '/authsvc/Revoke/Token', method: 'POST' }),
-      await house.ask({ path: '/authsvc/none' }),
+      await gateway.request({ path: '/authsvc/Authorize/Verify', headers: { authorization } }),
+      await gateway.request({ path: '/authsvc/Authorize/Verify' }),
+      await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization } }),
+      await gateway.request({ path: '/authsvc/Revoke/Token' }),
+      await gateway.request({ path: '/authsvc/Revoke/Token', method: 'POST' }),
+      await gateway.request({ path: '/authsvc/none' }),
     ];
     expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200, 400, 401, 404, 405, 413]));
     for (const { headers, status } of replies) {
@@ -189,8 +192,8 @@ describe('answers', () => {
   });
 
   test('wire 1: Authorization is ignored on Authorize/Token, Authorize/Certificate and Authorize/Device', async () => {
-    const { refresh_token, access_token } = await house.grant();
-    house.clock.advance(3_700);
+    const { refresh_token, access_token } = await gateway.grant();
+    gateway.clock.advance(3_700);
     for (const authorization of [
       `Bearer ${access_token}`,
       'Bearer stale',
@@ -199,18 +202,18 @@ describe('answers', () => {
       'Bearer a, Bearer b',
     ])
       for (const reply of [
-        await house.refresh(refresh_token),
-        await house.post(
+        await gateway.refresh(refresh_token),
+        await gateway.post(
           '/Authorize/Token',
           { client_id: 'report-runner', refresh_token },
           { headers: { authorization } },
         ),
-        await house.post(
+        await gateway.post(
           '/Authorize/Certificate',
           { client_id: 'report-runner', scope: 'files' },
-          { headers: { authorization }, as: house.people.alice },
+          { headers: { authorization }, as: gateway.users.alice },
         ),
-        await house.post(
+        await gateway.post(
           '/Authorize/Device',
           { client_id: 'report-runner', scope: 'files' },
           { headers: { authorization } },
@@ -220,7 +223,7 @@ describe('answers', () => {
   });
 
   test('wire 1: the reason phrase is a short ASCII form of the description', async () => {
-    const reply = await house.post('/Authorize/Token', { refresh_token: 'x' });
+    const reply = await gateway.post('/Authorize/Token', { refresh_token: 'x' });
     expect(reply.reason).toBe('client_id is required.');
     for (const scope of [
       'fıles:read',
@@ -229,21 +232,21 @@ describe('answers', () => {
       '💥',
       'x'.repeat(4_000),
     ]) {
-      const told = await house.post(
+      const reported = await gateway.post(
         '/Authorize/Certificate',
         { client_id: 'report-runner', scope },
-        { as: house.people.alice },
+        { as: gateway.users.alice },
       );
-      expect(told.status).toBe(400);
-      expect(told.reason).toMatch(/^[\x20-\x7e]{1,120}$/);
-      expect(told.headers).not.toHaveProperty('x-injected');
+      expect(reported.status).toBe(400);
+      expect(reported.reason).toMatch(/^[\x20-\x7e]{1,120}$/);
+      expect(reported.headers).not.toHaveProperty('x-injected');
     }
   });
 
   test('wire 1: the reason phrase is never a secret', async () => {
-    const { refresh_token, access_token } = await house.grant();
+    const { refresh_token, access_token } = await gateway.grant();
     const cut = refresh_token.slice(0, -1);
-    for (const reply of [await house.refresh(cut), await house.refresh(access_token)]) {
+    for (const reply of [await gateway.refresh(cut), await gateway.refresh(access_token)]) {
       expect(reply.reason).not.toContain(cut.slice(0, 20));
       expect(reply.reason).not.toContain(access_token.slice(0, 20));
     }

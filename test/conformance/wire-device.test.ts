@@ -1,21 +1,21 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { USER_CODE_ALPHABET } from '../../src/domain/device-request.ts';
-import { DEVICE_GRANT, deviceSteps, FORM } from '../support/device-steps.ts';
-import { failing } from '../support/fault-injection.ts';
+import { createDeviceClient, DEVICE_GRANT, FORM } from '../support/device-client.ts';
+import { withFailure } from '../support/fault-injection.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { ALICE, type House, openHouse, type Reply } from '../support/house.ts';
-import { under, withIntegration } from '../support/reconfigure.ts';
+import { withIntegration, withSettings } from '../support/reconfigure.ts';
+import { ALICE, type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 /** Section 4 of the wire: POST Authorize/Device, and the flow through the real pages once. */
-let house: House;
+let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
-  house = await openHouse((settings) => ({ ...settings, service: { paths: ['/authsvc', '/auth'] } }));
+  gateway = await startGateway((settings) => ({ ...settings, service: { paths: ['/authsvc', '/auth'] } }));
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 const files = { client_id: 'report-runner', scope: 'Files:read' };
-const ask = (body: unknown): Promise<Reply> => house.post('/Authorize/Device', body);
+const ask = (body: unknown): Promise<Reply> => gateway.post('/Authorize/Device', body);
 const refusal = (Error: string) => ({ status: 400, json: { Error, Error_description: expect.any(String) } });
 
 test('wire 4: 200 has device_code, user_code, verification_uri, verification_uri_complete, expires_in, interval, expires', async () => {
@@ -31,11 +31,11 @@ test('wire 4: 200 has device_code, user_code, verification_uri, verification_uri
     interval: 5,
     expires: expect.any(Number),
   });
-  expect(Number(expires) - house.clock.now()).toBeGreaterThanOrEqual(Number(left) - 1);
+  expect(Number(expires) - gateway.clock.now()).toBeGreaterThanOrEqual(Number(left) - 1);
 });
 
 test('wire 4: Authorize/Device takes form and JSON', async () => {
-  const reply = await house.ask({
+  const reply = await gateway.request({
     path: '/authsvc/Authorize/Device',
     method: 'POST',
     headers: { 'content-type': FORM },
@@ -52,12 +52,12 @@ test('wire 4: invalid_request without client_id, and for a body that cannot be r
 });
 
 test('wire 4: invalid_client when the device flow is off, for all or for this integration', async () => {
-  await under(
-    house,
+  await withSettings(
+    gateway,
     (settings) => ({ ...settings, device: { enabled: false } }),
     async () => expect(await ask(files)).toMatchObject(refusal('invalid_client')),
   );
-  await under(house, withIntegration('report-runner', { grants: ['certificate'] }), async () => {
+  await withSettings(gateway, withIntegration('report-runner', { grants: ['certificate'] }), async () => {
     expect(await ask(files)).toMatchObject(refusal('invalid_client'));
     expect((await ask({ ...files, client_id: 'other-app' })).status).toBe(200);
   });
@@ -75,14 +75,14 @@ test('wire 4: invalid_scope for a scope that is missing, malformed or wider than
 
 test('wire 4: unauthorized_client when no access entry allows this flow', async () => {
   for (const access of [[], [{ groups: ['operators'], grants: ['certificate' as const] }]])
-    await under(house, withIntegration('report-runner', { access }), async () =>
+    await withSettings(gateway, withIntegration('report-runner', { access }), async () =>
       expect(await ask(files)).toMatchObject(refusal('unauthorized_client')),
     );
 });
 
 test('wire 4: our own failure is invalid_request with Retry-After', async () => {
-  const { devices } = house.gateway.store;
-  const reply = await failing(devices, 'create', 'does not happen', () => ask(files));
+  const { devices } = gateway.server.store;
+  const reply = await withFailure(devices, 'create', 'not executed', () => ask(files));
   expect(reply).toMatchObject(refusal('invalid_request'));
   expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
 });
@@ -92,13 +92,17 @@ test('wire 4: user_code is 8 letters of a 20-letter alphabet without vowels or l
   expect(new Set(USER_CODE_ALPHABET).size).toBe(20);
   expect(USER_CODE_ALPHABET).not.toMatch(/[AEIOU0-9]/);
   const shape = new RegExp(`^[${USER_CODE_ALPHABET}]{4}-[${USER_CODE_ALPHABET}]{4}$`);
-  const codes = await Promise.all(Array.from({ length: 50 }, () => deviceSteps(house).ask()));
+  const codes = await Promise.all(
+    Array.from({ length: 50 }, () => createDeviceClient(gateway).requestCodes()),
+  );
   for (const { user_code } of codes) expect(user_code).toMatch(shape);
   expect(new Set(codes.map(({ user_code }) => user_code)).size).toBe(50);
 });
 
 test('wire 4: device_code has at least 128 random bits', async () => {
-  const codes = await Promise.all(Array.from({ length: 50 }, () => deviceSteps(house).ask()));
+  const codes = await Promise.all(
+    Array.from({ length: 50 }, () => createDeviceClient(gateway).requestCodes()),
+  );
   const bits = codes.map(({ device_code }) => Buffer.from(device_code.replace(/^ghd_/, ''), 'base64url'));
   for (const code of bits) expect(code.length).toBeGreaterThanOrEqual(16);
   // No byte stands still: nothing of it is a counter, a time or a prefix.
@@ -110,30 +114,33 @@ test('wire 4: device_code has at least 128 random bits', async () => {
 test.each(['typed in lower case', 'without its dash', 'with spaces'])(
   'wire 4: a user_code %s is the same code',
   async (how) => {
-    const steps = deviceSteps(house);
-    const codes = await steps.ask();
+    const steps = createDeviceClient(gateway);
+    const codes = await steps.requestCodes();
     const { user_code } = codes;
     const typed = {
       'typed in lower case': user_code.toLowerCase(),
       'without its dash': user_code.replace('-', ''),
       'with spaces': ` ${user_code.replace('-', ' ')} `,
     }[how];
-    await steps.walk({ ...codes, user_code: typed ?? '' });
+    await steps.decideInBrowser({ ...codes, user_code: typed ?? '' });
     expect((await steps.exchange(codes.device_code)).status).toBe(200);
   },
 );
 
 test('wire 4: the whole device flow: code, sign-in, review, approve, exchange, call, refresh', async () => {
-  const steps = deviceSteps(house);
-  const codes = (await ask(files)).json as unknown as Awaited<ReturnType<typeof steps.ask>>;
+  const steps = createDeviceClient(gateway);
+  const codes = (await ask(files)).json as unknown as Awaited<ReturnType<typeof steps.requestCodes>>;
   expect((await steps.exchange(codes.device_code)).json).toMatchObject({ Error: 'authorization_pending' });
-  const end = await steps.walk(codes);
+  const end = await steps.decideInBrowser(codes);
   expect(end.status).toBe(200);
   expect(end.headers['content-type']).toMatch(/^text\/html\b/);
-  expect(house.audits('device_confirmed').at(-1)).toMatchObject({ identity: ALICE, client: 'report-runner' });
+  expect(gateway.auditEvents('device_confirmed').at(-1)).toMatchObject({
+    identity: ALICE,
+    client: 'report-runner',
+  });
 
-  house.clock.advance(codes.interval);
-  const exchanged = await house.ask({
+  gateway.clock.advance(codes.interval);
+  const exchanged = await gateway.request({
     path: '/authsvc/Authorize/Token',
     method: 'POST',
     headers: { 'content-type': FORM },
@@ -145,46 +152,46 @@ test('wire 4: the whole device flow: code, sign-in, review, approve, exchange, c
   });
   expect(exchanged.status, exchanged.text).toBe(200);
   expect(exchanged.json['scope']).toBe('Files:read');
-  const call = await house.api('/files/1', String(exchanged.json['access_token']));
+  const call = await gateway.api('/files/1', String(exchanged.json['access_token']));
   expect(call.json['headers']).toMatchObject({
     'x-forwarded-user': ALICE,
     'x-forwarded-scope': 'files:read',
   });
-  expect((await house.refresh(String(exchanged.json['refresh_token']))).status).toBe(200);
+  expect((await gateway.refresh(String(exchanged.json['refresh_token']))).status).toBe(200);
   expect((await steps.exchange(codes.device_code)).json).toMatchObject({ Error: 'invalid_grant' });
 });
 
 test('wire 4: a client certificate signs in on the page as well', async () => {
-  const steps = deviceSteps(house);
-  const codes = await steps.ask();
-  await steps.walk(codes, { as: house.people.alice });
+  const steps = createDeviceClient(gateway);
+  const codes = await steps.requestCodes();
+  await steps.decideInBrowser(codes, { as: gateway.users.alice });
   expect((await steps.exchange(codes.device_code)).status).toBe(200);
-  expect(house.audits('sign_in').at(-1)).toMatchObject({ by: 'certificate', identity: ALICE });
+  expect(gateway.auditEvents('sign_in').at(-1)).toMatchObject({ by: 'certificate', identity: ALICE });
 });
 
-test('wire 4: a person who may not have this scope finds no Approve on the page', async () => {
-  const steps = deviceSteps(house);
-  const codes = await steps.ask('report-runner', 'reports:write');
-  await expect(steps.walk(codes, { userName: 'bob' })).rejects.toThrow(/no form for "\/approve"/);
+test('wire 4: a user who may not have this scope finds no Approve on the page', async () => {
+  const steps = createDeviceClient(gateway);
+  const codes = await steps.requestCodes('report-runner', 'reports:write');
+  await expect(steps.decideInBrowser(codes, { userName: 'bob' })).rejects.toThrow(/no form for "\/approve"/);
   expect((await steps.exchange(codes.device_code)).json).toMatchObject({ Error: 'authorization_pending' });
 });
 
-test('wire 4: the page answers under an alias too', async () => {
-  const page = await house.ask({ path: '/Auth/Device' });
+test('wire 4: the page is served under an alias too', async () => {
+  const page = await gateway.request({ path: '/Auth/Device' });
   expect(page.status).toBe(200);
   expect(page.headers['cache-control']).toMatch(/no-store/);
 });
 
 test('wire 4: the grant is kept at least until the code would have expired, so a code never works twice', async () => {
   const lifetimes = withIntegration('report-runner', { grantLifetime: '30s', accessLifetime: '10s' });
-  await under(house, lifetimes, async () => {
-    const steps = deviceSteps(house);
-    const codes = await steps.ask();
+  await withSettings(gateway, lifetimes, async () => {
+    const steps = createDeviceClient(gateway);
+    const codes = await steps.requestCodes();
     await steps.confirm(codes);
     expect((await steps.exchange(codes.device_code)).status).toBe(200);
     for (let left = codes.expires_in; left > 0; left -= 20) {
-      house.clock.advance(20);
-      await house.gateway.store.sweep();
+      gateway.clock.advance(20);
+      await gateway.server.store.sweep();
       expect((await steps.exchange(codes.device_code)).json).toMatchObject({ Error: 'invalid_grant' });
     }
   });

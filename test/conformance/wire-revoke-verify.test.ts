@@ -1,33 +1,44 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { failing } from '../support/fault-injection.ts';
-import { openJwt } from '../support/forge.ts';
+import { withFailure } from '../support/fault-injection.ts';
+import { decodeJwt } from '../support/forged-tokens.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { ALICE, type Ask, type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
-import { under, withIntegration, withoutIntegration, withTokens } from '../support/reconfigure.ts';
+import { withIntegration, withoutIntegration, withSettings, withTokens } from '../support/reconfigure.ts';
+import {
+  ALICE,
+  type Reply,
+  startGateway,
+  type TestGateway,
+  type TestRequest,
+  type TokenGrant,
+} from '../support/test-gateway.ts';
 
 /** Sections 5 and 6 of the wire. */
-let house: House;
+let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
-  house = await openHouse();
+  gateway = await startGateway();
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
-const revoke = (token: string, more: Partial<Ask> = {}): Promise<Reply> =>
-  house.ask({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${token}` }, ...more });
-const verify = (token: string, more: Partial<Ask> = {}): Promise<Reply> =>
-  house.ask({ path: '/authsvc/Authorize/Verify', headers: { authorization: `Bearer ${token}` }, ...more });
+const revoke = (token: string, more: Partial<TestRequest> = {}): Promise<Reply> =>
+  gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${token}` }, ...more });
+const verify = (token: string, more: Partial<TestRequest> = {}): Promise<Reply> =>
+  gateway.request({
+    path: '/authsvc/Authorize/Verify',
+    headers: { authorization: `Bearer ${token}` },
+    ...more,
+  });
 const invalidToken = { status: 401, json: { Error: 'invalid_token' } };
 const isAlive = async ({ access_token, refresh_token }: TokenGrant): Promise<boolean> => {
-  const call = await house.api('/whoami', access_token);
-  const renewed = await house.refresh(refresh_token);
+  const call = await gateway.api('/whoami', access_token);
+  const renewed = await gateway.refresh(refresh_token);
   expect(call.status === 200, 'both tokens live or die together').toBe(renewed.status === 200);
   return call.status === 200;
 };
 
 describe('5 GET Revoke/Token', () => {
   test('wire 5: 200 {} ends the whole grant, refresh token included', async () => {
-    const grant = await house.grant();
+    const grant = await gateway.grant();
     const reply = await revoke(grant.access_token);
     expect(reply.status).toBe(200);
     expect(reply.text).toBe('{}');
@@ -35,17 +46,17 @@ describe('5 GET Revoke/Token', () => {
   });
 
   test('wire 5: every generation of the grant ends, and no other grant', async () => {
-    const other = await house.grant();
-    const first = await house.grant();
-    const second = (await house.refresh(first.refresh_token)).json as unknown as TokenGrant;
+    const other = await gateway.grant();
+    const first = await gateway.grant();
+    const second = (await gateway.refresh(first.refresh_token)).json as unknown as TokenGrant;
     expect((await revoke(first.access_token)).status).toBe(200);
     expect(await isAlive(second)).toBe(false);
-    expect((await house.api('/whoami', first.access_token)).status).toBe(401);
+    expect((await gateway.api('/whoami', first.access_token)).status).toBe(401);
     expect(await isAlive(other)).toBe(true);
   });
 
   test('wire 5: a token in the query is refused, revokes nothing and is not logged', async () => {
-    const grant = await house.grant();
+    const grant = await gateway.grant();
     const { access_token: token } = grant;
     for (const query of [
       `access_token=${token}`,
@@ -54,55 +65,56 @@ describe('5 GET Revoke/Token', () => {
       `token=${token}`,
     ])
       for (const headers of [{}, { authorization: `Bearer ${token}` }])
-        expect((await house.ask({ path: `/authsvc/Revoke/Token?${query}`, headers })).status, query).toBe(
-          400,
-        );
-    expect(JSON.stringify(house.log)).not.toContain(token.slice(-40));
+        expect(
+          (await gateway.request({ path: `/authsvc/Revoke/Token?${query}`, headers })).status,
+          query,
+        ).toBe(400);
+    expect(JSON.stringify(gateway.log)).not.toContain(token.slice(-40));
     expect(await isAlive(grant)).toBe(true);
   });
 
   test('wire 5: already revoked: 200', async () => {
-    const { access_token } = await house.grant();
+    const { access_token } = await gateway.grant();
     expect((await revoke(access_token)).status).toBe(200);
     expect((await revoke(access_token)).status).toBe(200);
   });
 
   test('wire 5: expired: 200, and the grant is ended', async () => {
-    const grant = await house.grant();
-    house.clock.advance(3_601);
+    const grant = await gateway.grant();
+    gateway.clock.advance(3_601);
     expect((await revoke(grant.access_token)).status).toBe(200);
-    expect((await house.refresh(grant.refresh_token)).json).toMatchObject({ Error: 'invalid_grant' });
+    expect((await gateway.refresh(grant.refresh_token)).json).toMatchObject({ Error: 'invalid_grant' });
   });
 
   test('wire 5: superseded: 200, and the grant is ended', async () => {
-    await under(house, withTokens({ refresh: { supersede: true } }), async () => {
-      const first = await house.grant();
-      const second = (await house.refresh(first.refresh_token)).json as unknown as TokenGrant;
-      expect((await house.api('/whoami', first.access_token)).status).toBe(401);
+    await withSettings(gateway, withTokens({ refresh: { supersede: true } }), async () => {
+      const first = await gateway.grant();
+      const second = (await gateway.refresh(first.refresh_token)).json as unknown as TokenGrant;
+      expect((await gateway.api('/whoami', first.access_token)).status).toBe(401);
       expect((await revoke(first.access_token)).status).toBe(200);
       expect(await isAlive(second)).toBe(false);
     });
   });
 
   test('wire 5: bound to a certificate that is not presented: 200, and the grant is ended', async () => {
-    await under(house, withIntegration('report-runner', { bindToCertificate: true }), async () => {
-      const grant = await house.grant();
+    await withSettings(gateway, withIntegration('report-runner', { bindToCertificate: true }), async () => {
+      const grant = await gateway.grant();
       expect((await revoke(grant.access_token)).status).toBe(200);
-      const asBound = await house.api('/whoami', grant.access_token, { as: house.people.alice });
+      const asBound = await gateway.api('/whoami', grant.access_token, { as: gateway.users.alice });
       expect(asBound.status).toBe(401);
     });
   });
 
   test('wire 5: of an integration that was removed: 200, and it stays ended when the integration is back', async () => {
-    const grant = await house.grant();
-    await under(house, withoutIntegration('report-runner'), async () =>
+    const grant = await gateway.grant();
+    await withSettings(gateway, withoutIntegration('report-runner'), async () =>
       expect((await revoke(grant.access_token)).status).toBe(200),
     );
     expect(await isAlive(grant)).toBe(false);
   });
 
-  test('wire 5: not ours, malformed or missing: 401 invalid_token', async () => {
-    const { access_token, refresh_token } = await house.grant();
+  test('wire 5: foreign, malformed or missing: 401 invalid_token', async () => {
+    const { access_token, refresh_token } = await gateway.grant();
     const cut = access_token.slice(0, -2);
     for (const token of [cut, refresh_token, 'x', 'eyJhbGciOiJub25lIn0.e30.'])
       expect(await revoke(token), token.slice(0, 5)).toMatchObject(invalidToken);
@@ -113,17 +125,17 @@ describe('5 GET Revoke/Token', () => {
       `Bearer  ${access_token}`,
       `Bearer ${access_token} x`,
     ])
-      expect(await house.ask({ path: '/authsvc/Revoke/Token', headers: { authorization } })).toMatchObject(
-        invalidToken,
-      );
-    const missing = await house.ask({ path: '/authsvc/Revoke/Token' });
+      expect(
+        await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization } }),
+      ).toMatchObject(invalidToken);
+    const missing = await gateway.request({ path: '/authsvc/Revoke/Token' });
     expect(missing).toMatchObject(invalidToken);
     expect(missing.headers['www-authenticate']).toMatch(/^Bearer realm=/);
-    expect((await house.api('/whoami', access_token)).status).toBe(200);
+    expect((await gateway.api('/whoami', access_token)).status).toBe(200);
   });
 
   test('wire 5: two Authorization headers are refused and revoke nothing', async () => {
-    const [one, other] = [await house.grant(), await house.grant()];
+    const [one, other] = [await gateway.grant(), await gateway.grant()];
     const authorization = [`Bearer ${one.access_token}`, `Bearer ${other.access_token}`];
     expect((await revoke('', { headers: { authorization } })).status).toBe(400);
     expect(await isAlive(one)).toBe(true);
@@ -131,12 +143,12 @@ describe('5 GET Revoke/Token', () => {
   });
 
   test('wire 5: the store is unreachable: 503 with Retry-After, never 200, and the token is denied here at once', async () => {
-    const { revocations } = house.gateway.store;
-    const grant = await house.grant();
-    const reply = await failing(revocations, 'announce', 'does not happen', async () => {
-      const answer = await revoke(grant.access_token);
-      expect((await house.api('/whoami', grant.access_token)).status).toBe(401);
-      return answer;
+    const { revocations } = gateway.server.store;
+    const grant = await gateway.grant();
+    const reply = await withFailure(revocations, 'announce', 'not executed', async () => {
+      const response = await revoke(grant.access_token);
+      expect((await gateway.api('/whoami', grant.access_token)).status).toBe(401);
+      return response;
     });
     expect(reply.status).toBe(503);
     expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
@@ -147,17 +159,17 @@ describe('5 GET Revoke/Token', () => {
   });
 
   test('wire 5: the store cannot even be read: 503, and the token is denied here at once', async () => {
-    const { grants } = house.gateway.store;
-    const grant = await house.grant();
-    const reply = await failing(grants, 'read', 'does not happen', () => revoke(grant.access_token));
+    const { grants } = gateway.server.store;
+    const grant = await gateway.grant();
+    const reply = await withFailure(grants, 'read', 'not executed', () => revoke(grant.access_token));
     expect(reply.status).toBe(503);
-    expect((await house.api('/whoami', grant.access_token)).status).toBe(401);
+    expect((await gateway.api('/whoami', grant.access_token)).status).toBe(401);
   });
 
   test('wire 5: announced but not sealed: 503, and the grant is over all the same', async () => {
-    const { grants } = house.gateway.store;
-    const grant = await house.grant();
-    const reply = await failing(grants, 'replace', 'does not happen', () => revoke(grant.access_token));
+    const { grants } = gateway.server.store;
+    const grant = await gateway.grant();
+    const reply = await withFailure(grants, 'replace', 'not executed', () => revoke(grant.access_token));
     expect(reply.status).toBe(503);
     expect(await isAlive(grant)).toBe(false);
   });
@@ -165,7 +177,7 @@ describe('5 GET Revoke/Token', () => {
 
 describe('6 GET Authorize/Verify', () => {
   test('wire 6: application, identity, scope, valid_for', async () => {
-    const grant = await house.grant({ scope: 'Files:read' });
+    const grant = await gateway.grant({ scope: 'Files:read' });
     const { json, status } = await verify(grant.access_token);
     expect(status).toBe(200);
     expect(json).toMatchObject({
@@ -181,12 +193,12 @@ describe('6 GET Authorize/Verify', () => {
     ['grant_issued_on', 'the grant’s issue'],
     ['expires', 'the end of the grant'],
   ] as const)('wire 6: %s (%s) in three forms', async (name, _meaning) => {
-    const first = await house.grant();
-    house.clock.advance(100);
-    const grant = (await house.refresh(first.refresh_token)).json as unknown as TokenGrant;
-    const issued = Number(openJwt(first.access_token).claims['iat']);
+    const first = await gateway.grant();
+    gateway.clock.advance(100);
+    const grant = (await gateway.refresh(first.refresh_token)).json as unknown as TokenGrant;
+    const issued = Number(decodeJwt(first.access_token).claims['iat']);
     const time = {
-      access_issued_on: Number(openJwt(grant.access_token).claims['iat']),
+      access_issued_on: Number(decodeJwt(grant.access_token).claims['iat']),
       grant_issued_on: issued,
       expires: grant.refresh_until,
     }[name];
@@ -197,8 +209,8 @@ describe('6 GET Authorize/Verify', () => {
     expect(json[`${name}_unix_time`]).toBe(time);
   });
 
-  test('wire 6: there is nothing else in the answer', async () => {
-    const { json } = await verify((await house.grant()).access_token);
+  test('wire 6: the response has no other members', async () => {
+    const { json } = await verify((await gateway.grant()).access_token);
     const times = ['access_issued_on', 'grant_issued_on', 'expires'];
     expect(Object.keys(json).toSorted()).toEqual(
       [
@@ -212,20 +224,20 @@ describe('6 GET Authorize/Verify', () => {
   });
 
   test('wire 6: valid_for is the whole lifetime, also late in it', async () => {
-    const { access_token } = await house.grant();
-    house.clock.advance(3_000);
+    const { access_token } = await gateway.grant();
+    gateway.clock.advance(3_000);
     expect((await verify(access_token)).json['valid_for']).toBe(3_600);
   });
 
-  test('wire 6: 401 invalid_token for a token that is missing, not ours, expired or revoked', async () => {
-    const { access_token, refresh_token } = await house.grant();
-    expect(await house.ask({ path: '/authsvc/Authorize/Verify' })).toMatchObject(invalidToken);
+  test('wire 6: 401 invalid_token for a missing, foreign, expired or revoked token', async () => {
+    const { access_token, refresh_token } = await gateway.grant();
+    expect(await gateway.request({ path: '/authsvc/Authorize/Verify' })).toMatchObject(invalidToken);
     expect(await verify(refresh_token)).toMatchObject(invalidToken);
     expect(await verify(`${access_token}x`)).toMatchObject(invalidToken);
-    const old = await house.grant();
-    house.clock.advance(3_600);
+    const old = await gateway.grant();
+    gateway.clock.advance(3_600);
     expect(await verify(old.access_token)).toMatchObject(invalidToken);
-    const gone = await house.grant();
+    const gone = await gateway.grant();
     await revoke(gone.access_token);
     const reply = await verify(gone.access_token);
     expect(reply).toMatchObject(invalidToken);
@@ -233,20 +245,20 @@ describe('6 GET Authorize/Verify', () => {
   });
 
   test('wire 6: 401 for a token of a removed integration, and for a bound one without its certificate', async () => {
-    const grant = await house.grant();
-    await under(house, withoutIntegration('report-runner'), async () =>
+    const grant = await gateway.grant();
+    await withSettings(gateway, withoutIntegration('report-runner'), async () =>
       expect(await verify(grant.access_token)).toMatchObject(invalidToken),
     );
-    await under(house, withIntegration('report-runner', { bindToCertificate: true }), async () => {
-      const bound = await house.grant();
+    await withSettings(gateway, withIntegration('report-runner', { bindToCertificate: true }), async () => {
+      const bound = await gateway.grant();
       expect(await verify(bound.access_token)).toMatchObject(invalidToken);
-      expect((await verify(bound.access_token, { as: house.people.alice })).status).toBe(200);
+      expect((await verify(bound.access_token, { as: gateway.users.alice })).status).toBe(200);
     });
   });
 
   test('wire 6: the store is unreachable: 503 with Retry-After, not 401', async () => {
-    const { access_token } = await house.grant();
-    const reply = await failing(house.gateway.store.grants, 'read', 'does not happen', () =>
+    const { access_token } = await gateway.grant();
+    const reply = await withFailure(gateway.server.store.grants, 'read', 'not executed', () =>
       verify(access_token),
     );
     expect(reply.status).toBe(503);

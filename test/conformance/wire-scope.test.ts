@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { openJwt } from '../support/forge.ts';
+import { decodeJwt } from '../support/forged-tokens.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { type House, openHouse, type Reply } from '../support/house.ts';
+import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 /** Section 7 of the wire, asked over HTTP: what may be granted, and what a granted scope opens. */
-let house: House;
+let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
-  house = await openHouse((settings) => ({
+  gateway = await startGateway((settings) => ({
     ...settings,
     integrations: [
       {
@@ -29,14 +29,14 @@ beforeAll(async () => {
     ],
   }));
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
-const ask = (scope: string, who: 'alice' | 'bob' = 'alice'): Promise<Reply> =>
-  house.post('/Authorize/Certificate', { client_id: 'report-runner', scope }, { as: house.people[who] });
+const ask = (scope: string, user: 'alice' | 'bob' = 'alice'): Promise<Reply> =>
+  gateway.post('/Authorize/Certificate', { client_id: 'report-runner', scope }, { as: gateway.users[user] });
 const opens = async (scope: string, path: string): Promise<number> => {
   const reply = await ask(scope);
   expect(reply.status, reply.text).toBe(200);
-  return (await house.api(path, String(reply.json['access_token']))).status;
+  return (await gateway.api(path, String(reply.json['access_token']))).status;
 };
 
 test('wire 7: items are joined by ; and a trailing ; is allowed', async () => {
@@ -108,18 +108,18 @@ test('wire 7: a request beyond the integration is invalid_scope naming the exces
   expect(reply.json['Error_description']).not.toContain('reports');
 });
 
-test('wire 7: answers echo the scope verbatim, tokens and upstream headers carry the normal form', async () => {
+test('wire 7: responses echo the scope verbatim, tokens and upstream headers have the normal form', async () => {
   const scope = 'Reports:write,read;FILES:read;';
   const reply = await ask(scope);
   const token = String(reply.json['access_token']);
   expect(reply.json['scope']).toBe(scope);
   const normal = 'files:read;reports:read,write';
-  expect(openJwt(token).claims['scope']).toBe(normal);
-  expect((await house.api('/need/any', token)).json['headers']).toMatchObject({
+  expect(decodeJwt(token).claims['scope']).toBe(normal);
+  expect((await gateway.api('/need/any', token)).json['headers']).toMatchObject({
     'x-forwarded-scope': normal,
   });
   const headers = { authorization: `Bearer ${token}` };
-  expect((await house.ask({ path: '/authsvc/Authorize/Verify', headers })).json['scope']).toBe(scope);
+  expect((await gateway.request({ path: '/authsvc/Authorize/Verify', headers })).json['scope']).toBe(scope);
 });
 
 test('wire 7: access entries add up', async () => {

@@ -1,24 +1,37 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { DEVICE_GRANT, deviceSteps, FORM } from '../support/device-steps.ts';
-import { failing } from '../support/fault-injection.ts';
+import { createDeviceClient, DEVICE_GRANT, FORM } from '../support/device-client.ts';
+import { withFailure } from '../support/fault-injection.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import { ALICE, BOB, type House, openHouse, type Reply, type TokenGrant } from '../support/house.ts';
-import { under, withIntegration, withoutIntegration, withTokens, withUser } from '../support/reconfigure.ts';
+import {
+  withIntegration,
+  withoutIntegration,
+  withSettings,
+  withTokens,
+  withUser,
+} from '../support/reconfigure.ts';
+import {
+  ALICE,
+  BOB,
+  type Reply,
+  startGateway,
+  type TestGateway,
+  type TokenGrant,
+} from '../support/test-gateway.ts';
 
 /** Section 2 of the wire: POST Authorize/Token. */
-let house: House;
+let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {
-  house = await openHouse();
+  gateway = await startGateway();
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 const refusal = (Error: string) => ({ status: 400, json: { Error } });
 const token = (body: Readonly<Record<string, unknown>>): Promise<Reply> =>
-  house.post('/Authorize/Token', { client_id: 'report-runner', ...body });
+  gateway.post('/Authorize/Token', { client_id: 'report-runner', ...body });
 const confirmed = async (identity = ALICE) => {
-  const steps = deviceSteps(house);
-  const codes = await steps.ask();
+  const steps = createDeviceClient(gateway);
+  const codes = await steps.requestCodes();
   await steps.confirm(codes, identity);
   return codes;
 };
@@ -29,7 +42,7 @@ const read = (reply: Reply): TokenGrant => {
 
 describe('what is asked', () => {
   test('wire 2: exactly one of refresh_token and device_code', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     const { device_code } = await confirmed();
     for (const grant_type of [undefined, DEVICE_GRANT, 'refresh_token'])
       expect(await token({ refresh_token, device_code, grant_type })).toMatchObject(
@@ -41,7 +54,7 @@ describe('what is asked', () => {
   });
 
   test('wire 2: with a refresh_token grant_type may be absent or refresh_token, and nothing else', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     for (const grant_type of [DEVICE_GRANT, 'Refresh_Token', 'refresh', 'client_credentials'])
       expect(await token({ refresh_token, grant_type }), grant_type).toMatchObject(
         refusal('invalid_request'),
@@ -50,13 +63,13 @@ describe('what is asked', () => {
   });
 
   test('wire 2: a form-encoded refresh is invalid_request, with grant_type too', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     const body = new URLSearchParams({
       client_id: 'report-runner',
       grant_type: 'refresh_token',
       refresh_token,
     });
-    const reply = await house.ask({
+    const reply = await gateway.request({
       path: '/authsvc/Authorize/Token',
       method: 'POST',
       headers: { 'content-type': FORM },
@@ -66,7 +79,7 @@ describe('what is asked', () => {
   });
 
   test('wire 2: client_id empty is invalid_request', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     expect(await token({ refresh_token, client_id: '' })).toMatchObject(refusal('invalid_request'));
   });
 });
@@ -79,43 +92,43 @@ describe('our own failure', () => {
   test.each(parts)(
     'wire 2: when %s.%s of the store fails: invalid_request, Retry-After, "temporary, retry", and the token works afterwards',
     async (part, operation) => {
-      const { refresh_token } = await house.grant();
-      const { store } = house.gateway;
-      const reply = await failing(store[part], operation, 'does not happen', () =>
-        house.refresh(refresh_token),
+      const { refresh_token } = await gateway.grant();
+      const { store } = gateway.server;
+      const reply = await withFailure(store[part], operation, 'not executed', () =>
+        gateway.refresh(refresh_token),
       );
       expect(reply).toMatchObject(refusal('invalid_request'));
       expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
       expect(reply.json['Error_description']).toMatch(/temporary.*retry/i);
-      expect((await house.refresh(refresh_token)).status).toBe(200);
+      expect((await gateway.refresh(refresh_token)).status).toBe(200);
     },
   );
 
   test('wire 2: an internal error gets the same response, and its stack is logged', async () => {
-    const { refresh_token } = await house.grant();
-    const reply = await failing(
-      house.gateway.store.grants,
+    const { refresh_token } = await gateway.grant();
+    const reply = await withFailure(
+      gateway.server.store.grants,
       'read',
-      'does not happen',
-      () => house.refresh(refresh_token),
-      () => new TypeError('a mistake of ours'),
+      'not executed',
+      () => gateway.refresh(refresh_token),
+      () => new TypeError('injected bug'),
     );
     expect(reply).toMatchObject(refusal('invalid_request'));
     expect(reply.headers['retry-after']).toBeDefined();
-    expect(reply.text).not.toContain('a mistake of ours');
-    const line = house.log.findLast(({ event }) => event === 'unexpected_error');
-    expect(line).toMatchObject({ error: 'a mistake of ours', operation: 'token' });
+    expect(reply.text).not.toContain('injected bug');
+    const line = gateway.log.findLast(({ event }) => event === 'internal_error');
+    expect(line).toMatchObject({ error: 'injected bug', operation: 'token' });
     expect(line?.['stack']).toBeDefined();
-    expect((await house.refresh(refresh_token)).status).toBe(200);
+    expect((await gateway.refresh(refresh_token)).status).toBe(200);
   });
 
   test('wire 2: a device code survives our failure at its exchange', async () => {
     const { device_code } = await confirmed();
-    const steps = deviceSteps(house);
-    const { store } = house.gateway;
+    const steps = createDeviceClient(gateway);
+    const { store } = gateway.server;
     for (const run of [
-      () => failing(store.devices, 'read', 'does not happen', () => steps.exchange(device_code)),
-      () => failing(store.grants, 'create', 'does not happen', () => steps.exchange(device_code)),
+      () => withFailure(store.devices, 'read', 'not executed', () => steps.exchange(device_code)),
+      () => withFailure(store.grants, 'create', 'not executed', () => steps.exchange(device_code)),
     ])
       expect(await run()).toMatchObject(refusal('invalid_request'));
     expect((await steps.exchange(device_code)).status).toBe(200);
@@ -124,18 +137,18 @@ describe('our own failure', () => {
 
 describe('refusals', () => {
   test('wire 2: a client_id of no integration, or of another, is invalid_grant and changes nothing', async () => {
-    const { refresh_token } = await house.grant();
+    const { refresh_token } = await gateway.grant();
     for (const client_id of ['nobody', 'other-app', 'report-Runner'])
       expect(await token({ refresh_token, client_id })).toMatchObject(refusal('invalid_grant'));
-    read(await house.refresh(refresh_token));
+    read(await gateway.refresh(refresh_token));
   });
 
   test('wire 2: the grant of an integration that was removed is invalid_grant, and works again when it is back', async () => {
-    const { refresh_token } = await house.grant();
-    await under(house, withoutIntegration('report-runner'), async () =>
-      expect(await house.refresh(refresh_token)).toMatchObject(refusal('invalid_grant')),
+    const { refresh_token } = await gateway.grant();
+    await withSettings(gateway, withoutIntegration('report-runner'), async () =>
+      expect(await gateway.refresh(refresh_token)).toMatchObject(refusal('invalid_grant')),
     );
-    read(await house.refresh(refresh_token));
+    read(await gateway.refresh(refresh_token));
   });
 
   test.each([
@@ -146,16 +159,16 @@ describe('refusals', () => {
       /expired/,
       async (): Promise<string> => {
         const codes = await confirmed();
-        house.clock.advance(codes.expires_in + 1);
+        gateway.clock.advance(codes.expires_in + 1);
         return codes.device_code;
       },
     ],
     [
       'already used',
-      /used already/,
+      /already used/,
       async (): Promise<string> => {
         const { device_code } = await confirmed();
-        await deviceSteps(house).exchange(device_code);
+        await createDeviceClient(gateway).exchange(device_code);
         return device_code;
       },
     ],
@@ -163,9 +176,9 @@ describe('refusals', () => {
       'refused by the user',
       /refused/,
       async (): Promise<string> => {
-        const steps = deviceSteps(house);
-        const codes = await steps.ask();
-        await steps.walk(codes, { decision: 'deny' });
+        const steps = createDeviceClient(gateway);
+        const codes = await steps.requestCodes();
+        await steps.decideInBrowser(codes, { decision: 'deny' });
         return codes.device_code;
       },
     ],
@@ -173,17 +186,19 @@ describe('refusals', () => {
       'closed after too many failed sign-ins',
       /wrong too often/,
       async (): Promise<string> => {
-        const steps = deviceSteps(house);
-        const codes = await steps.ask();
+        const steps = createDeviceClient(gateway);
+        const codes = await steps.requestCodes();
         for (let tries = 0; tries < 5; tries += 1)
-          await expect(steps.walk(codes, { password: `wrong ${tries}` })).rejects.toThrow(/no form/);
+          await expect(steps.decideInBrowser(codes, { password: `wrong ${tries}` })).rejects.toThrow(
+            /no form/,
+          );
         return codes.device_code;
       },
     ],
   ] as const)(
-    'wire 2: a device_code that is %s is invalid_grant, and the description tells which',
+    'wire 2: a device_code that is %s is invalid_grant, with the reason in the description',
     async (_, words, make) => {
-      const reply = await deviceSteps(house).exchange(await make());
+      const reply = await createDeviceClient(gateway).exchange(await make());
       expect(reply).toMatchObject(refusal('invalid_grant'));
       expect(reply.json['Error_description']).toMatch(words);
     },
@@ -191,29 +206,29 @@ describe('refusals', () => {
 
   test.each([
     ['unknown', async (): Promise<string> => 'ghr_unknown'],
-    ['forged', async () => `${(await house.grant()).refresh_token.slice(0, -1)}_`],
+    ['forged', async () => `${(await gateway.grant()).refresh_token.slice(0, -1)}_`],
     [
       'spent',
       async (): Promise<string> => {
-        const first = await house.grant();
-        const second = read(await house.refresh(first.refresh_token));
-        await house.refresh(second.refresh_token);
+        const first = await gateway.grant();
+        const second = read(await gateway.refresh(first.refresh_token));
+        await gateway.refresh(second.refresh_token);
         return first.refresh_token;
       },
     ],
     [
       'of an expired grant',
       async (): Promise<string> => {
-        const grant = await house.grant();
-        house.clock.advance(grant.refresh_until - house.clock.now() + 1);
+        const grant = await gateway.grant();
+        gateway.clock.advance(grant.refresh_until - gateway.clock.now() + 1);
         return grant.refresh_token;
       },
     ],
     [
       'of a revoked grant',
       async (): Promise<string> => {
-        const grant = await house.grant();
-        await house.ask({
+        const grant = await gateway.grant();
+        await gateway.request({
           path: '/authsvc/Revoke/Token',
           headers: { authorization: `Bearer ${grant.access_token}` },
         });
@@ -223,81 +238,81 @@ describe('refusals', () => {
     [
       'of a grant long forgotten',
       async (): Promise<string> => {
-        const grant = await house.grant();
-        house.clock.advance(grant.refresh_until - house.clock.now() + 10 * 86_400);
+        const grant = await gateway.grant();
+        gateway.clock.advance(grant.refresh_until - gateway.clock.now() + 10 * 86_400);
         return grant.refresh_token;
       },
     ],
   ] as const)(
     'wire 2: a refresh_token that is %s is invalid_grant: obtain a new grant through an Authorize call',
     async (_, make) => {
-      const reply = await house.refresh(await make());
+      const reply = await gateway.refresh(await make());
       expect(reply).toMatchObject(refusal('invalid_grant'));
       expect(reply.json['Error_description']).toMatch(/obtain a new grant through an Authorize call/i);
     },
   );
 
   test('wire 2: a scope the identity’s access entries do not allow any more is invalid_grant, and comes back with them', async () => {
-    const { refresh_token } = await house.grant({ scope: 'reports:write' });
+    const { refresh_token } = await gateway.grant({ scope: 'reports:write' });
     const access = [{ groups: ['operators'], scope: 'reports:read;files:read' }];
-    await under(house, withIntegration('report-runner', { access }), async () =>
-      expect(await house.refresh(refresh_token)).toMatchObject(refusal('invalid_grant')),
+    await withSettings(gateway, withIntegration('report-runner', { access }), async () =>
+      expect(await gateway.refresh(refresh_token)).toMatchObject(refusal('invalid_grant')),
     );
-    read(await house.refresh(refresh_token));
+    read(await gateway.refresh(refresh_token));
   });
 
   test('wire 2: a certificate-bound grant refreshed without its certificate is invalid_grant and changes nothing', async () => {
-    await under(house, withIntegration('report-runner', { bindToCertificate: true }), async () => {
-      const { refresh_token } = await house.grant();
-      const refresh = (as?: (typeof house.people)['alice']) =>
-        house.post(
+    await withSettings(gateway, withIntegration('report-runner', { bindToCertificate: true }), async () => {
+      const { refresh_token } = await gateway.grant();
+      const refresh = (as?: (typeof gateway.users)['alice']) =>
+        gateway.post(
           '/Authorize/Token',
           { client_id: 'report-runner', refresh_token },
           as === undefined ? {} : { as },
         );
       expect(await refresh()).toMatchObject(refusal('invalid_grant'));
-      expect(await refresh(house.people.bob)).toMatchObject(refusal('invalid_grant'));
-      read(await refresh(house.people.alice));
+      expect(await refresh(gateway.users.bob)).toMatchObject(refusal('invalid_grant'));
+      read(await refresh(gateway.users.alice));
     });
   });
 
   test('wire 2: a grant beyond the narrowed integration is invalid_scope and is not destroyed', async () => {
-    const { refresh_token } = await house.grant({ scope: 'files:read;reports:write' });
-    await under(house, withIntegration('report-runner', { scope: 'files:read' }), async () => {
-      const reply = await house.refresh(refresh_token);
+    const { refresh_token } = await gateway.grant({ scope: 'files:read;reports:write' });
+    await withSettings(gateway, withIntegration('report-runner', { scope: 'files:read' }), async () => {
+      const reply = await gateway.refresh(refresh_token);
       expect(reply).toMatchObject(refusal('invalid_scope'));
       expect(reply.json['Error_description']).toContain('reports:write');
     });
-    read(await house.refresh(refresh_token));
+    read(await gateway.refresh(refresh_token));
   });
 
   test('wire 2: polled faster than the interval: authorization_pending plus Retry-After, never pushed out', async () => {
-    const steps = deviceSteps(house);
-    const codes = await steps.ask();
+    const steps = createDeviceClient(gateway);
+    const codes = await steps.requestCodes();
     expect((await steps.exchange(codes.device_code)).headers['retry-after']).toBeUndefined();
     for (let polls = 0; polls < 5; polls += 1) {
       const early = await steps.exchange(codes.device_code);
       expect(early).toMatchObject(refusal('authorization_pending'));
       expect(early.headers['retry-after']).toMatch(/^[1-5]$/);
-      house.clock.advance(0.5);
+      gateway.clock.advance(0.5);
     }
     await steps.confirm(codes);
-    house.clock.advance(2.5);
+    gateway.clock.advance(2.5);
     read(await steps.exchange(codes.device_code));
   });
 
   test('wire 2: grants already made go on refreshing when the device flow is switched off', async () => {
-    const steps = deviceSteps(house);
+    const steps = createDeviceClient(gateway);
     const { device_code } = await confirmed();
     const grant = read(await steps.exchange(device_code));
-    await under(
-      house,
+    await withSettings(
+      gateway,
       (settings) => ({ ...settings, device: { enabled: false } }),
-      async () => read(await house.refresh(grant.refresh_token)),
+      async () => read(await gateway.refresh(grant.refresh_token)),
     );
     const other = read(await steps.exchange((await confirmed()).device_code));
-    await under(house, withIntegration('report-runner', { grants: ['certificate'] }), async () =>
-      read(await house.refresh(other.refresh_token)),
+    await withSettings(gateway, withIntegration('report-runner', { grants: ['certificate'] }), async () =>
+      read(await gateway.refresh(other.refresh_token)),
     );
   });
 
@@ -315,18 +330,18 @@ describe('refusals', () => {
   ] as const)(
     'wire 2: a grant whose identity %s is unauthorized_client: refused, not destroyed',
     async (_, change) => {
-      const { refresh_token } = await house.grant({ who: 'bob' });
-      await under(house, change, async () =>
-        expect(await house.refresh(refresh_token)).toMatchObject(refusal('unauthorized_client')),
+      const { refresh_token } = await gateway.grant({ user: 'bob' });
+      await withSettings(gateway, change, async () =>
+        expect(await gateway.refresh(refresh_token)).toMatchObject(refusal('unauthorized_client')),
       );
-      read(await house.refresh(refresh_token));
+      read(await gateway.refresh(refresh_token));
     },
   );
 
   test('wire 2: a device code confirmed by a person who has left the access list is unauthorized_client, not destroyed', async () => {
     const { device_code } = await confirmed(BOB);
-    const steps = deviceSteps(house);
-    await under(house, withUser('bob', { groups: [] }), async () =>
+    const steps = createDeviceClient(gateway);
+    await withSettings(gateway, withUser('bob', { groups: [] }), async () =>
       expect(await steps.exchange(device_code)).toMatchObject(refusal('unauthorized_client')),
     );
     read(await steps.exchange(device_code));
@@ -335,28 +350,28 @@ describe('refusals', () => {
 
 describe('rotation', () => {
   test('wire 2: the old access token stays good until its own expiry, unless supersede is set', async () => {
-    const first = await house.grant();
-    const second = read(await house.refresh(first.refresh_token));
-    expect((await house.api('/files/1', first.access_token)).status).toBe(200);
-    await under(house, withTokens({ refresh: { supersede: true } }), async () => {
-      const third = read(await house.refresh(second.refresh_token));
-      expect((await house.api('/files/1', first.access_token)).status).toBe(401);
-      expect((await house.api('/files/1', second.access_token)).status).toBe(401);
-      expect((await house.api('/files/1', third.access_token)).status).toBe(200);
+    const first = await gateway.grant();
+    const second = read(await gateway.refresh(first.refresh_token));
+    expect((await gateway.api('/files/1', first.access_token)).status).toBe(200);
+    await withSettings(gateway, withTokens({ refresh: { supersede: true } }), async () => {
+      const third = read(await gateway.refresh(second.refresh_token));
+      expect((await gateway.api('/files/1', first.access_token)).status).toBe(401);
+      expect((await gateway.api('/files/1', second.access_token)).status).toBe(401);
+      expect((await gateway.api('/files/1', third.access_token)).status).toBe(200);
     });
   });
 
-  test('wire 2: 100 concurrent refreshes of one token: one rotation, the same tokens in every answer', async () => {
-    const { refresh_token } = await house.grant();
-    const before = house.audits('grant_refreshed').length;
-    const replies = await Promise.all(Array.from({ length: 100 }, () => house.refresh(refresh_token)));
+  test('wire 2: 100 concurrent refreshes of one token: one rotation, the same tokens in every response', async () => {
+    const { refresh_token } = await gateway.grant();
+    const before = gateway.auditEvents('grant_refreshed').length;
+    const replies = await Promise.all(Array.from({ length: 100 }, () => gateway.refresh(refresh_token)));
     expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200]));
     for (const name of ['access_token', 'refresh_token'])
       expect(new Set(replies.map(({ json }) => json[name])).size).toBe(1);
-    expect(house.audits('grant_refreshed').length - before).toBe(1);
+    expect(gateway.auditEvents('grant_refreshed').length - before).toBe(1);
   });
 
   test('wire 2: the window is never more than 60 s', async () => {
-    await expect(house.reload(withTokens({ refresh: { retryWindow: '61s' } }))).rejects.toThrow(/60s/);
+    await expect(gateway.reload(withTokens({ refresh: { retryWindow: '61s' } }))).rejects.toThrow(/60s/);
   });
 });

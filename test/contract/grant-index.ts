@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { Grant } from '../../src/domain/grant.ts';
 import type { GrantIndex, GrantQuery } from '../../src/ports/grant-index.ts';
 import type { Store } from '../../src/ports/store.ts';
-import { aClock, aGrant, LATER } from '../support/store-fixtures.ts';
+import { LATER, testClock, testGrant } from '../support/store-fixtures.ts';
 
 /** Every page, one after another; each grant once. */
 export async function everyGrant(index: GrantIndex, query: GrantQuery): Promise<readonly Grant[]> {
@@ -20,16 +20,16 @@ export async function everyGrant(index: GrantIndex, query: GrantQuery): Promise<
 /** The promises of every index of grants. */
 export function describeGrantIndex(name: string, open: (now: () => number) => Promise<Store>): void {
   describe(`${name} lists grants`, () => {
-    let clock = aClock();
+    let clock = testClock();
     let store: Store;
     beforeEach(async () => {
-      clock = aClock();
+      clock = testClock();
       store = await open(clock.now);
     });
     afterEach(() => store.close());
 
     const make = async (id: string, changes: Partial<Grant> = {}, keepUntil = LATER): Promise<Grant> => {
-      const grant = aGrant({ id, ...changes });
+      const grant = testGrant({ id, ...changes });
       expect(await store.grants.create(id, grant, keepUntil)).toBe('created');
       return grant;
     };
@@ -123,7 +123,7 @@ export function describeGrantIndex(name: string, open: (now: () => number) => Pr
 
     test('once, when creating the same id was tried twice', async () => {
       await make('a', { identity: 'corp:01' });
-      await store.grants.create('a', aGrant({ id: 'a', identity: 'corp:02' }), LATER);
+      await store.grants.create('a', testGrant({ id: 'a', identity: 'corp:02' }), LATER);
       expect(await ids({ identity: 'corp:01', limit: 10 })).toEqual(['a']);
       expect(await ids({ identity: 'corp:02', limit: 10 })).toEqual([]);
     });

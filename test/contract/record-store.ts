@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { Version } from '../../src/ports/record-store.ts';
 import { KEEP_FOREVER, type Store } from '../../src/ports/store.ts';
-import { aClock, aGrant, LATER, NOW } from '../support/store-fixtures.ts';
+import { LATER, NOW, testClock, testGrant } from '../support/store-fixtures.ts';
 
 /** The promises of every store. `open` gives one that is empty and runs by the given clock. */
 export function describeStore(name: string, open: (now: () => number) => Promise<Store>): void {
@@ -14,10 +14,10 @@ export function describeStore(name: string, open: (now: () => number) => Promise
   };
 
   describe(`${name} as a record store`, () => {
-    let clock = aClock();
+    let clock = testClock();
     let store: Store;
     beforeEach(async () => {
-      clock = aClock();
+      clock = testClock();
       store = await open(clock.now);
     });
     afterEach(() => store.close());
@@ -29,9 +29,9 @@ export function describeStore(name: string, open: (now: () => number) => Promise
     };
 
     test('a created record is read back unchanged, with the time of reading', async () => {
-      expect(await store.grants.create('a', aGrant({ boundTo: 'x' }), LATER)).toBe('created');
+      expect(await store.grants.create('a', testGrant({ boundTo: 'x' }), LATER)).toBe('created');
       const found = await store.grants.read('a');
-      expect(found?.record).toEqual(aGrant({ boundTo: 'x' }));
+      expect(found?.record).toEqual(testGrant({ boundTo: 'x' }));
       expect(found?.now).toBe(NOW);
     });
 
@@ -40,15 +40,15 @@ export function describeStore(name: string, open: (now: () => number) => Promise
     });
 
     test('an id can be created only once', async () => {
-      expect(await store.grants.create('a', aGrant(), LATER)).toBe('created');
-      expect(await store.grants.create('a', aGrant({ generation: 9 }), LATER)).toBe('taken');
+      expect(await store.grants.create('a', testGrant(), LATER)).toBe('created');
+      expect(await store.grants.create('a', testGrant({ generation: 9 }), LATER)).toBe('taken');
       expect((await store.grants.read('a'))?.record.generation).toBe(1);
     });
 
     test('of a hundred concurrent creates of one id, one succeeds', async () => {
       const outcomes = await Promise.all(
         Array.from({ length: 100 }, (_, generation) =>
-          store.grants.create('a', aGrant({ generation }), LATER),
+          store.grants.create('a', testGrant({ generation }), LATER),
         ),
       );
       expect(outcomes.filter((outcome) => outcome === 'created')).toHaveLength(1);
@@ -56,17 +56,17 @@ export function describeStore(name: string, open: (now: () => number) => Promise
     });
 
     test('the same id in two record types is two records', async () => {
-      expect(await store.grants.create('a', aGrant(), LATER)).toBe('created');
+      expect(await store.grants.create('a', testGrant(), LATER)).toBe('created');
       expect(await store.userCodes.create('a', { requestId: 'r' }, LATER)).toBe('created');
       expect((await store.userCodes.read('a'))?.record).toEqual({ requestId: 'r' });
     });
 
     test('of fifty concurrent writes to one version, one succeeds', async () => {
-      await store.grants.create('a', aGrant(), LATER);
+      await store.grants.create('a', testGrant(), LATER);
       const seen = await versionOf('a');
       const outcomes = await Promise.all(
         Array.from({ length: 50 }, (_, index) =>
-          store.grants.replace('a', seen, aGrant({ generation: 100 + index }), LATER),
+          store.grants.replace('a', seen, testGrant({ generation: 100 + index }), LATER),
         ),
       );
       expect(outcomes.filter((outcome) => outcome === 'replaced')).toHaveLength(1);
@@ -74,7 +74,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
     });
 
     test('fifty concurrent writers that retry lose no update', async () => {
-      await store.grants.create('a', aGrant({ generation: 0 }), LATER);
+      await store.grants.create('a', testGrant({ generation: 0 }), LATER);
       const addOne = async (): Promise<void> => {
         for (;;) {
           const found = await store.grants.read('a');
@@ -88,33 +88,33 @@ export function describeStore(name: string, open: (now: () => number) => Promise
     });
 
     test('a replaced version stays stale', async () => {
-      await store.grants.create('a', aGrant(), LATER);
+      await store.grants.create('a', testGrant(), LATER);
       const first = await versionOf('a');
-      expect(await store.grants.replace('a', first, aGrant({ generation: 2 }), LATER)).toBe('replaced');
-      expect(await store.grants.replace('a', first, aGrant({ generation: 3 }), LATER)).toBe('stale');
+      expect(await store.grants.replace('a', first, testGrant({ generation: 2 }), LATER)).toBe('replaced');
+      expect(await store.grants.replace('a', first, testGrant({ generation: 3 }), LATER)).toBe('stale');
       expect((await store.grants.read('a'))?.record.generation).toBe(2);
     });
 
     test('a record that does not exist cannot be replaced', async () => {
-      await store.grants.create('a', aGrant(), LATER);
-      expect(await store.grants.replace('b', await versionOf('a'), aGrant(), LATER)).toBe('stale');
+      await store.grants.create('a', testGrant(), LATER);
+      expect(await store.grants.replace('b', await versionOf('a'), testGrant(), LATER)).toBe('stale');
       expect(await store.grants.read('b')).toBeUndefined();
     });
 
     test('a record exists until the second before its expiry and is gone at it', async () => {
-      await store.grants.create('a', aGrant(), LATER);
+      await store.grants.create('a', testGrant(), LATER);
       const seen = await versionOf('a');
       clock.at(LATER - 1);
       expect(await store.grants.read('a')).toBeDefined();
-      expect(await store.grants.create('a', aGrant(), LATER)).toBe('taken');
+      expect(await store.grants.create('a', testGrant(), LATER)).toBe('taken');
       clock.at(LATER);
       expect(await store.grants.read('a')).toBeUndefined();
-      expect(await store.grants.replace('a', seen, aGrant(), LATER + 10)).toBe('stale');
+      expect(await store.grants.replace('a', seen, testGrant(), LATER + 10)).toBe('stale');
     });
 
     test('replacing a record changes its expiry', async () => {
-      await store.grants.create('a', aGrant(), LATER);
-      await store.grants.replace('a', await versionOf('a'), aGrant(), LATER + 100);
+      await store.grants.create('a', testGrant(), LATER);
+      await store.grants.replace('a', await versionOf('a'), testGrant(), LATER + 100);
       clock.at(LATER + 99);
       expect(await store.grants.read('a')).toBeDefined();
       clock.at(LATER + 100);
@@ -122,21 +122,21 @@ export function describeStore(name: string, open: (now: () => number) => Promise
     });
 
     test('an expired id can be created again, and a write to its old version is stale', async () => {
-      await store.grants.create('a', aGrant({ clientId: 'former' }), LATER);
+      await store.grants.create('a', testGrant({ clientId: 'former' }), LATER);
       const former = await versionOf('a');
       clock.at(LATER);
-      expect(await store.grants.create('a', aGrant({ clientId: 'latter' }), LATER + 100)).toBe('created');
-      expect(await store.grants.replace('a', former, aGrant({ clientId: 'former' }), LATER + 100)).toBe(
+      expect(await store.grants.create('a', testGrant({ clientId: 'latter' }), LATER + 100)).toBe('created');
+      expect(await store.grants.replace('a', former, testGrant({ clientId: 'former' }), LATER + 100)).toBe(
         'stale',
       );
       expect((await store.grants.read('a'))?.record.clientId).toBe('latter');
     });
 
     test('of a hundred concurrent creates of an expired id, one succeeds', async () => {
-      await store.grants.create('a', aGrant(), LATER);
+      await store.grants.create('a', testGrant(), LATER);
       clock.at(LATER);
       const outcomes = await Promise.all(
-        Array.from({ length: 100 }, () => store.grants.create('a', aGrant(), LATER + 100)),
+        Array.from({ length: 100 }, () => store.grants.create('a', testGrant(), LATER + 100)),
       );
       expect(outcomes.filter((outcome) => outcome === 'created')).toHaveLength(1);
     });
@@ -158,7 +158,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
         '\x1b[0m',
         'A',
       ];
-      for (const id of ids) expect(await store.grants.create(id, aGrant({ id }), LATER)).toBe('created');
+      for (const id of ids) expect(await store.grants.create(id, testGrant({ id }), LATER)).toBe('created');
       for (const id of ids) expect((await store.grants.read(id))?.record.id).toBe(id);
     });
 
@@ -179,7 +179,7 @@ export function describeStore(name: string, open: (now: () => number) => Promise
       expect(await store.isEmpty()).toBe(true);
       await store.notes.create('keys', { signing: 'abc' }, KEEP_FOREVER);
       expect(await store.isEmpty()).toBe(true);
-      await store.grants.create('a', aGrant(), LATER);
+      await store.grants.create('a', testGrant(), LATER);
       expect(await store.isEmpty()).toBe(false);
     });
 

@@ -15,10 +15,10 @@ interface Schema {
   readonly required?: readonly string[];
 }
 const schema = JSON.parse(textOf('values.schema.json')) as Schema;
-const judge = new Ajv2020({ allErrors: true, strict: false }).compile(schema as object);
+const validate = new Ajv2020({ allErrors: true, strict: false }).compile(schema as object);
 const problemsOf = (values: unknown): readonly string[] => {
-  judge(values);
-  return (judge.errors ?? []).map(written);
+  validate(values);
+  return (validate.errors ?? []).map(written);
 };
 const written = ({ instancePath, message, params }: ErrorObject): string =>
   [instancePath, message, params['additionalProperty'] ?? params['allowedValues'] ?? params['allowedValue']]
@@ -48,7 +48,7 @@ describe('A2 values.schema.json', () => {
     expect(values.filter((path) => !inSchema(schema, []).includes(path))).toEqual([]);
   });
 
-  test('every value says what it is for', () => {
+  test('every value has a description', () => {
     expect(valueLines(textOf('values.yaml')).filter(({ meaning }) => !meaning)).toEqual([]);
   });
 
@@ -94,98 +94,98 @@ describe('A2 values.schema.json', () => {
   });
 });
 
-const BAD: readonly { readonly name: string; readonly values: unknown; readonly says: string }[] = [
+const BAD: readonly { readonly name: string; readonly values: unknown; readonly message: string }[] = [
   {
     name: 'a name that does not exist',
     values: { replicas: 3 },
-    says: 'must NOT have additional properties replicas',
+    message: 'must NOT have additional properties replicas',
   },
   {
     name: 'a mode that does not exist',
     values: { mode: 'daemon' },
-    says: '/mode must be equal to one of the allowed values gateway,sidecar',
+    message: '/mode must be equal to one of the allowed values gateway,sidecar',
   },
-  { name: 'text for a number', values: { replicaCount: '3' }, says: '/replicaCount must be integer' },
-  { name: 'a negative number of pods', values: { replicaCount: -1 }, says: '/replicaCount must be >= 0' },
+  { name: 'text for a number', values: { replicaCount: '3' }, message: '/replicaCount must be integer' },
+  { name: 'a negative number of pods', values: { replicaCount: -1 }, message: '/replicaCount must be >= 0' },
   {
     name: 'text for a switch',
     values: { ingress: { enabled: 'yes' } },
-    says: '/ingress/enabled must be boolean',
+    message: '/ingress/enabled must be boolean',
   },
   {
     name: 'a privileged port in the pod',
     values: { ports: { https: 443 } },
-    says: '/ports/https must be >= 1024',
+    message: '/ports/https must be >= 1024',
   },
   {
     name: 'a port beyond all ports',
     values: { service: { port: 70_000 } },
-    says: '/service/port must be <= 65535',
+    message: '/service/port must be <= 65535',
   },
   {
     name: 'a store that does not exist',
     values: { store: { type: 'postgres' } },
-    says: '/store/type must be equal to one of the allowed values embedded,redis',
+    message: '/store/type must be equal to one of the allowed values embedded,redis',
   },
   {
     name: 'an address that is none of Redis',
     values: { store: { redis: { url: 'http://redis' } } },
-    says: '/store/redis/url must match pattern',
+    message: '/store/redis/url must match pattern',
   },
   {
     name: 'a size without a meaning',
     values: { store: { persistence: { size: 'big' } } },
-    says: '/store/persistence/size must match pattern',
+    message: '/store/persistence/size must match pattern',
   },
   {
     name: 'a digest that is none',
     values: { image: { digest: 'latest' } },
-    says: '/image/digest must match pattern',
+    message: '/image/digest must match pattern',
   },
   {
     name: 'root',
     values: { securityContext: { runAsUser: 0 } },
-    says: '/securityContext/runAsUser must be >= 1',
+    message: '/securityContext/runAsUser must be >= 1',
   },
   {
     name: 'a writable root',
     values: { securityContext: { readOnlyRootFilesystem: false } },
-    says: '/securityContext/readOnlyRootFilesystem must be equal to constant true',
+    message: '/securityContext/readOnlyRootFilesystem must be equal to constant true',
   },
   {
     name: 'more privileges',
     values: { securityContext: { allowPrivilegeEscalation: true } },
-    says: '/securityContext/allowPrivilegeEscalation must be equal to constant false',
+    message: '/securityContext/allowPrivilegeEscalation must be equal to constant false',
   },
   {
     name: 'kept capabilities',
     values: { securityContext: { capabilities: { drop: [] } } },
-    says: '/securityContext/capabilities/drop must NOT have fewer than 1 items',
+    message: '/securityContext/capabilities/drop must NOT have fewer than 1 items',
   },
   {
     name: 'a token of the API server',
     values: { serviceAccount: { automount: true } },
-    says: '/serviceAccount/automount must be equal to constant false',
+    message: '/serviceAccount/automount must be equal to constant false',
   },
   {
     name: 'a secret in the environment',
     values: { extraEnv: [{ name: 'GATEHOUSE_STORE__PASSWORD', value: 'hunter2' }] },
-    says: '/extraEnv/0/name must NOT be valid',
+    message: '/extraEnv/0/name must NOT be valid',
   },
   {
     name: 'a password in the environment, inside a URL',
     values: { extraEnv: [{ name: 'GATEHOUSE_STORE__URL', value: 'redis://:hunter2@redis' }] },
-    says: '/extraEnv/0/value must NOT be valid',
+    message: '/extraEnv/0/value must NOT be valid',
   },
   {
     name: 'a secret among the arguments',
     values: { extraArgs: ['--set', 'store.password=hunter2'] },
-    says: '/extraArgs/1 must NOT be valid',
+    message: '/extraArgs/1 must NOT be valid',
   },
   {
     name: 'a port decided behind the back of the manifest',
     values: { extraArgs: ['--set=listen.port=1'] },
-    says: '/extraArgs/0 must NOT be valid',
+    message: '/extraArgs/0 must NOT be valid',
   },
   {
     name: 'a store decided behind the back of the manifest',
@@ -195,22 +195,23 @@ const BAD: readonly { readonly name: string; readonly values: unknown; readonly 
         { name: 'GATEHOUSE_STORE__TYPE', valueFrom: { configMapKeyRef: { name: 'a', key: 'b' } } },
       ],
     },
-    says: '/extraEnv/1/name must NOT be valid',
+    message: '/extraEnv/1/name must NOT be valid',
   },
   {
     name: 'no seccomp profile',
     values: { securityContext: { seccompProfile: { type: 'Unconfined' } } },
-    says: '/securityContext/seccompProfile/type must be equal to one of the allowed values RuntimeDefault,Localhost',
+    message:
+      '/securityContext/seccompProfile/type must be equal to one of the allowed values RuntimeDefault,Localhost',
   },
   {
     name: 'a label that selectors go by',
     values: { podLabels: { 'app.kubernetes.io/component': 'mine' } },
-    says: '/podLabels property name must be valid',
+    message: '/podLabels property name must be valid',
   },
   {
     name: 'an address that is not every address',
     values: { ports: { host: '127.0.0.1' } },
-    says: '/ports/host must be equal to one of the allowed values 0.0.0.0,::',
+    message: '/ports/host must be equal to one of the allowed values 0.0.0.0,::',
   },
   {
     name: 'a password hash in values',
@@ -219,57 +220,57 @@ const BAD: readonly { readonly name: string; readonly values: unknown; readonly 
         directories: { staff: { label: 'l', users: [{ id: 'ab', name: 'a', passwordHash: '$argon2id$' }] } },
       },
     },
-    says: '/config/directories/staff/users/0 must NOT have additional properties passwordHash',
+    message: '/config/directories/staff/users/0 must NOT have additional properties passwordHash',
   },
   {
     name: 'a password of Redis in values',
     values: { config: { store: { password: 'hunter2' } } },
-    says: '/config/store must NOT have additional properties password',
+    message: '/config/store must NOT have additional properties password',
   },
   {
     name: 'a port that the chart decides',
     values: { config: { listen: { port: 1 } } },
-    says: '/config/listen must NOT have additional properties port',
+    message: '/config/listen must NOT have additional properties port',
   },
   {
     name: 'a key file that the chart decides',
     values: { config: { keys: { file: 'x' } } },
-    says: '/config/keys must NOT have additional properties file',
+    message: '/config/keys must NOT have additional properties file',
   },
   {
     name: 'a setting that gatehouse does not have',
     values: { config: { tokens: { lifetime: '1h' } } },
-    says: '/config/tokens must NOT have additional properties lifetime',
+    message: '/config/tokens must NOT have additional properties lifetime',
   },
   {
     name: 'a route with a number for its path',
     values: { config: { routes: [{ path: 7 }] } },
-    says: '/config/routes/0/path must be string',
+    message: '/config/routes/0/path must be string',
   },
   {
     name: 'an integration without a scope',
     values: { config: { integrations: [{ clientId: 'x' }] } },
-    says: "/config/integrations/0 must have required property 'scope'",
+    message: "/config/integrations/0 must have required property 'scope'",
   },
   {
     name: 'a way of handing certificates on that does not exist',
     values: { ingress: { clientCertificates: 'magic' } },
-    says: '/ingress/clientCertificates must be equal to one of the allowed values ,passthrough,header',
+    message: '/ingress/clientCertificates must be equal to one of the allowed values ,passthrough,header',
   },
   {
     name: 'a probe with a word of another tool',
     values: { probes: { readiness: { path: '/' } } },
-    says: '/probes/readiness must NOT have additional properties path',
+    message: '/probes/readiness must NOT have additional properties path',
   },
 ];
 
-test.each(BAD)('A2 refuses $name', ({ values, says }) => {
+test.each(BAD)('A2 refuses $name', ({ values, message }) => {
   expect(
-    problemsOf(values).some((problem) => problem.includes(says)),
+    problemsOf(values).some((problem) => problem.includes(message)),
     problemsOf(values).join('\n'),
   ).toBe(true);
 });
 
 test('A2 each refusal has words of its own', () => {
-  expect(new Set(BAD.map(({ says }) => says)).size).toBe(BAD.length);
+  expect(new Set(BAD.map(({ message }) => message)).size).toBe(BAD.length);
 });

@@ -8,8 +8,8 @@ import { Redis } from 'ioredis';
 import { afterEach, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { openTerminal } from '../support/demo.ts';
-import { freePort } from '../support/gateway-process.ts';
-import { type RedisServer, redisServer } from '../support/redis-server.ts';
+import { freePort } from '../support/front-proxy.ts';
+import { type RedisServer, startRedis } from '../support/redis-server.ts';
 import { until } from '../support/serve-process.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -38,10 +38,12 @@ test('A10 the compose file is valid', () => {
   const schema = JSON.parse(JSON.stringify(composeSchema), (key, value: unknown) =>
     (key === 'id' || key === '$schema') && typeof value === 'string' ? undefined : value,
   ) as Record<string, unknown>;
-  const judge = new Ajv2019({ strict: false, allErrors: true, validateFormats: false }).compile(schema);
-  judge(file);
-  expect(judge.errors ?? []).toEqual([]);
-  expect(judge({ ...file, services: { gatehouse: { ...file.services.gatehouse, comand: [] } } })).toBe(false);
+  const validate = new Ajv2019({ strict: false, allErrors: true, validateFormats: false }).compile(schema);
+  validate(file);
+  expect(validate.errors ?? []).toEqual([]);
+  expect(validate({ ...file, services: { gatehouse: { ...file.services.gatehouse, comand: [] } } })).toBe(
+    false,
+  );
 });
 
 test('A10 its containers are hardened, and only gatehouse publishes a port, on localhost', () => {
@@ -80,28 +82,28 @@ afterEach(async () => {
 });
 
 /** The commands of the README and what they print, as in docs/. */
-function exchanges(): readonly { readonly command: string; readonly answer: string }[] {
+function exchanges(): readonly { readonly command: string; readonly output: string }[] {
   const text = readFileSync(join(COMPOSE, 'README.md'), 'utf8');
   const blocks = [...text.matchAll(/^```console executed\n([\s\S]*?)^```$/gm)].map(([, block = '']) => block);
   return blocks.flatMap((block) =>
     block.split(/^\$ /m).flatMap((part) => {
       if (part.trim() === '') return [];
       const lines = part.split(/(?<!\\)\n/);
-      return [{ command: lines[0] ?? '', answer: lines.slice(1).join('\n') }];
+      return [{ command: lines[0] ?? '', output: lines.slice(1).join('\n') }];
     }),
   );
 }
 
-const shapeOf = (answer: string): RegExp =>
+const shapeOf = (expected: string): RegExp =>
   new RegExp(
-    `^${answer
+    `^${expected
       .trimEnd()
       .split('…')
       .map((text) => RegExp.escape(text))
       .join('.*')}$`,
   );
 
-test('A10 the steps of the README do what it says, with the containers as processes of this machine', async () => {
+test('A10 the steps of the README have the described results, with the containers as processes of this machine', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-compose-'));
   folders.push(folder);
   cpSync(COMPOSE, folder, {
@@ -112,8 +114,8 @@ test('A10 the steps of the README do what it says, with the containers as proces
   mkdirSync(state);
   const [port, admin, apiPort] = [await freePort(), await freePort(), await freePort()];
   /** What is a path in the container, is one here. */
-  const mapped = (words: readonly string[]): string[] =>
-    words.map((word) =>
+  const mapped = (args: readonly string[]): string[] =>
+    args.map((word) =>
       word
         .replace('/etc/gatehouse', join(folder, 'config'))
         .replace('/etc/valkey', join(folder, 'config/valkey'))
@@ -142,16 +144,16 @@ test('A10 the steps of the README do what it says, with the containers as proces
     },
     'up --detach --wait': async () => {
       expect(valkey.command[0]).toBe('valkey-server');
-      const redis = await redisServer(mapped(valkey.command.slice(1)));
+      const redis = await startRedis(mapped(valkey.command.slice(1)));
       servers.push(redis);
       const bare = new Redis(redis.port, { lazyConnect: true, enableReadyCheck: false });
       bare.on('error', () => {});
       await expect(bare.ping()).rejects.toThrow('NOAUTH');
       bare.disconnect();
       const env = environment(`redis://gatehouse@127.0.0.1:${redis.port}/0`);
-      const [program = '', ...words] = mapped([...(api.entrypoint ?? []), ...api.command]);
+      const [program = '', ...args] = mapped([...(api.entrypoint ?? []), ...api.command]);
       children.push(
-        spawn(program, words, { env: { PORT: String(apiPort), HOST: '127.0.0.1' }, stdio: 'ignore' }),
+        spawn(program, args, { env: { PORT: String(apiPort), HOST: '127.0.0.1' }, stdio: 'ignore' }),
       );
       const served = spawn(process.execPath, [MAIN, ...mapped(gatehouse.command)], {
         env,
@@ -183,13 +185,13 @@ test('A10 the steps of the README do what it says, with the containers as proces
     expect(steps.filter(({ command }) => command.startsWith('docker compose')).length).toBe(
       Object.keys(compose).length,
     );
-    for (const { command, answer } of steps) {
+    for (const { command, output: expected } of steps) {
       const container = command.match(/^docker compose (.*)$/)?.[1];
-      const said =
+      const output =
         container === undefined
           ? await terminal.run(command.replaceAll('localhost:8443', `localhost:${port}`))
           : await compose[container]?.();
-      expect(said?.trimEnd(), command).toMatch(shapeOf(answer));
+      expect(output?.trimEnd(), command).toMatch(shapeOf(expected));
     }
     expect(readFileSync(join(folder, '.env'), 'utf8')).toContain(
       `

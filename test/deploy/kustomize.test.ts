@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { loadSettings, writeProblems } from '../../src/config/load.ts';
+import { formatProblems, loadSettings } from '../../src/config/load.ts';
 import { containersOf, gatehouseOf, golden, only, podSpecs, readManifests } from '../chart/manifests.ts';
 
 const KUSTOMIZE = join(import.meta.dirname, '../../deploy/kustomize');
@@ -45,7 +45,7 @@ test.each(['base', 'examples/existing-app'])(
   (name) => {
     const text = read(`${name}/gatehouse.yaml`);
     const loaded = loadSettings({ text, env: {}, overrides: [], cwd: '/' });
-    expect(loaded.ok ? '' : writeProblems(loaded)).toBe('');
+    expect(loaded.ok ? '' : formatProblems(loaded)).toBe('');
     const { ports = [], volumeMounts = [] } =
       name === 'base' ? gatehouseOf(readManifests(read('base/resources.yaml'))) : gatehouseOf(built);
     const settings = parse(text) as { listen: { port: number }; admin: { port: number } };

@@ -8,14 +8,14 @@ const KEYS = join(import.meta.dirname, '../../src/tokens/keyring-file.ts');
 
 /** Loads the program's own reader, becomes the user of the image, and reads. */
 const READ = `
-const { isReadByOthers } = await import(process.argv[1]);
+const { isReadableByOthers } = await import(process.argv[1]);
 process.setgroups(JSON.parse(process.argv[3]));
 process.setegid(65532);
 process.seteuid(65532);
-console.log(JSON.stringify(isReadByOthers(process.argv[2])));
+console.log(JSON.stringify(isReadableByOthers(process.argv[2])));
 `;
 
-interface Handed {
+interface MountedFile {
   readonly name: string;
   readonly mode: string;
   readonly owner: string;
@@ -25,7 +25,7 @@ interface Handed {
   readonly readByOthers: boolean;
 }
 
-const CASES: readonly Handed[] = [
+const CASES: readonly MountedFile[] = [
   { name: 'by fsGroup', mode: '0440', owner: '0:65532', readByOthers: false },
   {
     name: 'by the fsGroup of somebody else’s pod',
@@ -72,7 +72,7 @@ const CASES: readonly Handed[] = [
 // Only root can be somebody else, and mount.
 const canMount = process.geteuid?.() === 0 && spawnSync('unshare', ['--mount', 'true']).status === 0;
 
-describe.skipIf(!canMount)('a key file that was handed over', () => {
+describe.skipIf(!canMount)('a key file whose ownership was transferred', () => {
   test.each(CASES)('$name', ({ mode, owner, groups = [], mount, readByOthers }) => {
     const folder = mkdtempSync(join(tmpdir(), 'gatehouse-handed-'));
     const file = join(folder, 'keys.json');

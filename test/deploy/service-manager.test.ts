@@ -4,10 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterEach, describe, expect, onTestFinished, test } from 'vitest';
-import { serviceManager } from '../../src/commands/service-manager.ts';
+import { createServiceManager } from '../../src/commands/service-manager.ts';
 import type { LogFields } from '../../src/observability/logger.ts';
 import { needs } from '../set-up/programs.ts';
-import { makeServeFolder, type ServeFolder, startServe, until } from '../support/serve-process.ts';
+import { createServeFolder, type ServeFolder, startServe, until } from '../support/serve-process.ts';
 
 needs('python3');
 
@@ -30,7 +30,7 @@ while True:
 
 interface Manager {
   readonly socket: string;
-  readonly heard: readonly string[];
+  readonly notifications: readonly string[];
 }
 
 const open: { child: ChildProcess; folder: string }[] = [];
@@ -48,10 +48,10 @@ async function listen(): Promise<Manager> {
   const socket = join(folder, 'notify');
   const child = spawn('python3', ['-c', LISTENER, socket], { stdio: ['ignore', 'pipe', 'inherit'] });
   open.push({ child, folder });
-  const heard: string[] = [];
-  createInterface({ input: child.stdout }).on('line', (line) => void heard.push(line));
-  await until('the socket is there', () => heard.includes('listening'));
-  return { socket, heard };
+  const notifications: string[] = [];
+  createInterface({ input: child.stdout }).on('line', (line) => void notifications.push(line));
+  await until('the socket is there', () => notifications.includes('listening'));
+  return { socket, notifications };
 }
 
 const logTo = (lines: { event: string; fields: LogFields }[]) => {
@@ -63,8 +63,8 @@ const notifies = existsSync('/usr/bin/systemd-notify');
 
 describe.skipIf(!notifies)('A11 systemd is notified of the state of gatehouse', () => {
   test.each([1, 2])('READY, RELOADING, READY, STOPPING, and heartbeats (%i workers)', async (workers) => {
-    const { socket, heard } = await listen();
-    const folder = await makeServeFolder((settings) => ({
+    const { socket, notifications } = await listen();
+    const folder = await createServeFolder((settings) => ({
       ...settings,
       shutdown: { preStop: '0s', drain: '5s' },
     }));
@@ -73,31 +73,34 @@ describe.skipIf(!notifies)('A11 systemd is notified of the state of gatehouse', 
       set: [`listen.workers=${workers}`],
       env: { NOTIFY_SOCKET: socket, WATCHDOG_USEC: '200000' },
     });
-    await until('READY', () => heard.includes('READY=1'));
-    expect(heard).toContain(`MAINPID=${server.pid}`);
-    expect(heard.find((line) => line.startsWith('STATUS='))).toMatch(/^STATUS=serving https:/);
-    await until('two heartbeats', () => heard.filter((line) => line === 'WATCHDOG=1').length >= 2);
+    await until('READY', () => notifications.includes('READY=1'));
+    expect(notifications).toContain(`MAINPID=${server.pid}`);
+    expect(notifications.find((line) => line.startsWith('STATUS='))).toMatch(/^STATUS=serving https:/);
+    await until('two heartbeats', () => notifications.filter((line) => line === 'WATCHDOG=1').length >= 2);
     server.signal('SIGHUP');
-    await until('RELOADING', () => heard.includes('RELOADING=1'));
-    await until('READY again', () => heard.lastIndexOf('READY=1') > heard.indexOf('RELOADING=1'));
+    await until('RELOADING', () => notifications.includes('RELOADING=1'));
+    await until(
+      'READY again',
+      () => notifications.lastIndexOf('READY=1') > notifications.indexOf('RELOADING=1'),
+    );
     expect(await server.stop()).toBe(0);
-    await until('STOPPING', () => heard.includes('STOPPING=1'));
+    await until('STOPPING', () => notifications.includes('STOPPING=1'));
     // The workers send nothing.
-    expect(heard.filter((line) => line === 'READY=1')).toHaveLength(2);
-    expect(heard.filter((line) => line === 'STOPPING=1')).toHaveLength(1);
+    expect(notifications.filter((line) => line === 'READY=1')).toHaveLength(2);
+    expect(notifications.filter((line) => line === 'STOPPING=1')).toHaveLength(1);
   });
 
   test('nothing is sent without a notify socket, and no heartbeat for another process', async () => {
-    const { socket, heard } = await listen();
+    const { socket, notifications } = await listen();
     const log = logTo([]);
-    serviceManager({ env: {}, log }).ready('unasked');
-    serviceManager({ env: { NOTIFY_SOCKET: 'relative' }, log }).ready('relative');
+    createServiceManager({ env: {}, log }).ready('unasked');
+    createServiceManager({ env: { NOTIFY_SOCKET: 'relative' }, log }).ready('relative');
     const other = { NOTIFY_SOCKET: socket, WATCHDOG_USEC: '2000', WATCHDOG_PID: '1' };
-    const manager = serviceManager({ env: other, log });
+    const manager = createServiceManager({ env: other, log });
     manager.ready('asked');
     manager.stopping();
-    await until('STOPPING', () => heard.includes('STOPPING=1'));
-    expect(heard.filter((line) => /^(STATUS|WATCHDOG)=/.test(line))).toEqual([
+    await until('STOPPING', () => notifications.includes('STOPPING=1'));
+    expect(notifications.filter((line) => /^(STATUS|WATCHDOG)=/.test(line))).toEqual([
       'STATUS=asked',
       'STATUS=draining',
     ]);
@@ -107,7 +110,7 @@ describe.skipIf(!notifies)('A11 systemd is notified of the state of gatehouse', 
 test('A11 a program that is missing is one warning', async () => {
   const lines: { event: string; fields: LogFields }[] = [];
   const env = { NOTIFY_SOCKET: '/nowhere/notify' };
-  serviceManager({ env, log: logTo(lines), program: '/nowhere/systemd-notify' }).ready('one');
+  createServiceManager({ env, log: logTo(lines), program: '/nowhere/systemd-notify' }).ready('one');
   await until('a line', () => lines.length > 0);
   expect(lines).toEqual([
     { event: 'service_manager_unreachable', fields: { problem: '/nowhere/systemd-notify (ENOENT)' } },
@@ -120,7 +123,11 @@ test('A11 an unreachable service manager is logged once, however often it is cal
   const [program, calls] = [join(folder, 'notify'), join(folder, 'calls')];
   writeFileSync(program, `#!/bin/sh\necho "$1" >> '${calls}'\nexit 1\n`, { mode: 0o700 });
   const lines: { event: string; fields: LogFields }[] = [];
-  const manager = serviceManager({ env: { NOTIFY_SOCKET: '/nowhere/notify' }, log: logTo(lines), program });
+  const manager = createServiceManager({
+    env: { NOTIFY_SOCKET: '/nowhere/notify' },
+    log: logTo(lines),
+    program,
+  });
   manager.ready('one');
   manager.reloading();
   manager.ready('two');

@@ -104,7 +104,7 @@ describe('a production installation', () => {
     expect(help).toMatchObject({ code: 0, stderr: '' });
     const demo = await startChild(
       [process.execPath, main, 'demo', '--set', 'listen.port=0', '--set', 'admin.port=0'],
-      { cwd: folder.path, env, ready: (line) => line.includes('What happens is told below.') },
+      { cwd: folder.path, env, ready: (line) => line.includes('Events are logged below.') },
     );
     expect((await demo.stop('SIGINT')).code).toBe(0);
   }, 120_000);

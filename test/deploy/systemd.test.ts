@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterEach, describe, expect, test } from 'vitest';
 import { needs } from '../set-up/programs.ts';
-import { makeServeFolder, type ServeFolder } from '../support/serve-process.ts';
+import { createServeFolder, type ServeFolder } from '../support/serve-process.ts';
 
 needs('systemd-analyze');
 
@@ -19,10 +19,10 @@ const here = (text: string): string =>
     .replaceAll('/opt/gatehouse', ROOT);
 
 const folders: string[] = [];
-const houses: ServeFolder[] = [];
+const gateways: ServeFolder[] = [];
 afterEach(async () => {
   for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true });
-  for (const house of houses.splice(0)) await house.remove();
+  for (const gateway of gateways.splice(0)) await gateway.remove();
 });
 const temporary = (): string => {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-unit-'));
@@ -30,8 +30,8 @@ const temporary = (): string => {
   return folder;
 };
 
-const analyze = (...words: readonly string[]) =>
-  spawnSync('systemd-analyze', [...words], {
+const analyze = (...args: readonly string[]) =>
+  spawnSync('systemd-analyze', [...args], {
     encoding: 'utf8',
     timeout: 60_000,
     env: { ...process.env, LC_ALL: 'C.UTF-8' },
@@ -46,7 +46,7 @@ describe.skipIf(!works)('A11 the systemd unit', () => {
     expect({ status, stdout, stderr }).toEqual({ status: 0, stdout: '', stderr: '' });
   });
 
-  test('systemd would say if there were something', () => {
+  test('systemd-analyze reports an invalid unit', () => {
     const file = join(temporary(), 'gatehouse.service');
     writeFileSync(file, here(UNIT).replace('ProtectHome=yes', 'ProtectHomes=yes'));
     expect(analyze('verify', '--man=no', file).stderr).toContain('ProtectHomes');
@@ -81,23 +81,23 @@ test.skipIf(!existsSync('/usr/bin/systemd-sysusers'))('A11 sysusers makes its us
 });
 
 test('A11 ExecStart works, and an invalid configuration exits with the code that prevents a restart', async () => {
-  const house = await makeServeFolder((settings) => ({
+  const gateway = await createServeFolder((settings) => ({
     ...settings,
     shutdown: { preStop: '0s', drain: '5s' },
   }));
-  houses.push(house);
-  const env = { PATH: process.env['PATH'] ?? '', GATEHOUSE_CONFIG: house.file('gatehouse.yaml') };
-  const words = (name: string): [string, string[]] => {
+  gateways.push(gateway);
+  const env = { PATH: process.env['PATH'] ?? '', GATEHOUSE_CONFIG: gateway.file('gatehouse.yaml') };
+  const args = (name: string): [string, string[]] => {
     const [program = '', ...rest] = here(setting(name)).split(' ');
     return [program, rest];
   };
-  const wrong = spawnSync(...words('ExecStart'), {
+  const wrong = spawnSync(...args('ExecStart'), {
     env: { ...env, GATEHOUSE_LISTEN__PORT: 'none' },
     encoding: 'utf8',
-    cwd: house.path,
+    cwd: gateway.path,
   });
   expect([wrong.status, wrong.stderr]).toEqual([78, expect.stringContaining('listen.port')]);
-  const child = spawn(...words('ExecStart'), { env, cwd: house.path, stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(...args('ExecStart'), { env, cwd: gateway.path, stdio: ['ignore', 'pipe', 'inherit'] });
   const ended = new Promise((resolve) => child.once('exit', resolve));
   try {
     for await (const line of createInterface({ input: child.stdout }))

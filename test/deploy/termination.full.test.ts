@@ -1,5 +1,5 @@
 import { test } from 'vitest';
-import { terminate } from './terminations.ts';
+import { terminate } from './repeated-termination.ts';
 
 /** `npm run test:terminate` does it 200 times. */
 const TIMES = Number(process.env['TERMINATIONS'] ?? 10);

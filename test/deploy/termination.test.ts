@@ -1,8 +1,8 @@
 import { existsSync } from 'node:fs';
 import { expect, onTestFinished, test } from 'vitest';
 import { startServe, until } from '../support/serve-process.ts';
+import { terminate } from './repeated-termination.ts';
 import { send, terminationFolder } from './termination.ts';
-import { terminate } from './terminations.ts';
 
 test('A8 a termination loses no request, neither those in flight nor those that come within the pre-stop time', () =>
   terminate(1));

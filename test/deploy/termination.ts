@@ -2,20 +2,20 @@ import type { ServerResponse } from 'node:http';
 import { connect as connectTcp } from 'node:net';
 import { expireTimers, holdTimers } from '../support/held-timers.ts';
 import { beginRequest, type Reply } from '../support/https-client.ts';
-import { connect, makeServeFolder, type ServeFolder, startServe } from '../support/serve-process.ts';
+import { connect, createServeFolder, type ServeFolder, startServe } from '../support/serve-process.ts';
 import { until } from '../support/until.ts';
 
 /** What clients saw of one termination. */
-export interface Ending {
+export interface TerminationResult {
   readonly exitCode: number | null;
-  readonly asked: number;
+  readonly sent: number;
   /** Requests without a good response. */
   readonly failures: readonly string[];
 }
 
 export interface TerminationFolder extends ServeFolder {
   /** Requests the API has begun and not answered yet. */
-  readonly underWay: () => number;
+  readonly inFlight: () => number;
   /** Lets the API respond to the requests for `/slow` that it holds. */
   readonly respond: () => void;
 }
@@ -24,7 +24,7 @@ export interface TerminationFolder extends ServeFolder {
 export async function terminationFolder(preStop: string): Promise<TerminationFolder> {
   let underWay = 0;
   const slow: ServerResponse[] = [];
-  const folder = await makeServeFolder(
+  const folder = await createServeFolder(
     (settings) => ({
       ...settings,
       routes: [{ path: '/**', public: true }],
@@ -43,7 +43,7 @@ export async function terminationFolder(preStop: string): Promise<TerminationFol
     },
   );
   const respond = (): void => slow.splice(0).forEach((response) => response.end('ok'));
-  return { ...folder, underWay: () => underWay, respond };
+  return { ...folder, inFlight: () => underWay, respond };
 }
 
 /** It ends when the test says so. */
@@ -55,15 +55,15 @@ const LATE = 20;
  * What a kubelet and a load balancer do to a pod that is to end: requests are running, SIGTERM comes, and clients that do
  * not know of it yet continue for less than the pre-stop time, on open connections and on new ones.
  */
-export async function endOnce(folder: TerminationFolder): Promise<Ending> {
+export async function terminateOnce(folder: TerminationFolder): Promise<TerminationResult> {
   const server = await startServe(folder, {
     set: ['listen.workers=1'],
     ...holdTimers(PRE_STOP_SECONDS * 1_000),
   });
   const failures: string[] = [];
-  let asked = 0;
+  let requestCount = 0;
   const note = async (what: string, reply: Promise<Pick<Reply, 'status' | 'text'>>): Promise<void> => {
-    asked += 1;
+    requestCount += 1;
     try {
       const { status, text } = await reply;
       if (status !== 200 || text !== 'ok') failures.push(`${what}: ${status} ${text}`);
@@ -74,19 +74,19 @@ export async function endOnce(folder: TerminationFolder): Promise<Ending> {
   const kept = connect(folder, server.port);
   const other = connect(folder, server.port);
   try {
-    await note('before', kept.ask({ path: '/health' }));
-    const running = note('in flight', other.ask({ path: '/slow' }));
+    await note('before', kept.request({ path: '/health' }));
+    const running = note('in flight', other.request({ path: '/slow' }));
     const upload = send(folder, server.port, '/upload');
     upload.begin('first half, ');
     const uploaded = note('upload', upload.answer);
-    await until('both are under way', () => folder.underWay() >= 2);
+    await until('both are under way', () => folder.inFlight() >= 2);
     server.signal('SIGTERM');
     await until('it drains', () => server.log.some(({ event }) => event === 'draining'));
     for (let count = 0; count < LATE; count += 1) {
       const fresh = send(folder, server.port, '/health');
       fresh.finish('');
       await Promise.all([
-        note('late, kept connection', kept.ask({ path: '/health' })),
+        note('late, kept connection', kept.request({ path: '/health' })),
         note('late, new connection', fresh.answer),
       ]);
     }
@@ -96,7 +96,7 @@ export async function endOnce(folder: TerminationFolder): Promise<Ending> {
     upload.finish('second half');
     await Promise.all([running, uploaded]);
     const { code } = await server.ended;
-    return { exitCode: code, asked, failures };
+    return { exitCode: code, sent: requestCount, failures };
   } finally {
     kept.close();
     other.close();

@@ -1,11 +1,11 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { MEMORY_ENVIRONMENT, workerEnvironment } from '../../src/gateway/worker-memory.ts';
-import { makeServeFolder, type ServeFolder, startServe } from '../support/serve-process.ts';
+import { createWorkerEnvironment, MEMORY_ENVIRONMENT } from '../../src/server/workers/worker-memory.ts';
+import { createServeFolder, type ServeFolder, startServe } from '../support/serve-process.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
-const WORDS = Object.entries(MEMORY_ENVIRONMENT).map(([name, value]) => `${name}=${value}`);
+const ASSIGNMENTS = Object.entries(MEMORY_ENVIRONMENT).map(([name, value]) => `${name}=${value}`);
 
 let folder: ServeFolder | undefined;
 afterEach(async () => {
@@ -16,7 +16,7 @@ afterEach(async () => {
 test.runIf(process.platform === 'linux')(
   'workers are started with the settings for their memory, and with those that the operator has set',
   async () => {
-    folder = await makeServeFolder();
+    folder = await createServeFolder();
     const { workers } = await startServe(folder, {
       set: ['listen.workers=2'],
       env: { MALLOC_ARENA_MAX: '3', NODE_OPTIONS: '--max-old-space-size=512' },
@@ -26,7 +26,7 @@ test.runIf(process.platform === 'linux')(
       const environment = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0');
       const set = environment.filter((word) => /^(?:MALLOC_|NODE_OPTIONS=)/.test(word)).toSorted();
       expect(set).toEqual(
-        WORDS.map((word) =>
+        ASSIGNMENTS.map((word) =>
           word
             .replace('MALLOC_ARENA_MAX=2', 'MALLOC_ARENA_MAX=3')
             .replace('NODE_OPTIONS=', 'NODE_OPTIONS=--max-old-space-size=512 '),
@@ -40,19 +40,23 @@ test.each([
   ['image', 'deploy/docker/Dockerfile', /^ENV (MALLOC_.*)$/m],
   ['systemd unit', 'deploy/systemd/gatehouse.service', /^Environment=(MALLOC_.*)$/m],
 ])('the %s starts the first process as workers are started', (_, file, line) => {
-  const [, words = ''] = line.exec(readFileSync(join(ROOT, file), 'utf8')) ?? [];
-  expect(words.split(' ')).toEqual(WORDS);
+  const [, args = ''] = line.exec(readFileSync(join(ROOT, file), 'utf8')) ?? [];
+  expect(args.split(' ')).toEqual(ASSIGNMENTS);
 });
 
 test('what the operator has set is not set again', () => {
-  expect(workerEnvironment({ MALLOC_TOP_PAD_: '0' })).not.toHaveProperty('MALLOC_TOP_PAD_');
-  expect(workerEnvironment({})).toEqual(MEMORY_ENVIRONMENT);
-  expect(workerEnvironment({ NODE_OPTIONS: '--max-semi-space-size=32' })).not.toHaveProperty('NODE_OPTIONS');
-  expect(workerEnvironment({ NODE_OPTIONS: '--max_semi_space_size 4' })).not.toHaveProperty('NODE_OPTIONS');
+  expect(createWorkerEnvironment({ MALLOC_TOP_PAD_: '0' })).not.toHaveProperty('MALLOC_TOP_PAD_');
+  expect(createWorkerEnvironment({})).toEqual(MEMORY_ENVIRONMENT);
+  expect(createWorkerEnvironment({ NODE_OPTIONS: '--max-semi-space-size=32' })).not.toHaveProperty(
+    'NODE_OPTIONS',
+  );
+  expect(createWorkerEnvironment({ NODE_OPTIONS: '--max_semi_space_size 4' })).not.toHaveProperty(
+    'NODE_OPTIONS',
+  );
 });
 
-test('options for Node that the operator has set are kept, and ours stand behind them', () => {
-  const { NODE_OPTIONS } = workerEnvironment({ NODE_OPTIONS: '--max-old-space-size=256' });
+test('Node options set by the operator are kept, and gatehouse’s are appended', () => {
+  const { NODE_OPTIONS } = createWorkerEnvironment({ NODE_OPTIONS: '--max-old-space-size=256' });
   expect(NODE_OPTIONS).toBe('--max-old-space-size=256 --max-semi-space-size=8');
-  expect(workerEnvironment({ NODE_OPTIONS: '' })['NODE_OPTIONS']).toBe('--max-semi-space-size=8');
+  expect(createWorkerEnvironment({ NODE_OPTIONS: '' })['NODE_OPTIONS']).toBe('--max-semi-space-size=8');
 });

@@ -1,7 +1,7 @@
 import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { type AccessRule, parsePattern } from '../../src/domain/access-rule.ts';
-import { compileRules, hostName, type MatchQuestion } from '../../src/domain/rule-matcher.ts';
+import { compileRules, type MatchInput, normalizeHost } from '../../src/domain/rule-matcher.ts';
 
 function rule(path: string, options: Partial<AccessRule> & { readonly on?: string } = {}): AccessRule {
   const parsed = parsePattern(path);
@@ -10,7 +10,7 @@ function rule(path: string, options: Partial<AccessRule> & { readonly on?: strin
   return {
     name: path,
     pattern: parsed.segments,
-    demand: { kind: 'any-token' },
+    requirement: { kind: 'any-token' },
     upstream: 'default',
     encodedSlash: false,
     forwardAuthorization: false,
@@ -19,7 +19,7 @@ function rule(path: string, options: Partial<AccessRule> & { readonly on?: strin
   };
 }
 
-const ask = (path: string, options: Partial<MatchQuestion> = {}): MatchQuestion => ({
+const ask = (path: string, options: Partial<MatchInput> = {}): MatchInput => ({
   method: 'GET',
   host: 'gate.test',
   target: { segments: path.slice(1).split('/').map(decodeURIComponent), encodedSlash: path.includes('%2F') },
@@ -34,7 +34,7 @@ describe('patterns', () => {
 });
 
 describe('matching', () => {
-  const matched = (rules: AccessRule[], question: MatchQuestion): string | undefined =>
+  const matched = (rules: AccessRule[], question: MatchInput): string | undefined =>
     compileRules(rules).match(question)?.name;
 
   test('the first matching rule wins, whether it is literal or has wildcards', () => {
@@ -83,7 +83,7 @@ describe('matching', () => {
     expect(matched([rule('/**', { name: 'first' }), ...rules], ask('/a', { host: 'admin.test' }))).toBe(
       'first',
     );
-    expect(hostName('[::1]:80')).toBe('[::1]');
+    expect(normalizeHost('[::1]:80')).toBe('[::1]');
   });
 
   test('P04 the first matching rule accepts or rejects an encoded slash; later rules are not tried', () => {
@@ -97,7 +97,7 @@ describe('matching', () => {
     expect(
       compileRules(open)
         .trace(ask('/admin/a%2Fb'))
-        .map(({ misfit }) => misfit),
+        .map(({ mismatch }) => mismatch),
     ).toEqual(['encoded_slash']);
   });
 
@@ -108,8 +108,8 @@ describe('matching', () => {
     expect(
       compileRules(rules)
         .trace(ask('/admin%2Fx'))
-        .map(({ misfit }) => misfit),
-    ).toEqual(['path', 'other_reading']);
+        .map(({ mismatch }) => mismatch),
+    ).toEqual(['path', 'ambiguous_path']);
   });
 
   test('a trace lists each rule up to the matching one and why it did not match', () => {
@@ -123,7 +123,7 @@ describe('matching', () => {
     expect(
       compileRules(rules)
         .trace(ask('/a'))
-        .map(({ rule: { name }, misfit }) => [name, misfit]),
+        .map(({ rule: { name }, mismatch }) => [name, mismatch]),
     ).toEqual([
       ['/b', 'path'],
       ['post', 'method'],
@@ -133,7 +133,7 @@ describe('matching', () => {
     expect(
       compileRules(rules.slice(0, 2))
         .trace(ask('/x'))
-        .map(({ misfit }) => misfit),
+        .map(({ mismatch }) => mismatch),
     ).toEqual(['path', 'path']);
   });
 
@@ -161,26 +161,26 @@ describe('matching', () => {
       )
       .map(([parts, method]) => ask(`/${parts.join('/')}`, { method }));
     fc.assert(
-      fc.property(fc.array(anyRule, { maxLength: 12 }), question, (rules, asked) => {
+      fc.property(fc.array(anyRule, { maxLength: 12 }), question, (rules, request) => {
         const compiled = compileRules(rules);
         const first = (segments: readonly string[]): number =>
           rules.findIndex((candidate) => {
             const misfit = compileRules([candidate]).trace({
-              ...asked,
-              target: { ...asked.target, segments },
-            })[0]?.misfit;
+              ...request,
+              target: { ...request.target, segments },
+            })[0]?.mismatch;
             return misfit === undefined || misfit === 'encoded_slash';
           });
-        const { segments, encodedSlash } = asked.target;
+        const { segments, encodedSlash } = request.target;
         const linear = first(segments);
         const decoded = first(segments.flatMap((segment) => segment.split('/')));
         const refused = encodedSlash && (!rules[linear]?.encodedSlash || (decoded >= 0 && decoded < linear));
         const expected = refused ? undefined : rules[linear];
-        expect(compiled.match(asked)).toBe(expected);
+        expect(compiled.match(request)).toBe(expected);
         // Every rule that a trace passes over lacks something.
-        const trace = compiled.trace(asked);
+        const trace = compiled.trace(request);
         const passed = expected === undefined ? trace : trace.slice(0, -1);
-        expect(passed.every(({ misfit }) => misfit !== undefined)).toBe(true);
+        expect(passed.every(({ mismatch }) => mismatch !== undefined)).toBe(true);
         expect(trace.length).toBe(linear < 0 ? rules.length : linear + 1);
       }),
       { numRuns: 3_000 },
@@ -197,8 +197,8 @@ describe('matching', () => {
     expect(
       compileRules(rules)
         .trace(ask('/admin;x'))
-        .map(({ misfit }) => misfit),
-    ).toEqual(['path', 'other_reading']);
+        .map(({ mismatch }) => mismatch),
+    ).toEqual(['path', 'ambiguous_path']);
   });
 
   test('the cost of a match does not depend on the number of rules', () => {

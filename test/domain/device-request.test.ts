@@ -1,17 +1,17 @@
 import { describe, expect, test } from 'vitest';
 import {
+  checkExchangeable,
   confirm,
   type DeviceRequest,
   deny,
-  exchangeable,
+  formatUserCode,
   MAX_FAILED_SIGN_INS,
-  readUserCode,
-  showUserCode,
-  signInFailed,
+  parseUserCode,
+  recordFailedSignIn,
 } from '../../src/domain/device-request.ts';
 import type { Outcome } from '../../src/domain/outcome.ts';
 
-const asked = {
+const body = {
   id: 'd1',
   clientId: 'Lab',
   scope: 'reports:read',
@@ -20,10 +20,10 @@ const asked = {
   expires: 600,
   failedSignIns: 0,
 };
-const pending: DeviceRequest = { ...asked, state: 'pending' };
-const confirmed: DeviceRequest = { ...asked, state: 'confirmed', identity: 'local:{42}' };
-const denied: DeviceRequest = { ...asked, state: 'denied' };
-const closed: DeviceRequest = { ...asked, state: 'closed' };
+const pending: DeviceRequest = { ...body, state: 'pending' };
+const confirmed: DeviceRequest = { ...body, state: 'confirmed', identity: 'local:{42}' };
+const denied: DeviceRequest = { ...body, state: 'denied' };
+const closed: DeviceRequest = { ...body, state: 'closed' };
 const word = (outcome: Outcome<DeviceRequest>): string =>
   outcome.ok ? outcome.value.state : outcome.refusal.reason;
 
@@ -36,8 +36,8 @@ describe('seed 3: exchanging a device code', () => {
     ['it expires in one second', confirmed, 599, 'confirmed'],
     ['it expires now', confirmed, 600, 'device_code_expired'],
     ['it expired without a decision', pending, 600, 'device_code_expired'],
-  ])('when %s', (_, request, now, answer) => {
-    expect(word(exchangeable(request, now))).toBe(answer);
+  ])('when %s', (_, request, now, response) => {
+    expect(word(checkExchangeable(request, now))).toBe(response);
   });
 });
 
@@ -45,13 +45,13 @@ describe('D15 the decision on a request', () => {
   test.each([
     ['approving a pending request', confirm(pending, 'local:{42}', 10), 'confirmed'],
     ['approving again as the same person (double click)', confirm(confirmed, 'local:{42}', 10), 'confirmed'],
-    ['approving again as another person', confirm(confirmed, 'local:{43}', 10), 'device_code_spent'],
+    ['approving again as another person', confirm(confirmed, 'local:{43}', 10), 'device_code_used'],
     ['approving after denial', confirm(denied, 'local:{42}', 10), 'device_denied'],
     ['approving after expiry', confirm(pending, 'local:{42}', 600), 'device_code_expired'],
     ['approving a closed request', confirm(closed, 'local:{42}', 10), 'device_closed'],
     ['denying a pending request', deny(pending, 10), 'denied'],
     ['denying again', deny(denied, 10), 'denied'],
-    ['denying after approval', deny(confirmed, 10), 'device_code_spent'],
+    ['denying after approval', deny(confirmed, 10), 'device_code_used'],
   ])('%s', (_, outcome, state) => {
     expect(word(outcome)).toBe(state);
   });
@@ -59,7 +59,7 @@ describe('D15 the decision on a request', () => {
   test('the fifth wrong password closes the request, the fourth does not', () => {
     let request: DeviceRequest = pending;
     const states = Array.from({ length: MAX_FAILED_SIGN_INS }, () => {
-      const counted = signInFailed(request, 10);
+      const counted = recordFailedSignIn(request, 10);
       if (counted.ok) request = counted.value;
       return request.state;
     });
@@ -80,8 +80,8 @@ describe('D09 a user code as typed', () => {
     ['BCDF-GHJA', undefined],
     ['BCDF_GHJK', undefined],
   ])('%j', (typed, code) => {
-    expect(readUserCode(typed)).toBe(code);
+    expect(parseUserCode(typed)).toBe(code);
   });
 
-  test('is displayed in two groups', () => expect(showUserCode('BCDFGHJK')).toBe('BCDF-GHJK'));
+  test('is displayed in two groups', () => expect(formatUserCode('BCDFGHJK')).toBe('BCDF-GHJK'));
 });

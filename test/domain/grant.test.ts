@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
 import {
-  accessExpiry,
+  computeAccessExpiry,
+  decideRefresh,
   type Grant,
-  judgeRefresh,
-  phaseOf,
+  getGrantState,
   type RefreshAttempt,
 } from '../../src/domain/grant.ts';
 
@@ -34,9 +34,9 @@ const attempt = (over: Partial<RefreshAttempt> = {}): RefreshAttempt => ({
   keys,
   ...over,
 });
-const verdict = (grant: Partial<Grant>, asked: Partial<RefreshAttempt>): string => {
-  const judged = judgeRefresh(grantOf(grant), attempt(asked));
-  return judged.kind === 'refused' ? judged.refusal.reason : judged.kind;
+const verdict = (grant: Partial<Grant>, request: Partial<RefreshAttempt>): string => {
+  const verdict = decideRefresh(grantOf(grant), attempt(request));
+  return verdict.kind === 'refused' ? verdict.refusal.reason : verdict.kind;
 };
 
 describe('seed 3: the state of a grant', () => {
@@ -46,20 +46,15 @@ describe('seed 3: the state of a grant', () => {
     ['after refresh_until', { refreshUntil: NOON - 1 }, 'expired'],
     ['revoked, at any time', { revokedAt: NOON - 1 }, 'revoked'],
   ])('%s', (_, over, phase) => {
-    expect(phaseOf(grantOf(over), NOON)).toBe(phase);
+    expect(getGrantState(grantOf(over), NOON)).toBe(phase);
   });
 });
 
 describe('wire 2: the decision on a refresh', () => {
   test.each<[string, Partial<Grant>, Partial<RefreshAttempt>, string]>([
     ['the current token rotates', {}, {}, 'rotated'],
-    [
-      'the direct predecessor within the window gets the same tokens again',
-      {},
-      { generation: 3 },
-      'repeated',
-    ],
-    ['one millisecond before the window ends', {}, { generation: 3, now: NOON + 4.999 }, 'repeated'],
+    ['the direct predecessor within the window gets the same tokens again', {}, { generation: 3 }, 'retried'],
+    ['one millisecond before the window ends', {}, { generation: 3, now: NOON + 4.999 }, 'retried'],
     ['at the end of the window it is reuse', {}, { generation: 3, now: NOON + 5 }, 'reused'],
     ['the predecessor of the predecessor is reuse at once', {}, { generation: 2 }, 'reused'],
     ['window 0: the predecessor is reuse', {}, { generation: 3, retryWindow: 0 }, 'reused'],
@@ -67,13 +62,13 @@ describe('wire 2: the decision on a refresh', () => {
       'window 0: of concurrent calls the later one is rejected without revoking the grant',
       {},
       { generation: 3, retryWindow: 0, arrivedAt: NOON - 5.01 },
-      'refresh_token_spent',
+      'refresh_token_used',
     ],
     [
       'an outage that begins within the window does not use it up',
       {},
       { generation: 3, now: NOON + 30, outages: () => [{ began: NOON, ended: NOON + 28 }] },
-      'repeated',
+      'retried',
     ],
     [
       'after the outage the window counts on, and ends',
@@ -99,7 +94,7 @@ describe('wire 2: the decision on a refresh', () => {
           { began: NOON, ended: NOON + 10 },
         ],
       },
-      'repeated',
+      'retried',
     ],
     [
       'outages that overlap do not count twice',
@@ -131,27 +126,27 @@ describe('wire 2: the decision on a refresh', () => {
     ['an expired grant', { refreshUntil: NOON }, {}, 'grant_expired'],
     ['a revoked grant', { revokedAt: NOON - 1 }, {}, 'grant_revoked'],
     ['a used token of a revoked grant', { revokedAt: NOON - 1 }, { generation: 1 }, 'grant_revoked'],
-    ['a bound grant without its certificate', { boundTo: 'abc' }, {}, 'certificate_binding_unmet'],
+    ['a bound grant without its certificate', { boundTo: 'abc' }, {}, 'certificate_binding_mismatch'],
     [
       'a bound grant with another certificate',
       { boundTo: 'abc' },
       { certificate: 'abd' },
-      'certificate_binding_unmet',
+      'certificate_binding_mismatch',
     ],
     ['a bound grant with its certificate', { boundTo: 'abc' }, { certificate: 'abc' }, 'rotated'],
     [
       'a used token of a bound grant without its certificate changes nothing',
       { boundTo: 'abc' },
       { generation: 1 },
-      'certificate_binding_unmet',
+      'certificate_binding_mismatch',
     ],
-  ])('%s', (_, grant, asked, expected) => {
-    expect(verdict(grant, asked)).toBe(expected);
+  ])('%s', (_, grant, request, expected) => {
+    expect(verdict(grant, request)).toBe(expected);
   });
 
   test('rotation increments the generation, keeps refresh_until, and caps the access token at it', () => {
-    const judged = judgeRefresh(grantOf(), attempt());
-    expect(judged).toMatchObject({
+    const verdict = decideRefresh(grantOf(), attempt());
+    expect(verdict).toMatchObject({
       kind: 'rotated',
       rolledForward: false,
       grant: { generation: 5, refreshUntil: NOON + 900, accessExpires: NOON + 900, rotatedAt: NOON },
@@ -159,7 +154,7 @@ describe('wire 2: the decision on a refresh', () => {
   });
 
   test('R16 a rolled-forward record continues from the generation of the token', () => {
-    expect(judgeRefresh(grantOf(), attempt({ generation: 9 }))).toMatchObject({
+    expect(decideRefresh(grantOf(), attempt({ generation: 9 }))).toMatchObject({
       kind: 'rotated',
       rolledForward: true,
       grant: { generation: 10 },
@@ -167,13 +162,13 @@ describe('wire 2: the decision on a refresh', () => {
   });
 
   test('R04 a repeated response leaves the record unchanged, so the window never slides', () => {
-    const judged = judgeRefresh(grantOf(), attempt({ generation: 3 }));
-    expect(judged).toMatchObject({ kind: 'repeated', grant: { rotatedAt: NOON - 5, generation: 4 } });
+    const verdict = decideRefresh(grantOf(), attempt({ generation: 3 }));
+    expect(verdict).toMatchObject({ kind: 'retried', grant: { rotatedAt: NOON - 5, generation: 4 } });
   });
 });
 
 test('a 90-day lifetime at a fraction of a second gives 7775999 seconds, as in the specification', () => {
   const now = NOON + 0.4;
-  const expires = accessExpiry(now, 7_776_000, Number.MAX_SAFE_INTEGER);
+  const expires = computeAccessExpiry(now, 7_776_000, Number.MAX_SAFE_INTEGER);
   expect(Math.floor(expires - now)).toBe(7_775_999);
 });

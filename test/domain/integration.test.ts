@@ -1,13 +1,13 @@
 import { describe, expect, test } from 'vitest';
 import {
   type AccessEntry,
-  accessOf,
+  checkGrantAllowed,
   type GrantType,
+  getAllowedScope,
   type Integration,
-  mayHold,
 } from '../../src/domain/integration.ts';
-import type { Person } from '../../src/domain/person.ts';
-import { parseScope, type Scope, writeScope } from '../../src/domain/scope.ts';
+import { formatScope, parseScope, type Scope } from '../../src/domain/scope.ts';
+import type { User } from '../../src/domain/user.ts';
 
 const scope = (text: string): Scope => {
   const parsed = parseScope(text);
@@ -29,7 +29,7 @@ const integration = (...access: AccessEntry[]): Integration => ({
   grantLifetime: 86_400,
   bindToCertificate: false,
 });
-const alice: Person = {
+const alice: User = {
   identity: 'local:{a}',
   displayName: 'Alice',
   directory: 'staff',
@@ -37,8 +37,8 @@ const alice: Person = {
   disabled: false,
 };
 const given = (of: Integration, by: GrantType): string | undefined => {
-  const access = accessOf(of, alice, by);
-  return access && writeScope(access);
+  const access = getAllowedScope(of, alice, by);
+  return access && formatScope(access);
 };
 
 describe('wire 7: access entries add up', () => {
@@ -81,8 +81,8 @@ describe('the scope a person may be granted', () => {
     [partly, 'reports:write', 'scope_exceeds_access'],
     [partly, 'reports:delete', 'scope_exceeds_integration'],
     [integration(), 'reports:read', 'identity_not_allowed'],
-  ])('%#: %s', (of, asked, expected) => {
-    const outcome = mayHold(of, alice, 'certificate', scope(asked));
+  ])('%#: %s', (of, request, expected) => {
+    const outcome = checkGrantAllowed(of, alice, 'certificate', scope(request));
     expect(outcome.ok ? 'granted' : outcome.refusal.reason).toBe(expected);
   });
 });

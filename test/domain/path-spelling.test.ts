@@ -1,22 +1,22 @@
 import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { type AccessRule, parsePattern } from '../../src/domain/access-rule.ts';
-import { type PathReading, withoutCase } from '../../src/domain/path-spelling.ts';
-import { compileRules, type MatchQuestion } from '../../src/domain/rule-matcher.ts';
+import { foldCase, type PathComparison } from '../../src/domain/path-comparison.ts';
+import { compileRules, type MatchInput } from '../../src/domain/rule-matcher.ts';
 import { covers } from '../../src/domain/scope.ts';
 import { rule } from '../support/proxy-harness.ts';
 
-const ask = (path: string, options: Partial<MatchQuestion> = {}): MatchQuestion => ({
+const ask = (path: string, options: Partial<MatchInput> = {}): MatchInput => ({
   method: 'GET',
   host: 'gate.test',
   target: { segments: path.slice(1).split('/').map(decodeURIComponent), encodedSlash: path.includes('%2F') },
   ...options,
 });
-const matched = (rules: readonly AccessRule[], path: string, options?: Partial<MatchQuestion>) =>
+const matched = (rules: readonly AccessRule[], path: string, options?: Partial<MatchInput>) =>
   compileRules(rules).match(ask(path, options))?.name;
 
-const DISTINCT: PathReading = { letterCase: 'distinct', trailingSlash: 'distinct' };
-const SAME: PathReading = { letterCase: 'same', trailingSlash: 'same' };
+const DISTINCT: PathComparison = { letterCase: 'distinct', trailingSlash: 'distinct' };
+const SAME: PathComparison = { letterCase: 'same', trailingSlash: 'same' };
 
 describe('a path that is another spelling of a stricter rule', () => {
   const rules = [rule('/admin', 'admin:manage'), rule('/reports/**', 'reports:read'), rule('/**', 'public')];
@@ -65,7 +65,7 @@ describe('a path that is another spelling of a stricter rule', () => {
       ['Å', 'å'],
       ['é', 'E\u0301'],
     ] as const)
-      expect(withoutCase(one)).toBe(withoutCase(other));
+      expect(foldCase(one)).toBe(foldCase(other));
   });
 
   test('is recognised behind ;parameters, empty segments and encoded slashes', () => {
@@ -134,8 +134,8 @@ describe('a path that is another spelling of a stricter rule', () => {
     expect(matched([rule('/**', 'public', { methods: ['GET'] }), rule('/a/', 'a:b')], '/a')).toBe('/**');
   });
 
-  test('is matched where the upstream tells spellings apart', () => {
-    const weak = (paths: PathReading) => [rule('/admin', 'a:b'), rule('/**', 'public', { paths })];
+  test('is matched where the upstream distinguishes spellings', () => {
+    const weak = (paths: PathComparison) => [rule('/admin', 'a:b'), rule('/**', 'public', { paths })];
     expect(matched(weak(DISTINCT), '/Admin/')).toBe('/**');
     expect(matched(weak({ ...DISTINCT, letterCase: 'unknown' }), '/admin/')).toBe('/**');
     expect(matched(weak({ ...DISTINCT, letterCase: 'unknown' }), '/Admin')).toBeUndefined();
@@ -159,11 +159,11 @@ describe('a path that is another spelling of a stricter rule', () => {
     expect(
       compileRules(rules)
         .trace(ask('/Reports/x'))
-        .map(({ rule: { name }, misfit }) => [name, misfit]),
+        .map(({ rule: { name }, mismatch }) => [name, mismatch]),
     ).toEqual([
       ['/admin', 'path'],
-      ['/reports/**', 'other_spelling'],
-      ['/**', 'other_reading'],
+      ['/reports/**', 'equivalent_path'],
+      ['/**', 'ambiguous_path'],
     ]);
   });
 });
@@ -186,15 +186,18 @@ test('a configuration in which no path has another spelling under a stricter rul
 const CALLERS = ['none', 'x', 'y', 'z'].flatMap((client) =>
   ['', 'a', 'b', 'a b'].map((held) => ({ client, held: new Set(held.split(' ').filter(Boolean)) })),
 );
-const admits = ({ demand, clients, reportOnly }: AccessRule, { client, held }: (typeof CALLERS)[number]) => {
-  if (demand.kind === 'public' || reportOnly === true) return true;
+const allows = (
+  { requirement, clients, reportOnly }: AccessRule,
+  { client, held }: (typeof CALLERS)[number],
+) => {
+  if (requirement.kind === 'public' || reportOnly === true) return true;
   if (client === 'none' || (clients !== undefined && !clients.has(client))) return false;
-  return demand.kind !== 'scope' || covers(new Map([['r', held]]), demand.scope);
+  return requirement.kind !== 'scope' || covers(new Map([['r', held]]), requirement.scope);
 };
 const isWeaker = (one: AccessRule, other: AccessRule): boolean =>
-  CALLERS.some((caller) => admits(one, caller) && !admits(other, caller));
+  CALLERS.some((caller) => allows(one, caller) && !allows(other, caller));
 
-function spellings(segments: readonly string[], { letterCase, trailingSlash }: PathReading): string[][] {
+function spellings(segments: readonly string[], { letterCase, trailingSlash }: PathComparison): string[][] {
   let all: string[][] = [[]];
   for (const segment of segments) {
     const forms = letterCase === 'distinct' ? [segment] : [segment.toLowerCase(), segment.toUpperCase()];
@@ -204,14 +207,10 @@ function spellings(segments: readonly string[], { letterCase, trailingSlash }: P
   return all.flatMap((one) => (one.at(-1) === '' ? [one, one.slice(0, -1)] : [one, [...one, '']]));
 }
 
-function takes(
-  { pattern, methods, host, paths }: AccessRule,
-  question: MatchQuestion,
-  sent: readonly string[],
-) {
+function takes({ pattern, methods, host, paths }: AccessRule, question: MatchInput, sent: readonly string[]) {
   if (methods?.has(question.method) === false) return false;
   if (host !== undefined && host !== question.host) return false;
-  const same: PathReading = {
+  const same: PathComparison = {
     letterCase: paths?.letterCase === 'same' ? 'same' : 'distinct',
     trailingSlash: paths?.trailingSlash === 'same' ? 'same' : 'distinct',
   };
@@ -226,7 +225,7 @@ function takes(
   });
 }
 
-const reading = fc.constantFrom<PathReading['letterCase']>('unknown', 'unknown', 'distinct', 'same');
+const reading = fc.constantFrom<PathComparison['letterCase']>('unknown', 'unknown', 'distinct', 'same');
 const anyRule = fc
   .record({
     parts: fc.array(fc.constantFrom('a', 'A', 'b', '*'), { maxLength: 3 }),

@@ -1,12 +1,12 @@
 import * as fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { readTarget, type TargetReading } from '../../src/domain/request-target.ts';
+import { type ParsedTarget, parseTarget } from '../../src/domain/request-target.ts';
 
 const OWN = new Set(['gate.test:8443', 'api.test']);
 
-function read(raw: string, options: { method?: string; encodedSlash?: boolean } = {}): TargetReading {
+function read(raw: string, options: { method?: string; encodedSlash?: boolean } = {}): ParsedTarget {
   const { method = 'GET', encodedSlash = false } = options;
-  return readTarget(raw, { method, encodedSlash, isOwn: (authority) => OWN.has(authority) });
+  return parseTarget(raw, { method, encodedSlash, isServedAuthority: (authority) => OWN.has(authority) });
 }
 
 /** The wire form of a target, or the word for what became of it. */

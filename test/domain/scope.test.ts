@@ -1,6 +1,14 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { covers, excessOf, meet, parseScope, type Scope, union, writeScope } from '../../src/domain/scope.ts';
+import {
+  covers,
+  findExcess,
+  formatScope,
+  intersectScopes,
+  parseScope,
+  type Scope,
+  uniteScopes,
+} from '../../src/domain/scope.ts';
 
 const scope = (text: string): Scope => {
   const parsed = parseScope(text);
@@ -17,7 +25,7 @@ describe('seed 2.2: the scope string', () => {
     ['a bare resource', 'files', 'files'],
     ['items for one resource are merged', 'files:read;Files:write', 'files:read,write'],
   ])('%s', (_, text, normal) => {
-    expect(writeScope(scope(text))).toBe(normal);
+    expect(formatScope(scope(text))).toBe(normal);
   });
 
   test.each([
@@ -42,8 +50,8 @@ describe('seed 2.2: the scope string', () => {
   });
 
   test('the OAuth endpoints also accept spaces between items', () => {
-    const parsed = parseScope('reports:read files:read', { spaces: true });
-    expect(parsed.ok && writeScope(parsed.value)).toBe('files:read;reports:read');
+    const parsed = parseScope('reports:read files:read', { allowSpaces: true });
+    expect(parsed.ok && formatScope(parsed.value)).toBe('files:read;reports:read');
   });
 });
 
@@ -61,14 +69,14 @@ describe('T16 wire 7: which scope satisfies which', () => {
     ['files:read,write', 'files:write', true],
     ['files:read', 'files:read,write', false],
     ['files:read', 'files:read;reports:read', false],
-  ])('%s held, %s asked: %s', (held, asked, passes) => {
-    expect(covers(scope(held), scope(asked))).toBe(passes);
+  ])('%s held, %s asked: %s', (held, request, passes) => {
+    expect(covers(scope(held), scope(request))).toBe(passes);
   });
 
   test('the excess contains exactly what exceeds the limit', () => {
-    const excess = excessOf(scope('reports:read,delete;admin:manage'), scope('reports:read,write'));
-    expect(excess && writeScope(excess)).toBe('admin:manage;reports:delete');
-    expect(excessOf(scope('reports'), scope('reports:read'))).toBeUndefined();
+    const excess = findExcess(scope('reports:read,delete;admin:manage'), scope('reports:read,write'));
+    expect(excess && formatScope(excess)).toBe('admin:manage;reports:delete');
+    expect(findExcess(scope('reports'), scope('reports:read'))).toBeUndefined();
   });
 });
 
@@ -81,18 +89,23 @@ const anyScope = fc
   );
 
 test('the normal form parses to the same scope', () => {
-  fc.assert(fc.property(anyScope, (given) => writeScope(scope(writeScope(given))) === writeScope(given)));
+  fc.assert(fc.property(anyScope, (given) => formatScope(scope(formatScope(given))) === formatScope(given)));
 });
 
 test('both scopes cover their intersection, and their union covers both', () => {
   fc.assert(
     fc.property(anyScope, anyScope, (a, b) => {
-      const common = meet(a, b);
-      return covers(a, common) && covers(b, common) && covers(union([a, b]), a) && covers(union([a, b]), b);
+      const common = intersectScopes(a, b);
+      return (
+        covers(a, common) &&
+        covers(b, common) &&
+        covers(uniteScopes([a, b]), a) &&
+        covers(uniteScopes([a, b]), b)
+      );
     }),
   );
 });
 
 test('an excess exists exactly when the limit does not cover the requested scope', () => {
-  fc.assert(fc.property(anyScope, anyScope, (a, b) => (excessOf(a, b) === undefined) === covers(b, a)));
+  fc.assert(fc.property(anyScope, anyScope, (a, b) => (findExcess(a, b) === undefined) === covers(b, a)));
 });

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { foreignParsers } from './foreign-parsers.ts';
 import { fuzz } from './requests.ts';
+import { startThirdPartyParsers } from './third-party-parsers.ts';
 
 /**
  * Nothing breaks, nothing passes that was not admitted, and nginx, HAProxy and Python read the same requests in what went
@@ -23,7 +23,7 @@ test('H29 100 malformed requests over TLS change nothing', async () => {
 test('H29 the other parsers do see a request that hides behind another', async () => {
   const hidden = 'GET /admin/x HTTP/1.1\r\nHost: a\r\nX-Request-Id: 2\r\n\r\n';
   const bytes = `DELETE /files/1 HTTP/1.1\r\nHost: a\r\nX-Request-Id: 1\r\nContent-Length: 0\r\n\r\n${hidden}`;
-  const parsers = await foreignParsers();
+  const parsers = await startThirdPartyParsers();
   try {
     expect(parsers.map(({ name }) => name)).toEqual(['nginx', 'haproxy', 'python']);
     for (const parser of parsers)

@@ -2,9 +2,9 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { foreignParsers, type ParserOptions } from './foreign-parsers.ts';
 import { type Batch, makeBatch, seedIn } from './grammar.ts';
-import { openTarget, type Target } from './rounds.ts';
+import { type FuzzTarget, startTarget } from './target.ts';
+import { type ParserOptions, startThirdPartyParsers } from './third-party-parsers.ts';
 
 /**
  * Row H29: a seeded storm of broken requests. `npm run fuzz` sends a million; `npm run fuzz -- --count 5000 --seed 7`
@@ -14,7 +14,7 @@ export interface FuzzOptions extends ParserOptions {
   readonly count: number;
   readonly seed: number;
   readonly tls: boolean;
-  readonly tell?: (line: string) => void;
+  readonly log?: (line: string) => void;
 }
 
 export interface FuzzResult {
@@ -28,9 +28,9 @@ const ROUND = 2_000;
 const SHRINK_MS = 60_000;
 
 /** Throws at the first round in which something went wrong. */
-export async function fuzz({ count, seed, tls, tell = () => {}, go }: FuzzOptions): Promise<FuzzResult> {
-  const parsers = await foreignParsers({ go });
-  const target = await openTarget({ tls, parsers });
+export async function fuzz({ count, seed, tls, log = () => {}, go }: FuzzOptions): Promise<FuzzResult> {
+  const parsers = await startThirdPartyParsers({ go });
+  const target = await startTarget({ tls, parsers });
   const total = { sent: 0, read: 0, forwarded: 0 };
   const begun = performance.now();
   try {
@@ -41,14 +41,14 @@ export async function fuzz({ count, seed, tls, tell = () => {}, go }: FuzzOption
         batches.push(batch);
         messages += batch.messages.length;
       }
-      const { wrongs, read, forwarded } = await target.round(batches);
-      if (wrongs.length > 0) throw new Error(await report(target, batches, wrongs, seed));
+      const { problems, read, forwarded } = await target.runRound(batches);
+      if (problems.length > 0) throw new Error(await report(target, batches, problems, seed));
       total.sent += batches.reduce((sum, { messages }) => sum + messages.length, 0);
       total.read += read;
       total.forwarded += forwarded;
       const seconds = (performance.now() - begun) / 1_000;
       const megabytes = Math.round(process.memoryUsage().rss / 1_048_576);
-      tell(
+      log(
         `${total.sent} sent, ${total.read} read as requests, ${total.forwarded} forwarded, ${seconds.toFixed(0)} s, ${megabytes} MB`,
       );
     }
@@ -61,7 +61,7 @@ export async function fuzz({ count, seed, tls, tell = () => {}, go }: FuzzOption
 
 /** Finds a single batch that fails, makes it smaller, saves it, and tells where. */
 async function report(
-  target: Target,
+  target: FuzzTarget,
   batches: readonly Batch[],
   wrongs: readonly string[],
   seed: number,
@@ -72,8 +72,8 @@ async function report(
   );
   const suspects = batches.filter((batch) => named.has(batch.seed));
   for (const suspect of suspects.length > 0 ? suspects : batches) {
-    const alone = await target.round([suspect]);
-    if (alone.wrongs.length === 0) continue;
+    const alone = await target.runRound([suspect]);
+    if (alone.problems.length === 0) continue;
     const small = await shrink(target, suspect);
     const folder = join(tmpdir(), 'gatehouse-fuzz');
     const file = join(folder, `${small.seed}.bin`);
@@ -85,12 +85,12 @@ async function report(
 }
 
 /** Leaves out messages, then ever smaller runs of bytes, as long as it still goes wrong. */
-async function shrink(target: Target, failing: Batch): Promise<Batch> {
+async function shrink(target: FuzzTarget, failing: Batch): Promise<Batch> {
   let best = failing;
   const end = performance.now() + SHRINK_MS;
   const fails = async (messages: readonly Buffer[]): Promise<boolean> => {
     const batch = { ...best, messages };
-    if (performance.now() > end || (await target.round([batch])).wrongs.length === 0) return false;
+    if (performance.now() > end || (await target.runRound([batch])).problems.length === 0) return false;
     best = batch;
     return true;
   };
@@ -115,7 +115,7 @@ if (import.meta.main) {
     },
   });
   const seed = Number(values.seed);
-  const tell = (line: string): void => void process.stdout.write(`${line}\n`);
-  tell(`seed ${seed}`);
-  await fuzz({ count: Number(values.count), seed, tls: values.tls, tell, go: true });
+  const print = (line: string): void => void process.stdout.write(`${line}\n`);
+  print(`seed ${seed}`);
+  await fuzz({ count: Number(values.count), seed, tls: values.tls, log: print, go: true });
 }

@@ -1,17 +1,17 @@
 import { describe } from 'vitest';
 import { needs } from '../set-up/programs.ts';
-import { startGateway } from '../support/gateway-process.ts';
-import { documented, filledIn } from './documented.ts';
-import { tellForwardAuthStory } from './forward-auth.ts';
+import { startFrontProxy } from '../support/front-proxy.ts';
+import { fillPlaceholders, readDocumentedConfig } from './documented-configuration.ts';
+import { testForwardAuth } from './forward-auth.ts';
 
 needs('caddy');
 
 describe('Caddy', () => {
-  tellForwardAuthStory({
+  testForwardAuth({
     challengeOn403: true,
-    whenAway: 502,
+    whenUnreachable: 502,
     start: ({ port, gatehousePort, apiPort, ca }) =>
-      startGateway({
+      startFrontProxy({
         program: 'caddy',
         port,
         arguments: (_, write) => [
@@ -22,7 +22,7 @@ describe('Caddy', () => {
           write(
             'Caddyfile',
             // Caddy's own administration would listen on a fixed port.
-            `{\n\tadmin off\n}\n${filledIn(documented('caddyfile'), {
+            `{\n\tadmin off\n}\n${fillPlaceholders(readDocumentedConfig('caddyfile'), {
               '127.0.0.1:8443': `127.0.0.1:${gatehousePort}`,
               '127.0.0.1:9000': `127.0.0.1:${apiPort}`,
               ':8080': `:${port}`,

@@ -2,35 +2,35 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { needs } from '../set-up/programs.ts';
-import { forwardedForms } from '../support/forwarded.ts';
+import { forwardedCertificateHeaders } from '../support/forwarded-certificate.ts';
 import {
+  type FrontProxy,
+  type FrontProxyProgram,
   freePort,
-  type GatewayProcess,
-  type GatewayProgram,
   nginxArguments,
-  startGateway,
-} from '../support/gateway-process.ts';
-import { ALICE, type House, openHouse } from '../support/house.ts';
-import { type Headers, type HttpsClient, httpsClient } from '../support/https-client.ts';
-import type { Certified } from '../support/pki.ts';
+  startFrontProxy,
+} from '../support/front-proxy.ts';
+import { createHttpsClient, type Headers, type HttpsClient } from '../support/https-client.ts';
+import type { IssuedCertificate } from '../support/pki.ts';
 import { withBoundApp } from '../support/reconfigure.ts';
-import { documented, filledIn } from './documented.ts';
+import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
+import { fillPlaceholders, readDocumentedConfig } from './documented-configuration.ts';
 
 needs('nginx', 'haproxy');
 
 /** Front proxies that terminate TLS, as in docs/forward-auth.md; and set up so that they pass other spellings on. */
 const nginx =
   (careless: boolean) =>
-  (port: number, house: House): Omit<GatewayProgram, 'port'> => ({
+  (port: number, gateway: TestGateway): Omit<FrontProxyProgram, 'port'> => ({
     program: 'nginx',
     arguments: (folder, write) => {
-      const front = filledIn(documented('nginx client-certificates'), {
+      const front = fillPlaceholders(readDocumentedConfig('nginx client-certificates'), {
         '127.0.0.1:9443': `127.0.0.1:${port}`,
-        '127.0.0.1:8443': `127.0.0.1:${house.port}`,
+        '127.0.0.1:8443': `127.0.0.1:${gateway.port}`,
         'gate.example.test': 'localhost',
-        '/etc/nginx/tls': house.folder,
-        '/etc/gatehouse/ca.pem': `${house.folder}/ca.pem`,
-        '/etc/gatehouse/issuers.pem': `${house.folder}/ca.pem`,
+        '/etc/nginx/tls': gateway.folder,
+        '/etc/gatehouse/ca.pem': `${gateway.folder}/ca.pem`,
+        '/etc/gatehouse/issuers.pem': `${gateway.folder}/ca.pem`,
       });
       write('front.conf', front);
       return nginxArguments(folder, write, [
@@ -42,21 +42,23 @@ const nginx =
   });
 const haproxy =
   (careless: boolean) =>
-  (port: number, house: House): Omit<GatewayProgram, 'port'> => ({
+  (port: number, gateway: TestGateway): Omit<FrontProxyProgram, 'port'> => ({
     program: 'haproxy',
     arguments: (_folder, write) => {
       const both = ['server.pem', 'server-key.pem'].map((name) =>
-        readFileSync(join(house.folder, name), 'utf8'),
+        readFileSync(join(gateway.folder, name), 'utf8'),
       );
-      const snippet = documented('haproxy client-certificates');
-      const given = careless ? filledIn(snippet, { '^client[^a-z0-9]cert -m reg': 'client-cert' }) : snippet;
-      const front = filledIn(given, {
+      const snippet = readDocumentedConfig('haproxy client-certificates');
+      const given = careless
+        ? fillPlaceholders(snippet, { '^client[^a-z0-9]cert -m reg': 'client-cert' })
+        : snippet;
+      const front = fillPlaceholders(given, {
         '127.0.0.1:9443': `127.0.0.1:${port}`,
-        '127.0.0.1:8443': `127.0.0.1:${house.port}`,
+        '127.0.0.1:8443': `127.0.0.1:${gateway.port}`,
         'gate.example.test': 'localhost',
         '/etc/haproxy/server.pem': write('server.pem', both.join('')),
-        '/etc/gatehouse/ca.pem': `${house.folder}/ca.pem`,
-        '/etc/gatehouse/issuers.pem': `${house.folder}/ca.pem`,
+        '/etc/gatehouse/ca.pem': `${gateway.folder}/ca.pem`,
+        '/etc/gatehouse/issuers.pem': `${gateway.folder}/ca.pem`,
       });
       const defaults = 'defaults\n  timeout connect 5s\n  timeout client 30s\n  timeout server 30s\n';
       return ['-db', '-f', write('haproxy.cfg', defaults + front)];
@@ -69,31 +71,31 @@ describe.each([
   ['HAProxy', 'client-cert', haproxy(false), false],
   ['HAProxy that passes other spellings on', 'client-cert', haproxy(true), true],
 ] as const)('%s', (_name, forwardedHeader, program, isCareless) => {
-  let house: House;
-  let front: GatewayProcess;
+  let gateway: TestGateway;
+  let front: FrontProxy;
   const clients: HttpsClient[] = [];
   beforeAll(async () => {
-    house = await openHouse((settings) =>
+    gateway = await startGateway((settings) =>
       withBoundApp({
         ...settings,
         certificates: { ...settings.certificates, forwardedFrom: ['127.0.0.1'], forwardedHeader },
       }),
     );
     const port = await freePort();
-    front = await startGateway({ port, ...program(port, house) });
+    front = await startFrontProxy({ port, ...program(port, gateway) });
   });
   afterAll(async () => {
     for (const client of clients) client.close();
     await front?.close();
-    await house?.close();
+    await gateway?.close();
   });
-  const clientOf = (as?: Certified): HttpsClient => {
-    const client = httpsClient({ port: front.port, ca: house.ca.pem, ...(as && { as }) });
+  const clientOf = (as?: IssuedCertificate): HttpsClient => {
+    const client = createHttpsClient({ port: front.port, ca: gateway.ca.pem, ...(as && { as }) });
     clients.push(client);
     return client;
   };
   const authorize = (client: HttpsClient, headers: Headers = {}) =>
-    client.ask({
+    client.request({
       path: '/authsvc/Authorize/Certificate',
       method: 'POST',
       headers: { 'content-type': 'application/json', ...headers },
@@ -101,23 +103,23 @@ describe.each([
     });
 
   test('the certificate of the client arrives, whatever header it sends besides', async () => {
-    const [as, without] = [clientOf(house.people.alice), clientOf()];
+    const [as, without] = [clientOf(gateway.users.alice), clientOf()];
     const granted = await authorize(as);
     expect([granted.status, granted.json['identity']], front.output()).toEqual([200, ALICE]);
-    for (const [name, value] of forwardedForms(house.people.bob.der))
+    for (const [name, value] of forwardedCertificateHeaders(gateway.users.bob.der))
       expect((await authorize(as, { [name]: value })).json['identity']).toBe(ALICE);
     const token = String(granted.json['access_token']);
-    expect((await as.bearer('/files/a', token)).status).toBe(200);
-    expect((await without.bearer('/files/a', token)).status).toBe(401);
+    expect((await as.getWithToken('/files/a', token)).status).toBe(200);
+    expect((await without.getWithToken('/files/a', token)).status).toBe(401);
     expect((await authorize(without)).status).toBe(401);
   });
 
   test('a client without a certificate cannot send that of another, in any spelling', async () => {
-    const { alice } = house.people;
+    const { alice } = gateway.users;
     const token = String((await authorize(clientOf(alice))).json['access_token']);
     const client = clientOf();
-    const before = house.upstream.calls.length;
-    for (const [name, value] of forwardedForms(alice.der))
+    const before = gateway.upstream.requests.length;
+    for (const [name, value] of forwardedCertificateHeaders(alice.der))
       for (const spelling of [
         name,
         name.toUpperCase(),
@@ -127,13 +129,17 @@ describe.each([
         const headers = { [spelling]: value };
         const statuses = [
           (await authorize(client, headers)).status,
-          (await client.ask({ path: '/files/a', headers: { ...headers, authorization: `Bearer ${token}` } }))
-            .status,
+          (
+            await client.request({
+              path: '/files/a',
+              headers: { ...headers, authorization: `Bearer ${token}` },
+            })
+          ).status,
         ];
         const isOther = name.toLowerCase() === forwardedHeader && /[_.]/.test(spelling);
         const expected = isCareless && isOther ? [400, 400] : [401, 401];
         expect([spelling, ...statuses]).toEqual([spelling, ...expected]);
       }
-    expect(house.upstream.calls.length).toBe(before);
+    expect(gateway.upstream.requests.length).toBe(before);
   });
 });

@@ -1,26 +1,30 @@
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
-import { forwardedForms } from '../support/forwarded.ts';
-import type { GatewayProcess } from '../support/gateway-process.ts';
-import { freePort } from '../support/gateway-process.ts';
-import { ALICE, type House, openHouse } from '../support/house.ts';
-import { type RawAnswer, rawRequest } from '../support/raw-client.ts';
-import { under, withBoundApp, withForwardedCertificates } from '../support/reconfigure.ts';
-import { type Recorded, type RecordingUpstream, recordingUpstream } from '../support/recording-upstream.ts';
+import { forwardedCertificateHeaders } from '../support/forwarded-certificate.ts';
+import type { FrontProxy } from '../support/front-proxy.ts';
+import { freePort } from '../support/front-proxy.ts';
+import { type RawResponse, rawRequest } from '../support/raw-client.ts';
+import { withBoundApp, withForwardedCertificates, withSettings } from '../support/reconfigure.ts';
+import {
+  type RecordedRequest,
+  type RecordingUpstream,
+  startRecordingUpstream,
+} from '../support/recording-upstream.ts';
+import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 /** Where the parts of a test stand, for the configuration of the gateway. */
-export interface Places {
+export interface Addresses {
   readonly port: number;
   readonly gatehousePort: number;
   readonly apiPort: number;
   readonly ca: string;
 }
 
-export interface Story {
-  readonly start: (places: Places) => Promise<GatewayProcess>;
+export interface ForwardAuthSetup {
+  readonly start: (places: Addresses) => Promise<FrontProxy>;
   /** The gateway hands on the challenge of a 403 too. */
   readonly challengeOn403: boolean;
   /** What the gateway answers while gatehouse is away. */
-  readonly whenAway: number;
+  readonly whenUnreachable: number;
 }
 
 const IDENTITY = ['x-forwarded-user', 'x-forwarded-client-id', 'x-forwarded-scope'] as const;
@@ -38,40 +42,42 @@ const NOT_FOR_THE_API = [
 /** As CGI, WSGI and the like read names. */
 const folded = (name: string): string => name.replace(/[^a-z0-9]/g, '-');
 /** All values an API might take for this header, less empty ones. */
-const valuesOf = (request: Recorded | undefined, name: string): string[] =>
+const valuesOf = (request: RecordedRequest | undefined, name: string): string[] =>
   (request?.headers ?? [])
     .filter(([given, value]) => folded(given) === name && value !== '')
     .map(([, value]) => value);
 
 /** A real gateway with the configuration of docs/forward-auth.md, a real gatehouse, and an API that records every byte. */
-export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story): void {
-  let house: House;
+export function testForwardAuth({ start, challengeOn403, whenUnreachable }: ForwardAuthSetup): void {
+  let gatehouse: TestGateway;
   let api: RecordingUpstream;
-  let gateway: GatewayProcess;
+  let gateway: FrontProxy;
   let token: string;
 
   beforeAll(async () => {
-    house = await openHouse((settings) => withBoundApp({ ...settings, trustedProxies: ['127.0.0.1'] }));
-    api = await recordingUpstream();
+    gatehouse = await startGateway((settings) =>
+      withBoundApp({ ...settings, trustedProxies: ['127.0.0.1'] }),
+    );
+    api = await startRecordingUpstream();
     gateway = await start({
       port: await freePort(),
-      gatehousePort: house.port,
+      gatehousePort: gatehouse.port,
       apiPort: api.port,
-      ca: `${house.folder}/ca.pem`,
+      ca: `${gatehouse.folder}/ca.pem`,
     });
-    token = (await house.grant({ scope: 'files:read' })).access_token;
+    token = (await gatehouse.grant({ scope: 'files:read' })).access_token;
   });
   afterAll(async () => {
     await gateway?.close();
     await api?.close();
-    await house?.close();
+    await gatehouse?.close();
   });
   beforeEach(() => api.reset());
 
   const ask = (
     line: string,
     { as = token, lines = [], body }: { as?: string; lines?: readonly string[]; body?: string } = {},
-  ): Promise<RawAnswer> => {
+  ): Promise<RawResponse> => {
     const head = [
       `${line} HTTP/1.1`,
       'Host: api.example.test',
@@ -81,7 +87,7 @@ export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story)
     ];
     return rawRequest(gateway.port, `${head.join('\r\n')}\r\n\r\n${body ?? ''}`);
   };
-  const only = (): Recorded | undefined => {
+  const only = (): RecordedRequest | undefined => {
     expect(api.requests.length).toBe(1);
     return api.requests[0];
   };
@@ -101,7 +107,7 @@ export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story)
     expect(api.bytes()).not.toContain(token);
   });
 
-  test('a public route needs no token and names nobody', async () => {
+  test('a public route needs no token and sets no identity', async () => {
     expect((await ask('GET /health', { as: '' })).status).toBe(200);
     const request = only();
     for (const name of IDENTITY) expect(valuesOf(request, name)).toEqual([]);
@@ -137,7 +143,7 @@ export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story)
       ).status,
     ).toBe(403);
     expect(api.requests).toEqual([]);
-    const { access_token: writer } = await house.grant({ scope: 'reports:write' });
+    const { access_token: writer } = await gatehouse.grant({ scope: 'reports:write' });
     const body = 'a report '.repeat(5_000);
     expect((await ask('POST /reports/a', { as: writer, body })).status).toBe(200);
     expect(only()).toMatchObject({ method: 'POST', target: '/reports/a', body });
@@ -171,7 +177,7 @@ export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story)
     'X-Request-Id: spoofed-by-client',
   ] as const;
 
-  test('CVE-2026-40575 class: what a client says about itself and its request changes nothing', async () => {
+  test('CVE-2026-40575 class: client-supplied headers about itself and its request change nothing', async () => {
     // One by one, so that a contradiction between two of them cannot hide that one alone is believed.
     for (const line of SPOOFED) {
       const context = `${line}\n${gateway.output()}`;
@@ -231,7 +237,7 @@ export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story)
     '/AuthSvc/Authorize/Verify',
     '/authsvc/check/health',
     '/_gatehouse',
-  ])('a path that could be read in two ways, or is ours, does not reach the API: %s', async (path) => {
+  ])('an ambiguous path, or one of gatehouse itself, does not reach the API: %s', async (path) => {
     const { status } = await ask(`GET ${path}`);
     expect([400, 403, 404]).toContain(status);
     expect(api.requests).toEqual([]);
@@ -244,28 +250,32 @@ export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story)
   });
 
   test('a revoked token is refused at once', async () => {
-    const { access_token: mine } = await house.grant({ scope: 'files:read' });
+    const { access_token: mine } = await gatehouse.grant({ scope: 'files:read' });
     expect((await ask('GET /files/a', { as: mine })).status).toBe(200);
     const headers = { authorization: `Bearer ${mine}` };
-    expect((await house.ask({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
+    expect((await gatehouse.request({ path: '/authsvc/Revoke/Token', headers })).status).toBe(200);
     expect((await ask('GET /files/a', { as: mine })).status).toBe(401);
   });
 
-  test('a client cannot tell its certificate in a header, from a gateway whose header would be believed', async () => {
-    const { access_token: bound } = await house.grant({ clientId: 'bound-app' });
-    for (const [name, value] of forwardedForms(house.people.alice.der))
-      await under(house, withForwardedCertificates(name.toLowerCase() as 'client-cert'), async () => {
-        for (const spelling of [name, name.replaceAll('-', '_'), name.replaceAll('-', '.')]) {
-          const { status } = await ask('GET /files/a', { as: bound, lines: [`${spelling}: ${value}`] });
-          expect([400, 401, 403], spelling).toContain(status);
-        }
-      });
+  test('a client cannot forge its certificate in a header, through a gateway whose header is trusted', async () => {
+    const { access_token: bound } = await gatehouse.grant({ clientId: 'bound-app' });
+    for (const [name, value] of forwardedCertificateHeaders(gatehouse.users.alice.der))
+      await withSettings(
+        gatehouse,
+        withForwardedCertificates(name.toLowerCase() as 'client-cert'),
+        async () => {
+          for (const spelling of [name, name.replaceAll('-', '_'), name.replaceAll('-', '.')]) {
+            const { status } = await ask('GET /files/a', { as: bound, lines: [`${spelling}: ${value}`] });
+            expect([400, 401, 403], spelling).toContain(status);
+          }
+        },
+      );
     expect(api.requests).toEqual([]);
   });
 
   test('a gateway that gatehouse does not know passes nothing', async () => {
-    await under(
-      house,
+    await withSettings(
+      gatehouse,
       (settings) => ({ ...settings, trustedProxies: [] }),
       async () => {
         expect((await ask('GET /health', { as: '' })).status).toBe(403);
@@ -276,7 +286,7 @@ export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story)
   });
 
   test('while gatehouse fails nothing passes', async () => {
-    const failing = vi.spyOn(house.gateway.store.revocations, 'isRevoked').mockImplementation(() => {
+    const failing = vi.spyOn(gatehouse.server.store.revocations, 'isRevoked').mockImplementation(() => {
       throw new Error('the map is gone');
     });
     try {
@@ -287,10 +297,10 @@ export function tellForwardAuthStory({ start, challengeOn403, whenAway }: Story)
     }
   });
 
-  test('while gatehouse is away nothing passes, public routes included', async () => {
-    await house.gateway.close();
-    expect((await ask('GET /files/a')).status, gateway.output()).toBe(whenAway);
-    expect((await ask('GET /health', { as: '' })).status).toBe(whenAway);
+  test('while gatehouse is unreachable nothing passes, public routes included', async () => {
+    await gatehouse.server.close();
+    expect((await ask('GET /files/a')).status, gateway.output()).toBe(whenUnreachable);
+    expect((await ask('GET /health', { as: '' })).status).toBe(whenUnreachable);
     expect(api.requests).toEqual([]);
   });
 }

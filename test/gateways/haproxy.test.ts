@@ -1,24 +1,24 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { needs } from '../set-up/programs.ts';
-import { freePort, type GatewayProcess, startGateway } from '../support/gateway-process.ts';
-import { openHouse } from '../support/house.ts';
+import { type FrontProxy, freePort, startFrontProxy } from '../support/front-proxy.ts';
 import { rawRequest } from '../support/raw-client.ts';
-import { recordingUpstream } from '../support/recording-upstream.ts';
-import { documented, filledIn, luaScript } from './documented.ts';
-import { type Places, tellForwardAuthStory } from './forward-auth.ts';
+import { startRecordingUpstream } from '../support/recording-upstream.ts';
+import { startGateway } from '../support/test-gateway.ts';
+import { fillPlaceholders, luaScript, readDocumentedConfig } from './documented-configuration.ts';
+import { type Addresses, testForwardAuth } from './forward-auth.ts';
 
 needs('haproxy');
 
 const start = (
-  { port, gatehousePort, apiPort, ca }: Places,
+  { port, gatehousePort, apiPort, ca }: Addresses,
   script = readFileSync(luaScript, 'utf8'),
-): Promise<GatewayProcess> =>
-  startGateway({
+): Promise<FrontProxy> =>
+  startFrontProxy({
     program: 'haproxy',
     port,
     arguments: (_, write) => {
-      const configuration = filledIn(documented('haproxy'), {
+      const configuration = fillPlaceholders(readDocumentedConfig('haproxy'), {
         '127.0.0.1:8443': `127.0.0.1:${gatehousePort}`,
         '127.0.0.1:9000': `127.0.0.1:${apiPort}`,
         '127.0.0.1:8080': `127.0.0.1:${port}`,
@@ -31,20 +31,20 @@ const start = (
   });
 
 describe('HAProxy', () => {
-  tellForwardAuthStory({ challengeOn403: true, whenAway: 503, start });
+  testForwardAuth({ challengeOn403: true, whenUnreachable: 503, start });
 });
 
 test('if the script itself fails, no request passes', async () => {
-  const house = await openHouse((settings) => ({ ...settings, trustedProxies: ['127.0.0.1'] }));
-  onTestFinished(() => house.close());
-  const api = await recordingUpstream();
+  const gatehouse = await startGateway((settings) => ({ ...settings, trustedProxies: ['127.0.0.1'] }));
+  onTestFinished(() => gatehouse.close());
+  const api = await startRecordingUpstream();
   onTestFinished(() => api.close());
   const broken = readFileSync(luaScript, 'utf8').replace('core.httpclient()', 'core.no_such_thing()');
   expect(broken).toContain('no_such_thing');
-  const places = { gatehousePort: house.port, apiPort: api.port, ca: `${house.folder}/ca.pem` };
+  const places = { gatehousePort: gatehouse.port, apiPort: api.port, ca: `${gatehouse.folder}/ca.pem` };
   const gateway = await start({ port: await freePort(), ...places }, broken);
   onTestFinished(() => gateway.close());
-  const asked = 'GET /health HTTP/1.1\r\nHost: api.example.test\r\n\r\n';
-  expect((await rawRequest(gateway.port, asked)).status).toBe(503);
+  const request = 'GET /health HTTP/1.1\r\nHost: api.example.test\r\n\r\n';
+  expect((await rawRequest(gateway.port, request)).status).toBe(503);
   expect(api.requests).toEqual([]);
 });

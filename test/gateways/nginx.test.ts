@@ -1,23 +1,23 @@
 import { describe } from 'vitest';
 import { needs } from '../set-up/programs.ts';
-import { nginxArguments, startGateway } from '../support/gateway-process.ts';
-import { documented, filledIn } from './documented.ts';
-import { tellForwardAuthStory } from './forward-auth.ts';
+import { nginxArguments, startFrontProxy } from '../support/front-proxy.ts';
+import { fillPlaceholders, readDocumentedConfig } from './documented-configuration.ts';
+import { testForwardAuth } from './forward-auth.ts';
 
 needs('nginx');
 
 describe('nginx', () => {
-  tellForwardAuthStory({
+  testForwardAuth({
     challengeOn403: false,
-    whenAway: 500,
+    whenUnreachable: 500,
     start: ({ port, gatehousePort, apiPort, ca }) =>
-      startGateway({
+      startFrontProxy({
         program: 'nginx',
         port,
         arguments: (folder, write) => {
           write(
             'gatehouse.conf',
-            filledIn(documented('nginx'), {
+            fillPlaceholders(readDocumentedConfig('nginx'), {
               '127.0.0.1:8443': `127.0.0.1:${gatehousePort}`,
               '127.0.0.1:9000': `127.0.0.1:${apiPort}`,
               '127.0.0.1:8080': `127.0.0.1:${port}`,

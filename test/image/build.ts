@@ -47,8 +47,8 @@ export function buildImage(): Image {
     '--storage-driver',
     'vfs',
   ];
-  const buildah = (...words: readonly string[]): string =>
-    execFileSync('buildah', [...store, ...words], {
+  const buildah = (...args: readonly string[]): string =>
+    execFileSync('buildah', [...store, ...args], {
       encoding: 'utf8',
       stdio: ['ignore', 'pipe', 'inherit'],
       maxBuffer: 1 << 26,
@@ -66,7 +66,7 @@ export function buildImage(): Image {
     buildah('bud', '--isolation', 'chroot', '-f', join(folder, `${name}.Dockerfile`), '-t', name, made);
     rmSync(made, { recursive: true });
   };
-  base('runtime-base', (root) => takeLibraries(root, [NODE], (name) => !name.startsWith('libatomic')));
+  base('runtime-base', (root) => copyLibraries(root, [NODE], (name) => !name.startsWith('libatomic')));
   base('build-base', fillBuildBase);
   buildah(
     'bud',
@@ -107,7 +107,7 @@ export function buildImage(): Image {
 }
 
 /** The shared libraries of a program, in their places, and the loader. */
-function takeLibraries(root: string, programs: readonly string[], wanted: (name: string) => boolean): void {
+function copyLibraries(root: string, programs: readonly string[], wanted: (name: string) => boolean): void {
   const listed = execFileSync('ldd', [...programs], { encoding: 'utf8' });
   const files = new Set([...listed.matchAll(/(\/\S+\.so\S*) \(/g)].map(([, file = '']) => file));
   mkdirSync(join(root, 'usr/lib'), { recursive: true });
@@ -128,7 +128,7 @@ function takeLibraries(root: string, programs: readonly string[], wanted: (name:
 
 /** Node with npm, and a shell for RUN: what an official image of Node has, and little more. */
 function fillBuildBase(root: string): void {
-  takeLibraries(root, [NODE], () => true);
+  copyLibraries(root, [NODE], () => true);
   const bin = join(root, 'usr/local/bin');
   mkdirSync(bin, { recursive: true });
   cpSync(NODE, join(bin, 'node'));

@@ -17,7 +17,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { stringify } from 'yaml';
-import { freePort } from '../support/gateway-process.ts';
+import { freePort } from '../support/front-proxy.ts';
 import { until } from '../support/serve-process.ts';
 import { buildImage, type Image } from './build.ts';
 
@@ -56,7 +56,7 @@ exec chroot "$root" /usr/local/bin/node -e '
 `;
 
 function contain(
-  words: readonly string[],
+  args: readonly string[],
   options: { readonly data?: string; readonly etc?: string } = {},
 ): ChildProcess {
   const data = options.data ?? join(folder, 'data');
@@ -65,29 +65,16 @@ function contain(
   spawnSync('chown', ['65532:65532', data]);
   return spawn(
     'unshare',
-    [
-      '--mount',
-      '--pid',
-      '--fork',
-      '--kill-child',
-      'sh',
-      '-c',
-      CONTAIN,
-      'sh',
-      image.root,
-      data,
-      etc,
-      ...words,
-    ],
+    ['--mount', '--pid', '--fork', '--kill-child', 'sh', '-c', CONTAIN, 'sh', image.root, data, etc, ...args],
     { stdio: ['ignore', 'pipe', 'pipe'] },
   );
 }
 
 async function runs(
-  words: readonly string[],
+  args: readonly string[],
   etc?: string,
 ): Promise<{ code: number | null; out: string; err: string }> {
-  const child = contain(words, etc === undefined ? {} : { etc });
+  const child = contain(args, etc === undefined ? {} : { etc });
   let [out, err] = ['', ''];
   child.stdout?.on('data', (part: Buffer) => void (out += part.toString()));
   child.stderr?.on('data', (part: Buffer) => void (err += part.toString()));
@@ -98,7 +85,7 @@ async function runs(
 const files = (at: string): string[] =>
   readdirSync(at, { recursive: true, encoding: 'utf8' }).filter((name) => !name.startsWith('proc/'));
 
-test('A9 O11 it says who it runs as, and what', () => {
+test('A9 O11 it logs its user and its version', () => {
   expect(image.config).toMatchObject({
     User: '65532:65532',
     Entrypoint: ['/usr/local/bin/gatehouse'],
@@ -190,7 +177,7 @@ test('A9 O11 O14 as process 1, with a root that cannot be written: serves, is he
   const { out: keys } = await runs([
     '/usr/local/bin/node',
     '-e',
-    "process.argv[1]='x';import('/opt/gatehouse/dist/tokens/keyring-file.js').then((m)=>console.log(JSON.stringify(m.newKeyring('EdDSA'))))",
+    "process.argv[1]='x';import('/opt/gatehouse/dist/tokens/keyring-file.js').then((m)=>console.log(JSON.stringify(m.createKeyringFile('EdDSA'))))",
   ]);
   // Handed over as a kubelet does in a pod without fsGroup: files of root, in memory, mounted read-only.
   writeFileSync(join(etc, 'keys.json'), keys);

@@ -4,30 +4,30 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { ACCESS_FIELDS } from '../../src/observability/access-fields.ts';
-import { ALICE, type House, type LogLine, openHouse } from '../support/house.ts';
-import { rawTlsClient } from '../support/raw-client.ts';
+import { connectRawTls } from '../support/raw-client.ts';
 import { scrape } from '../support/scrape.ts';
-import { connect, makeServeFolder, until } from '../support/serve-process.ts';
+import { connect, createServeFolder, until } from '../support/serve-process.ts';
+import { ALICE, type LogLine, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-let house: House;
+let gateway: TestGateway;
 beforeAll(async () => {
-  house = await openHouse();
+  gateway = await startGateway();
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
-const lineFor = (of: House, path: string): Promise<LogLine> =>
+const lineFor = (of: TestGateway, path: string): Promise<LogLine> =>
   until(`the line of ${path}`, () =>
     of.log.find((line) => line.event === 'request' && line['path'] === path),
   );
 
 describe('the line of a request', () => {
   test('has the identity, grant, client, rule, decision, duration and sizes', async () => {
-    const { access_token: token } = await house.grant();
-    const { headers } = await house.api('/files/one?secret=hush', token, {
+    const { access_token: token } = await gateway.grant();
+    const { headers } = await gateway.api('/files/one?secret=hush', token, {
       headers: { traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' },
     });
-    const line = await lineFor(house, '/files/one');
-    const issued = house.audits('grant_issued').at(-1);
+    const line = await lineFor(gateway, '/files/one');
+    const issued = gateway.auditEvents('grant_issued').at(-1);
     expect(line).toMatchObject({
       level: 'info',
       request_id: headers['x-request-id'],
@@ -47,28 +47,28 @@ describe('the line of a request', () => {
     expect(line['upstream_ms']).toBeGreaterThan(0);
     expect(Number(line['upstream_ms'])).toBeLessThanOrEqual(Number(line['ms']) + 1);
     expect(line['bytes_out']).toBeGreaterThan(10);
-    expect(house.lines.find((text) => text.includes('/files/one'))).not.toContain('hush');
+    expect(gateway.logLines.find((text) => text.includes('/files/one'))).not.toContain('hush');
     expect(Object.keys(line).filter((name) => !(name in ACCESS_FIELDS))).toEqual([]);
     // What the upstream was told is what the log says.
-    expect(house.upstream.calls.at(-1)?.headers['traceparent']).toContain(line['trace_id']);
+    expect(gateway.upstream.requests.at(-1)?.headers['traceparent']).toContain(line['trace_id']);
   });
 
   test('counts the bytes of the body, and has a new trace id where the request had none', async () => {
-    const { access_token: token } = await house.grant({ scope: 'reports:read,write' });
-    await house.api('/reports/new', token, {
+    const { access_token: token } = await gateway.grant({ scope: 'reports:read,write' });
+    await gateway.api('/reports/new', token, {
       method: 'POST',
       body: 'x'.repeat(70_000),
       headers: { 'content-type': 'text/plain' },
     });
-    const line = await lineFor(house, '/reports/new');
+    const line = await lineFor(gateway, '/reports/new');
     expect(line).toMatchObject({ status: 200, bytes_in: 70_000 });
     expect(String(line['trace_id'])).toMatch(/^[0-9a-f]{32}$/);
-    expect(house.upstream.calls.at(-1)?.headers['traceparent']).toContain(line['trace_id']);
+    expect(gateway.upstream.requests.at(-1)?.headers['traceparent']).toContain(line['trace_id']);
   });
 
   test('has the reason of a refusal', async () => {
-    await house.api('/files/two');
-    expect(await lineFor(house, '/files/two')).toMatchObject({
+    await gateway.api('/files/two');
+    expect(await lineFor(gateway, '/files/two')).toMatchObject({
       status: 401,
       decision: 'refused',
       reason: 'token_missing',
@@ -76,29 +76,29 @@ describe('the line of a request', () => {
   });
 
   test('L01 L03 is one line of JSON without secrets for any input', async () => {
-    const { access_token: token } = await house.grant();
-    const from = house.lines.length;
-    await house.api(`/files/${token}/%22%0a%1b[31m`, token);
-    await house.api(`/files/${encodeURIComponent('"}\n{"event":"forged"}')}`, token);
+    const { access_token: token } = await gateway.grant();
+    const from = gateway.logLines.length;
+    await gateway.api(`/files/${token}/%22%0a%1b[31m`, token);
+    await gateway.api(`/files/${encodeURIComponent('"}\n{"event":"forged"}')}`, token);
     await until(
       'both lines',
       () =>
-        house.lines
+        gateway.logLines
           .slice(from)
           .filter((line) => line.includes('"event":"request"') && line.includes('"/files/')).length >= 2,
     );
-    expect(house.lines.every((line) => line.endsWith('\n') && line.indexOf('\n') === line.length - 1)).toBe(
-      true,
-    );
-    expect(house.lines.some((line) => line.includes(token.slice(20, 60)))).toBe(false);
-    expect(house.log.some(({ event }) => event === 'forged')).toBe(false);
+    expect(
+      gateway.logLines.every((line) => line.endsWith('\n') && line.indexOf('\n') === line.length - 1),
+    ).toBe(true);
+    expect(gateway.logLines.some((line) => line.includes(token.slice(20, 60)))).toBe(false);
+    expect(gateway.log.some(({ event }) => event === 'forged')).toBe(false);
   });
 });
 
 describe('privacy', () => {
-  let quiet: House;
+  let quiet: TestGateway;
   beforeAll(async () => {
-    quiet = await openHouse((settings) => ({
+    quiet = await startGateway((settings) => ({
       ...settings,
       log: {
         level: 'info',
@@ -128,7 +128,7 @@ describe('privacy', () => {
     expect(lines[0]?.['from']).toMatch(/^~[A-Za-z0-9_-]{22}$/);
     expect(lines[0]?.['from']).not.toBe(identity);
     expect(
-      quiet.lines.filter((text) => text.includes('"request"')).some((text) => text.includes('127.0.0.1')),
+      quiet.logLines.filter((text) => text.includes('"request"')).some((text) => text.includes('127.0.0.1')),
     ).toBe(false);
   });
 
@@ -157,17 +157,17 @@ describe('privacy', () => {
 
   test('a configuration with digests and without a key is rejected', async () => {
     await expect(
-      openHouse((settings) => ({ ...settings, log: { access: { pseudonymise: ['from'] } } })),
+      startGateway((settings) => ({ ...settings, log: { access: { pseudonymise: ['from'] } } })),
     ).rejects.toThrow('log.access.pseudonymKey');
   });
 });
 
 test('a log reader that stops reading loses lines, which are counted, and no request waits for it', async () => {
-  const folder = await makeServeFolder();
+  const folder = await createServeFolder();
   onTestFinished(() => folder.remove());
   const main = join(import.meta.dirname, '../../src/main.ts');
-  const words = [main, 'serve', '--config', folder.file('gatehouse.yaml')];
-  const child = spawn(process.execPath, words, { cwd: folder.path, stdio: ['ignore', 'pipe', 'inherit'] });
+  const args = [main, 'serve', '--config', folder.file('gatehouse.yaml')];
+  const child = spawn(process.execPath, args, { cwd: folder.path, stdio: ['ignore', 'pipe', 'inherit'] });
   const ended = once(child, 'close');
   onTestFinished(async () => {
     child.kill('SIGKILL');
@@ -184,16 +184,16 @@ test('a log reader that stops reading loses lines, which are counted, and no req
     (await scrape(adminPort)).value('gatehouse_log_lines_dropped_total');
   // Pipelined on one connection, each with a line as long as lines get.
   const request = `GET /${'x'.repeat(500)} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
-  const client = await rawTlsClient(port, folder.ca.pem);
+  const client = await connectRawTls(port, folder.ca.pem);
   onTestFinished(() => client.destroy());
-  const answered = (): number => client.text().split('HTTP/1.1 401').length - 1;
-  let asked = 0;
+  const responded = (): number => client.text().split('HTTP/1.1 401').length - 1;
+  let requestCount = 0;
   await until(
     'lines are lost',
     async () => {
-      asked += 500;
+      requestCount += 500;
       client.send(request.repeat(500));
-      await until('they are answered', () => answered() === asked, 30);
+      await until('they are answered', () => responded() === requestCount, 30);
       return (await lost()) > 0;
     },
     50,
@@ -205,7 +205,7 @@ test('a log reader that stops reading loses lines, which are counted, and no req
   const report = await until(
     'the loss is reported',
     async () => {
-      await another.ask({ path: '/again' });
+      await another.request({ path: '/again' });
       return lines.find(({ event }) => event === 'log_lines_lost');
     },
     30,

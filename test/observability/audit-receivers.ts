@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer as createHttpServer, type IncomingHttpHeaders } from 'node:http';
 import { createServer, type Socket } from 'node:net';
 import { createServer as createTlsServer, type TlsOptions } from 'node:tls';
-import { tcpServer } from '../support/tcp-server.ts';
+import { listenTcp } from '../support/tcp-server.ts';
 
 /** A syslog message, read as RFC 5424 §6 writes it. */
 export interface SyslogMessage {
@@ -34,7 +34,7 @@ export interface SyslogReceiver {
   readonly url: string;
   readonly messages: readonly SyslogMessage[];
   /** Closes what is connected, as a receiver that is started again. */
-  readonly cut: () => void;
+  readonly disconnect: () => void;
   readonly close: () => Promise<void>;
 }
 
@@ -69,9 +69,9 @@ export async function streamReceiver(
     socket.on('error', () => {});
   };
   const server = kind === 'tls' ? createTlsServer(at.tls ?? {}, take) : createServer(take);
-  const { port, cut, close } = await tcpServer(server, at.path ?? at.port);
+  const { port, destroyConnections, close } = await listenTcp(server, at.path ?? at.port);
   const url = at.path === undefined ? `${kind}://127.0.0.1:${port}` : `unix:${at.path}`;
-  return { url, messages, cut, close };
+  return { url, messages, disconnect: destroyConnections, close };
 }
 
 export async function datagramReceiver(): Promise<SyslogReceiver> {
@@ -82,7 +82,7 @@ export async function datagramReceiver(): Promise<SyslogReceiver> {
   return {
     url: `udp://127.0.0.1:${socket.address().port}`,
     messages,
-    cut: () => {},
+    disconnect: () => {},
     async close() {
       socket.close();
     },
@@ -99,7 +99,7 @@ export interface HttpReceiver {
   readonly url: string;
   readonly deliveries: readonly Delivery[];
   /** What is answered from now on. */
-  answer(status: number): void;
+  respond(status: number): void;
   close(): Promise<void>;
 }
 
@@ -117,11 +117,11 @@ export async function httpReceiver(): Promise<HttpReceiver> {
       response.writeHead(status, status === 307 ? { location: 'http://127.0.0.1:1/' } : {}).end('{}');
     });
   });
-  const { port, close } = await tcpServer(server);
+  const { port, close } = await listenTcp(server);
   return {
     url: `http://127.0.0.1:${port}`,
     deliveries,
-    answer(next) {
+    respond(next) {
       status = next;
     },
     close,

@@ -10,7 +10,7 @@ import { openAuditSyslog } from '../../src/observability/audit-syslog.ts';
 import { openAuditWebhook } from '../../src/observability/audit-webhook.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
-import { type Certified, issue, issueServer, makeCa } from '../support/pki.ts';
+import { createCa, type IssuedCertificate, issue, issueServer } from '../support/pki.ts';
 import { until } from '../support/serve-process.ts';
 import { datagramReceiver, httpReceiver, streamReceiver } from './audit-receivers.ts';
 
@@ -35,7 +35,7 @@ function openLog(sink: AuditSink, buffer = 10_000): Opened {
     format: 'json',
     write: (line) => void lines.push(JSON.parse(line)),
   });
-  const audit = openAuditLog({ sink, buffer, log, metrics, pauseMs: { first: 5, longest: 20 } });
+  const audit = openAuditLog({ sink, buffer, log, metrics, backoffMs: { initial: 5, max: 20 } });
   return {
     ...audit,
     lines,
@@ -54,7 +54,7 @@ const events = (file: string): Record<string, unknown>[] =>
     .map((line) => JSON.parse(line) as Record<string, unknown>);
 
 describe('a file', () => {
-  test('gets a line for each event, is for its owner only, and is opened again when it was moved away', async () => {
+  test('gets a line for each event, is readable by its owner only, and is reopened after a rename', async () => {
     const file = join(folder, 'audit.log');
     const audit = openLog(await openAuditFile(file, { sync: true }));
     audit.audit('grant_issued', GRANT);
@@ -84,7 +84,7 @@ describe('a file', () => {
     expect(new Set(events(file).map(({ grant }) => grant)).size).toBe(2_000);
   });
 
-  test('that cannot be written to any more blocks the log and is told; events wait and come when it can', async () => {
+  test('that becomes unwritable blocks the log and is reported; events wait until it is writable', async () => {
     // A full disk, to a process.
     const full = await openAuditFile('/dev/full', { sync: false });
     const audit = openLog(full);
@@ -99,11 +99,11 @@ describe('a file', () => {
 });
 
 describe('syslog', () => {
-  let ca: Certified;
-  let server: Certified;
-  let client: Certified;
+  let ca: IssuedCertificate;
+  let server: IssuedCertificate;
+  let client: IssuedCertificate;
   beforeAll(async () => {
-    ca = await makeCa();
+    ca = await createCa();
     [server, client] = await Promise.all([issueServer(ca), issue(ca, { commonName: 'gatehouse' })]);
   });
 
@@ -154,7 +154,7 @@ describe('syslog', () => {
   });
 
   test('by TLS, a receiver that cannot prove who it is gets nothing', async () => {
-    const other = await makeCa({ name: 'Another CA' });
+    const other = await createCa({ name: 'Another CA' });
     const receiver = await streamReceiver('tls', { tls: { cert: server.pem, key: server.keyPem } });
     const audit = openLog(openAuditSyslog({ url: receiver.url, facility: 'local0', ca: other.pem }));
     audit.audit('grant_issued', GRANT);
@@ -176,12 +176,12 @@ describe('syslog', () => {
     const again = await streamReceiver('unix', { path });
     await until('the rest', () => again.messages.some(({ text }) => text.includes('meanwhile')));
     await until('it is free again', () => !audit.isBlocked());
-    expect(audit.lines.map(({ event }) => event)).toContain('audit_sink_back');
+    expect(audit.lines.map(({ event }) => event)).toContain('audit_sink_recovered');
     await audit.close();
     await again.close();
   });
 
-  test('a socket that is not there is told', async () => {
+  test('a missing socket is reported', async () => {
     const path = join(folder, 'nobody.sock');
     const audit = openLog(openAuditSyslog({ url: `unix:${path}`, facility: 'auth' }));
     audit.audit('grant_issued', GRANT);
@@ -204,8 +204,8 @@ describe('syslog', () => {
     });
     await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
     const { port } = silent.address() as { port: number };
-    const patienceMs = 20_000;
-    const sink = openAuditSyslog({ url: `tcp://127.0.0.1:${port}`, facility: 'auth', patienceMs });
+    const timeoutMs = 20_000;
+    const sink = openAuditSyslog({ url: `tcp://127.0.0.1:${port}`, facility: 'auth', timeoutMs });
     const big = {
       event: 'grant_issued',
       time: new Date().toISOString(),
@@ -213,9 +213,9 @@ describe('syslog', () => {
     } as const;
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     onTestFinished(() => void vi.useRealTimers());
-    const delivered = expect(sink.deliver([big])).rejects.toThrow('takes nothing');
+    const delivered = expect(sink.deliver([big])).rejects.toThrow('timed out');
     await until('it sends', () => begun === 1);
-    vi.advanceTimersByTime(patienceMs + 1_000);
+    vi.advanceTimersByTime(timeoutMs + 1_000);
     await delivered;
     vi.useRealTimers();
     await sink.deliver([{ ...big, line: '{}\n' }]);
@@ -234,7 +234,7 @@ describe('a webhook', () => {
 
   test('gets events in batches, each signed, of now, with an id of its own', async () => {
     const receiver = await httpReceiver();
-    const audit = openLog(openAuditWebhook({ url: `${receiver.url}/hook`, secret: SECRET, batch: 10 }));
+    const audit = openLog(openAuditWebhook({ url: `${receiver.url}/hook`, secret: SECRET, batchSize: 10 }));
     for (let index = 0; index < 25; index += 1) audit.audit('grant_issued', { grant: `g${index}` });
     await audit.close();
     const bodies = receiver.deliveries.map(
@@ -256,15 +256,15 @@ describe('a webhook', () => {
   });
 
   test.each([500, 429, 404, 307])(
-    'that answers %i gets the same delivery again, under the same id, until it takes it',
+    'that responds with %i gets the same delivery again, under the same id, until it accepts it',
     async (status) => {
       const receiver = await httpReceiver();
-      receiver.answer(status);
-      const audit = openLog(openAuditWebhook({ url: receiver.url, secret: SECRET, batch: 10 }));
+      receiver.respond(status);
+      const audit = openLog(openAuditWebhook({ url: receiver.url, secret: SECRET, batchSize: 10 }));
       audit.audit('grant_revoked', GRANT);
       await until('three attempts', () => receiver.deliveries.length >= 3);
       expect(audit.isBlocked()).toBe(true);
-      receiver.answer(204);
+      receiver.respond(204);
       await until('it is taken', () => !audit.isBlocked());
       const ids = new Set(receiver.deliveries.map(({ headers }) => headers['x-gatehouse-delivery']));
       expect(ids.size).toBe(1);
@@ -276,11 +276,11 @@ describe('a webhook', () => {
 });
 
 describe('a sink that takes nothing', () => {
-  test('costs the oldest events when there is no room, refusals before acts, and is told', async () => {
+  test('drops the oldest events when full, refusals before other events, and reports it', async () => {
     const taken: string[] = [];
     let open = false;
     const sink: AuditSink = {
-      batch: 1,
+      batchSize: 1,
       async deliver(records) {
         if (!open) throw new Error('not now');
         taken.push(...records.map(({ line }) => String((JSON.parse(line) as { n: number }).n)));
@@ -303,7 +303,7 @@ describe('a sink that takes nothing', () => {
   });
 });
 
-test('what stands in an audit event of a secret is not written to any sink', async () => {
+test('secrets in an audit event are not written to any sink', async () => {
   const file = join(folder, 'secrets.log');
   const audit = openLog(await openAuditFile(file, { sync: false }));
   audit.audit('grant_denied', { detail: 'ghr_abcdefgh.1.secretpart', authorization: 'Bearer abc' });

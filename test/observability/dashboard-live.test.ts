@@ -5,11 +5,11 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { makeCrl } from '../support/pki.ts';
+import { createCrl } from '../support/pki.ts';
 import {
   type Client,
   connect,
-  makeServeFolder,
+  createServeFolder,
   type ServeFolder,
   type ServeProcess,
   startServe,
@@ -35,7 +35,7 @@ const dashboard = JSON.parse(
 let folder: ServeFolder;
 let server: ServeProcess;
 let broken: Server;
-let place: string;
+let directory: string;
 let prometheus: ChildProcess | undefined;
 let url: string;
 let traffic: Promise<void>;
@@ -50,7 +50,7 @@ beforeAll(async () => {
   );
   await new Promise<void>((resolve) => broken.listen(0, '127.0.0.1', resolve));
   const { port: brokenPort } = broken.address() as AddressInfo;
-  folder = await makeServeFolder((settings) => ({
+  folder = await createServeFolder((settings) => ({
     ...settings,
     listen: { ...settings.listen, workers: 2 },
     upstreams: {
@@ -66,16 +66,16 @@ beforeAll(async () => {
     ],
     log: { level: 'info', access: { enabled: false } },
   }));
-  folder.write('ca.crl', (await makeCrl(folder.ca)).pem);
+  folder.write('ca.crl', (await createCrl(folder.ca)).pem);
   folder.configure((settings) => ({
     ...settings,
     certificates: { ...settings.certificates, crls: ['ca.crl'] },
   }));
   server = await startServe(folder);
 
-  place = mkdtempSync(join(tmpdir(), 'gatehouse-prometheus-'));
+  directory = mkdtempSync(join(tmpdir(), 'gatehouse-prometheus-'));
   writeFileSync(
-    join(place, 'prometheus.yml'),
+    join(directory, 'prometheus.yml'),
     JSON.stringify({
       global: { scrape_interval: '1s' },
       scrape_configs: [
@@ -86,8 +86,8 @@ beforeAll(async () => {
   prometheus = spawn(
     'prometheus',
     [
-      `--config.file=${join(place, 'prometheus.yml')}`,
-      `--storage.tsdb.path=${join(place, 'data')}`,
+      `--config.file=${join(directory, 'prometheus.yml')}`,
+      `--storage.tsdb.path=${join(directory, 'data')}`,
       '--web.listen-address=127.0.0.1:0',
     ],
     { stdio: ['ignore', 'ignore', 'pipe'] },
@@ -121,7 +121,7 @@ afterAll(async () => {
   }
   await folder?.remove();
   broken?.close();
-  rmSync(place, { recursive: true, force: true });
+  rmSync(directory, { recursive: true, force: true });
 });
 
 /** Grants, refreshes, spent refresh tokens, revocations, refusals, failures of upstreams, until it is over. */
@@ -132,8 +132,8 @@ async function everyKind(signal: AbortSignal): Promise<void> {
         const grant = await client.grant();
         const headers = { authorization: `Bearer ${grant.access_token}` };
         for (const path of ['/whoami', '/tried/1', '/files/1', ...(failing ? ['/broken/1', '/gone/1'] : [])])
-          await client.ask({ path, headers });
-        await client.ask({ path: '/whoami' });
+          await client.request({ path, headers });
+        await client.request({ path: '/whoami' });
         const next = (await client.refresh(grant.refresh_token)).json['refresh_token'];
         await client.refresh(String(next));
         await client.refresh(grant.refresh_token);
@@ -183,7 +183,7 @@ test('A12 the choices of the dashboard are offered by Prometheus', async () => {
 
 test('A12 while nothing fails, the share of failures is 0 and not unknown', async () => {
   const [{ expr } = { expr: '' }] =
-    dashboard.panels.find(({ title }) => title === 'Answered 5xx')?.targets ?? [];
+    dashboard.panels.find(({ title }) => title === '5xx responses')?.targets ?? [];
   const share = async (): Promise<string | undefined> =>
     (await ask<{ result: readonly Sample[] }>('query', { query: filled(expr) })).result[0]?.value[1];
   await until('it is 0', async () => (await share()) === '0', 30);

@@ -4,32 +4,32 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { countsOf, exposition, joinSnapshots } from '../../src/observability/exposition.ts';
+import { dropGauges, formatExposition, mergeSnapshots } from '../../src/observability/exposition.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
-import { newKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
+import { createKeyringFile, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { needs } from '../set-up/programs.ts';
-import { type House, openHouse } from '../support/house.ts';
-import { redisServer } from '../support/redis-server.ts';
-import { askAdmin, type Scrape, scrape } from '../support/scrape.ts';
+import { startRedis } from '../support/redis-server.ts';
+import { adminRequest, type Scrape, scrape } from '../support/scrape.ts';
 import { until } from '../support/serve-process.ts';
+import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 needs('promtool');
 
-let house: House;
+let gateway: TestGateway;
 
 beforeAll(async () => {
-  house = await openHouse();
+  gateway = await startGateway();
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
-const figures = () => scrape(house.adminPort);
+const figures = () => scrape(gateway.adminPort);
 /** Requests are counted when they have ended, a moment after their answer arrived. */
 const counted = (sample: string, value: number) =>
   until(`${sample} is ${value}`, async () => (await figures()).value(sample) === value);
 
 test('a request is counted by rule, method and status, and by how long it took', async () => {
-  const { access_token: token } = await house.grant();
-  for (let times = 0; times < 3; times += 1) expect((await house.api('/files/a', token)).status).toBe(200);
+  const { access_token: token } = await gateway.grant();
+  for (let times = 0; times < 3; times += 1) expect((await gateway.api('/files/a', token)).status).toBe(200);
   const files = [...(await figures()).samples.keys()].find((name) =>
     /requests_total\{rule="[^"]*\/files/.test(name),
   );
@@ -48,41 +48,41 @@ test('a request is counted by rule, method and status, and by how long it took',
 test('what happens to grants is counted', async () => {
   const before = await figures();
   const grown = async (sample: string) => (await figures()).value(sample) - before.value(sample);
-  const grant = await house.grant();
-  const next = (await house.refresh(grant.refresh_token)).json as {
+  const grant = await gateway.grant();
+  const next = (await gateway.refresh(grant.refresh_token)).json as {
     refresh_token: string;
     access_token: string;
   };
-  await house.api('/authsvc/Revoke/Token', next.access_token);
+  await gateway.api('/authsvc/Revoke/Token', next.access_token);
   expect(await grown('gatehouse_tokens_issued_total{grant="certificate"}')).toBe(1);
   expect(await grown('gatehouse_tokens_issued_total{grant="refresh"}')).toBe(1);
   expect(await grown('gatehouse_revocations_total')).toBe(1);
   expect(await grown('gatehouse_audit_events_total{event="grant_issued"}')).toBe(1);
   expect(await grown('gatehouse_store_operation_duration_seconds_count{op="grants.create"}')).toBe(1);
 
-  const stolen = await house.grant();
-  await house.refresh(stolen.refresh_token);
-  house.clock.advance(120);
-  expect((await house.refresh(stolen.refresh_token)).status).toBe(400);
+  const stolen = await gateway.grant();
+  await gateway.refresh(stolen.refresh_token);
+  gateway.clock.advance(120);
+  expect((await gateway.refresh(stolen.refresh_token)).status).toBe(400);
   expect(await grown('gatehouse_refresh_reuse_detected_total')).toBe(1);
   expect(await grown('gatehouse_revocations_total')).toBe(2);
 });
 
 test('O13 requests create no new series by their paths, methods, client ids, hosts or tokens', async () => {
-  await house.api('/nowhere', 'not-a-token');
-  await house.ask({ path: '/authsvc/Authorize/Token', method: 'POST', body: '{}' });
-  await house.ask({ path: '/x', method: 'PROPFIND' });
+  await gateway.api('/nowhere', 'not-a-token');
+  await gateway.request({ path: '/authsvc/Authorize/Token', method: 'POST', body: '{}' });
+  await gateway.request({ path: '/x', method: 'PROPFIND' });
   await until(
     'they are counted',
     async () => (await figures()).value('gatehouse_http_requests_in_flight') === 0,
   );
   const before = new Set((await figures()).samples.keys());
   for (let index = 0; index < 30; index += 1) {
-    await house.api(`/made-up/${index}?q=${index}`, `nonsense-${index}`, {
+    await gateway.api(`/made-up/${index}?q=${index}`, `nonsense-${index}`, {
       headers: { host: `h${index}.test` },
     });
-    await house.post('/Authorize/Token', { client_id: `invented-${index}`, refresh_token: `r${index}` });
-    await house.ask({
+    await gateway.post('/Authorize/Token', { client_id: `invented-${index}`, refresh_token: `r${index}` });
+    await gateway.request({
       path: `/x${index}`,
       method: ['PROPFIND', 'MKCOL', 'LOCK', 'REPORT'][index % 4] ?? 'COPY',
     });
@@ -101,12 +101,12 @@ test('O13 requests create no new series by their paths, methods, client ids, hos
 test('failed TLS handshakes and refused connections are counted', async () => {
   const failures = 'gatehouse_tls_handshake_failures_total';
   const before = (await figures()).value(failures);
-  const socket = connect(house.port, '127.0.0.1', () => socket.write('GET / HTTP/1.1\r\n\r\n'));
+  const socket = connect(gateway.port, '127.0.0.1', () => socket.write('GET / HTTP/1.1\r\n\r\n'));
   socket.on('error', () => {});
   await counted(failures, before + 1);
   socket.destroy();
 
-  const small = await openHouse((settings) => ({
+  const small = await startGateway((settings) => ({
     ...settings,
     limits: { ...settings.limits, connections: 1 },
   }));
@@ -122,9 +122,9 @@ test('failed TLS handshakes and refused connections are counted', async () => {
 test('a Redis that hangs shows: the store is unreachable, revocations lag, it is not ready; and it recovers', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-keys-'));
   const file = join(folder, 'keys.json');
-  writeKeyringFile(file, newKeyring('EdDSA'), { replace: false });
-  const server = await redisServer();
-  const shared = await openHouse((settings) => ({
+  writeKeyringFile(file, createKeyringFile('EdDSA'), { replace: false });
+  const server = await startRedis();
+  const shared = await startGateway((settings) => ({
     ...settings,
     store: { type: 'redis', url: server.url },
     keys: { file },
@@ -158,23 +158,23 @@ test('promtool accepts the exposition', async () => {
 });
 
 test('O13 metrics are served on the admin listener only', async () => {
-  expect((await house.ask({ path: '/metrics' })).status).toBe(401);
-  expect((await askAdmin(house.adminPort, '/metrics', 'POST')).status).toBe(405);
-  const head = await askAdmin(house.adminPort, '/metrics', 'HEAD');
+  expect((await gateway.request({ path: '/metrics' })).status).toBe(401);
+  expect((await adminRequest(gateway.adminPort, '/metrics', 'POST')).status).toBe(405);
+  const head = await adminRequest(gateway.adminPort, '/metrics', 'HEAD');
   expect([head.status, head.text]).toEqual([200, '']);
 });
 
 test('probes have aliases, list every check on request, and are not logged', async () => {
-  const before = house.lines.length;
+  const before = gateway.logLines.length;
   for (const path of ['/livez', '/healthz', '/ping', '/health/alive', '/readyz', '/ready', '/health/ready'])
-    expect((await askAdmin(house.adminPort, path)).status).toBe(200);
-  const { text } = await askAdmin(house.adminPort, '/readyz?verbose');
+    expect((await adminRequest(gateway.adminPort, path)).status).toBe(200);
+  const { text } = await adminRequest(gateway.adminPort, '/readyz?verbose');
   expect(JSON.parse(text)).toMatchObject({
     status: 'ready',
     checks: [{ name: 'accepting', status: 'ok' }, { name: 'store', status: 'ok' }, { name: 'event loop' }],
   });
-  expect(JSON.parse((await askAdmin(house.adminPort, '/readyz')).text)).toEqual({ status: 'ready' });
-  expect(house.lines.length).toBe(before);
+  expect(JSON.parse((await adminRequest(gateway.adminPort, '/readyz')).text)).toEqual({ status: 'ready' });
+  expect(gateway.logLines.length).toBe(before);
 });
 
 test('the expiry of certificates and revocation lists, connections and the store are exposed', async () => {
@@ -195,19 +195,19 @@ test('the expiry of certificates and revocation lists, connections and the store
 test('metrics of several processes are merged: counters add up, gauges by their kind, and ended processes keep their counts', async () => {
   const make = async (requests: number, lag: number) => {
     const metrics = createMetrics();
-    const rule = metrics.rule('a "rule"\\ with\nodd signs');
+    const rule = metrics.registerRule('a "rule"\\ with\nodd signs');
     for (let index = 0; index < requests; index += 1) {
-      metrics.requestBegan();
-      if (index > 0) metrics.requestDone(rule, 'GET', 200, 0.002);
+      metrics.requestStarted();
+      if (index > 0) metrics.requestCompleted(rule, 'GET', 200, 0.002);
     }
-    metrics.collect((set) => {
+    metrics.addCollector((set) => {
       set('gatehouse_event_loop_lag_seconds', lag);
       set('gatehouse_store_up', lag > 1 ? 0 : 1);
     });
     return metrics.snapshot();
   };
   const [one, two, gone] = await Promise.all([make(3, 0.5), make(5, 2), make(11, 9)]);
-  const text = exposition(joinSnapshots([one, two, countsOf(gone)]));
+  const text = formatExposition(mergeSnapshots([one, two, dropGauges(gone)]));
   const label = 'rule="a \\"rule\\"\\\\ with\\nodd signs"';
   expect(text).toContain(`gatehouse_http_requests_total{${label},method="GET",code="200"} 16\n`);
   expect(text).toContain(`gatehouse_http_request_duration_seconds_bucket{${label},le="0.0025"} 16\n`);
@@ -221,17 +221,20 @@ test('metrics of several processes are merged: counters add up, gauges by their 
 
 test('an unknown method and an invalid status are counted as other', async () => {
   const metrics = createMetrics();
-  metrics.requestDone(metrics.ruleNamed(undefined), 'BREW', 1_000);
-  const text = exposition(await metrics.snapshot());
+  metrics.requestCompleted(metrics.getRule(undefined), 'BREW', 1_000);
+  const text = formatExposition(await metrics.snapshot());
   expect(text).toContain('gatehouse_http_requests_total{rule="none",method="OTHER",code="other"} 1\n');
 });
 
 test('the number of series is bounded over many configurations', async () => {
   const metrics = createMetrics();
   for (let index = 0; index < 3_000; index += 1)
-    metrics.requestDone(metrics.rule(`routes[0] /v${index}`), 'GET', 200, 0.1);
+    metrics.requestCompleted(metrics.registerRule(`routes[0] /v${index}`), 'GET', 200, 0.1);
   for (let index = 0; index < 3_000; index += 1)
-    metrics.decided('refused', `reason_${String.fromCharCode(97 + (index % 26))}${'x'.repeat(index % 60)}`);
+    metrics.countDecision(
+      'refused',
+      `reason_${String.fromCharCode(97 + (index % 26))}${'x'.repeat(index % 60)}`,
+    );
   const { gatehouse_http_requests_total: requests = [], gatehouse_auth_decisions_total: decisions = [] } =
     await metrics.snapshot();
   expect(requests.length).toBeLessThanOrEqual(1_000);

@@ -4,11 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { familyOf, METRIC_NAMES, type MetricName } from '../../src/observability/metric-table.ts';
+import { getMetricFamily, METRIC_NAMES, type MetricName } from '../../src/observability/metric-table.ts';
 import { needs } from '../set-up/programs.ts';
-import { type House, openHouse } from '../support/house.ts';
-import { makeCrl } from '../support/pki.ts';
+import { createCrl } from '../support/pki.ts';
 import { type Scrape, scrape } from '../support/scrape.ts';
+import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 
 needs('promtool');
 
@@ -53,41 +53,41 @@ const named = (expr: string): { readonly metric: string; readonly labels: readon
 
 const familyIn = (metric: string): MetricName | undefined =>
   METRIC_NAMES.find((name) => {
-    const { type } = familyOf(name);
+    const { type } = getMetricFamily(name);
     return (
       metric === name || (type === 'histogram' && new RegExp(`^${name}_(?:bucket|sum|count)$`).test(metric))
     );
   });
 
-let house: House;
+let gateway: TestGateway;
 let live: Scrape;
 beforeAll(async () => {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-crl-'));
   const crl = join(folder, 'ca.crl');
-  house = await openHouse();
-  writeFileSync(crl, (await makeCrl(house.ca)).pem);
-  await house.reload((settings) => ({
+  gateway = await startGateway();
+  writeFileSync(crl, (await createCrl(gateway.ca)).pem);
+  await gateway.reload((settings) => ({
     ...settings,
     certificates: { ...settings.certificates, crls: [crl] },
     audit: { sink: 'stdout' },
   }));
   rmSync(folder, { recursive: true });
-  const { access_token: token } = await house.grant();
-  await house.api('/files/x', token);
-  await house.api('/files/x');
-  live = await scrape(house.adminPort);
+  const { access_token: token } = await gateway.grant();
+  await gateway.api('/files/x', token);
+  await gateway.api('/files/x');
+  live = await scrape(gateway.adminPort);
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 test('promtool accepts the alert rules and their tests', () => {
-  const run = (...words: string[]) => spawnSync('promtool', words, { cwd: FOLDER, encoding: 'utf8' });
+  const run = (...args: string[]) => spawnSync('promtool', args, { cwd: FOLDER, encoding: 'utf8' });
   const check = run('check', 'rules', 'rules.yaml');
   expect(check.status, check.stdout + check.stderr).toBe(0);
   const tests = run('test', 'rules', 'rules.test.yaml');
   expect(tests.status, tests.stdout + tests.stderr).toBe(0);
 });
 
-test('every alert is tested to fire and to stay quiet, and says what to do', () => {
+test('every alert is tested to fire and to stay quiet, and describes the remedy', () => {
   const { tests } = parse(text('rules.test.yaml')) as {
     tests: { alert_rule_test: { alertname: string; exp_alerts: unknown[] }[] }[];
   };
@@ -118,7 +118,7 @@ test.each([
     expect(family, `${metric} is a metric`).toBeDefined();
     if (family === undefined) continue;
     expect(live.families.has(family), `${metric} is scraped`).toBe(true);
-    const known = [...familyOf(family).labels, 'job', 'instance', 'le'];
+    const known = [...getMetricFamily(family).labels, 'job', 'instance', 'le'];
     for (const label of labels) expect(known, `a label of ${metric}`).toContain(label);
   }
 });

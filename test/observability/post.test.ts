@@ -1,11 +1,11 @@
 import { createServer } from 'node:http';
 import { expect, onTestFinished, test } from 'vitest';
-import { openPoster } from '../../src/observability/post.ts';
-import { tcpServer } from '../support/tcp-server.ts';
+import { openPoster } from '../../src/observability/json-poster.ts';
+import { listenTcp } from '../support/tcp-server.ts';
 
 test('only the status of a receiver is used, and at most 64 KiB of its body are received', async () => {
   let written = 0;
-  const { port, close, sockets } = await tcpServer(
+  const { port, close, sockets } = await listenTcp(
     createServer((_request, response) => {
       response.writeHead(202);
       const more = (): void => {

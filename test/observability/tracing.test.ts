@@ -2,8 +2,8 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createLogger } from '../../src/observability/logger.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
 import { openTracer } from '../../src/observability/tracing.ts';
-import { type House, openHouse } from '../support/house.ts';
 import { until } from '../support/serve-process.ts';
+import { startGateway, type TestGateway } from '../support/test-gateway.ts';
 import { type HttpReceiver, httpReceiver } from './audit-receivers.ts';
 
 interface Span {
@@ -22,16 +22,16 @@ interface Span {
 }
 
 let collector: HttpReceiver;
-let house: House;
+let gateway: TestGateway;
 beforeAll(async () => {
   collector = await httpReceiver();
-  house = await openHouse((settings) => ({
+  gateway = await startGateway((settings) => ({
     ...settings,
     tracing: { otlp: `${collector.url}/v1/traces`, ratio: 1, token: 'collector-token', service: 'front' },
   }));
 });
 afterAll(async () => {
-  await house.close();
+  await gateway.close();
   await collector.close();
 });
 
@@ -48,10 +48,10 @@ const spanOf = (traceId: string): Promise<Span> =>
   until(`a span of ${traceId}`, () => spans().find((span) => span.traceId === traceId));
 
 test('a request becomes one server span between the caller and the upstream', async () => {
-  const { access_token: token } = await house.grant();
+  const { access_token: token } = await gateway.grant();
   const trace = '4bf92f3577b34da6a3ce929d0e0e4736';
   const before = Date.now();
-  await house.api('/files/one?secret=hush', token, {
+  await gateway.api('/files/one?secret=hush', token, {
     headers: { traceparent: `00-${trace}-00f067aa0ba902b7-00` },
   });
   const span = await spanOf(trace);
@@ -59,7 +59,7 @@ test('a request becomes one server span between the caller and the upstream', as
   expect(span.spanId).toMatch(/^[0-9a-f]{16}$/);
   expect(span.spanId).not.toBe('00f067aa0ba902b7');
   expect(span.name).toMatch(/^GET routes\[\d+\] \/files/);
-  expect(house.upstream.calls.at(-1)?.headers['traceparent']).toBe(`00-${trace}-${span.spanId}-01`);
+  expect(gateway.upstream.requests.at(-1)?.headers['traceparent']).toBe(`00-${trace}-${span.spanId}-01`);
   expect(attribute(span, 'http.request.method')).toBe('GET');
   expect(attribute(span, 'http.response.status_code')).toBe('200');
   expect(attribute(span, 'gatehouse.client_id')).toBe('report-runner');
@@ -68,13 +68,13 @@ test('a request becomes one server span between the caller and the upstream', as
   expect(start).toBeLessThanOrEqual(end);
   expect(start).toBeGreaterThan(before - 1_000);
   expect(end).toBeLessThan(Date.now() + 1_000);
-  const line = await until('its line', () => house.log.find((one) => one['trace_id'] === trace));
+  const line = await until('its line', () => gateway.log.find((one) => one['trace_id'] === trace));
   expect(attribute(span, 'gatehouse.request_id')).toBe(line['request_id']);
 });
 
 test('refusals and the token service are recorded too, and no span has a path, query, token or identity', async () => {
   const refused = 'aaaabbbbccccddddeeeeffff00001111';
-  await house.api('/files/hidden-path?q=hush', 'eyJhbGciOi.nonsense', {
+  await gateway.api('/files/hidden-path?q=hush', 'eyJhbGciOi.nonsense', {
     headers: { traceparent: `00-${refused}-00f067aa0ba902b7-01` },
   });
   const span = await spanOf(refused);
@@ -100,14 +100,14 @@ test('refusals and the token service are recorded too, and no span has a path, q
 });
 
 test('an upstream that fails makes a span with an error status', async () => {
-  await house.reload((settings) => ({
+  await gateway.reload((settings) => ({
     ...settings,
     upstreams: { ...settings.upstreams, default: { url: 'http://127.0.0.1:1' } },
   }));
-  const { access_token: token } = await house.grant();
+  const { access_token: token } = await gateway.grant();
   const trace = '11112222333344445555666677778888';
   expect(
-    (await house.api('/files/x', token, { headers: { traceparent: `00-${trace}-00f067aa0ba902b7-01` } }))
+    (await gateway.api('/files/x', token, { headers: { traceparent: `00-${trace}-00f067aa0ba902b7-01` } }))
       .status,
   ).toBe(502);
   const span = await spanOf(trace);
@@ -128,29 +128,29 @@ test('traces are sampled by their ids, the same everywhere; only listed proxies 
   const [one, two] = [tracer(0.25), tracer(0.25)];
   const ids = Array.from({ length: 4_000 }, () => crypto.randomUUID().replaceAll('-', ''));
   const parent = (id: string, flags = '01'): string => `00-${id}-00f067aa0ba902b7-${flags}`;
-  const chosen = ids.filter((id) => one.begin(parent(id), false) !== undefined);
+  const chosen = ids.filter((id) => one.startSpan(parent(id), false) !== undefined);
   expect(chosen.length).toBeGreaterThan(800);
   expect(chosen.length).toBeLessThan(1_200);
-  expect(ids.filter((id) => two.begin(parent(id), false) !== undefined)).toEqual(chosen);
+  expect(ids.filter((id) => two.startSpan(parent(id), false) !== undefined)).toEqual(chosen);
   const left = ids.find((id) => !chosen.includes(id)) ?? '';
-  expect(one.begin(parent(left, '01'), true)).toMatchObject({ parentSpan: '00f067aa0ba902b7' });
-  expect(one.begin(parent(left, '00'), true)).toBeUndefined();
-  expect(tracer(1).begin('nonsense', false)).toMatchObject({ parentSpan: '' });
+  expect(one.startSpan(parent(left, '01'), true)).toMatchObject({ parentSpan: '00f067aa0ba902b7' });
+  expect(one.startSpan(parent(left, '00'), true)).toBeUndefined();
+  expect(tracer(1).startSpan('nonsense', false)).toMatchObject({ parentSpan: '' });
 });
 
 test('an unreachable collector costs spans, which are counted, and no request waits for it', async () => {
-  const away = await openHouse((settings) => ({
+  const unreachable = await startGateway((settings) => ({
     ...settings,
     tracing: { otlp: 'http://127.0.0.1:1/v1/traces', ratio: 1 },
   }));
-  const { metrics } = away.gateway;
+  const { metrics } = unreachable.server;
   try {
-    const { access_token: token } = await away.grant();
+    const { access_token: token } = await unreachable.grant();
     for (let index = 0; index < 20; index += 1)
-      expect((await away.api(`/files/${index}`, token)).status).toBe(200);
-    await until('it is logged', () => away.log.some(({ event }) => event === 'spans_not_taken'));
+      expect((await unreachable.api(`/files/${index}`, token)).status).toBe(200);
+    await until('it is logged', () => unreachable.log.some(({ event }) => event === 'span_export_failed'));
   } finally {
-    await away.close();
+    await unreachable.close();
   }
   const { gatehouse_spans_dropped_total: dropped = [] } = await metrics.snapshot();
   expect(dropped[0]?.[1]).toBeGreaterThan(0);

@@ -26,8 +26,8 @@ export default function setUp(): () => Promise<void> {
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
   return async () => {
     const left = [
-      ...(await remaining(folder)).map(({ pid, command, isStartedByRun }) => {
-        if (isStartedByRun) end(pid);
+      ...(await findRemaining(folder)).map(({ pid, command, isStartedByRun }) => {
+        if (isStartedByRun) endProcess(pid);
         return `process ${pid}: ${command}`;
       }),
       ...readdirSync(folder, { recursive: true }).map(
@@ -69,7 +69,7 @@ interface Running {
   readonly isStartedByRun: boolean;
 }
 
-function end(pid: number): void {
+function endProcess(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
   } catch {
@@ -80,7 +80,7 @@ function end(pid: number): void {
 const GRACE_MS = 10_000;
 
 /** Processes of this run that do not end by themselves. */
-async function remaining(run: string): Promise<readonly Running[]> {
+async function findRemaining(run: string): Promise<readonly Running[]> {
   for (const end = performance.now() + GRACE_MS; ; await pause(100)) {
     const running = processesOf(run);
     if (running.length === 0 || performance.now() > end) return running;

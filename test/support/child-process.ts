@@ -33,7 +33,7 @@ export interface ChildOptions {
   /** Deadline to be ready. */
   readonly seconds?: number;
   /** Bytes of output that are kept, from its end; default: all. */
-  readonly keep?: number;
+  readonly outputLimit?: number;
 }
 
 const START_SECONDS = 60;
@@ -44,12 +44,12 @@ export async function startChild(command: readonly string[], options: ChildOptio
   const { ready, seconds = START_SECONDS } = options;
   const isReady = Promise.withResolvers<void>();
   const [program = ''] = command;
-  const fail = (how: string): void =>
-    isReady.reject(new Error(`${program} ${how} before it was ready:\n${child.output()}`));
+  const fail = (reason: string): void =>
+    isReady.reject(new Error(`${program} ${reason} before it was ready:\n${child.output()}`));
   const child = spawnChild(command, options, (line) => void (ready?.(line) === true && isReady.resolve()));
   if (ready === undefined) child.process.once('spawn', isReady.resolve);
   void child.ended.then(({ code, signal }) => fail(`ended with ${code ?? signal}`));
-  const late = setTimeout(() => fail(`ran for ${seconds} s`), seconds * 1_000);
+  const startTimeout = setTimeout(() => fail(`ran for ${seconds} s`), seconds * 1_000);
   try {
     await isReady.promise;
     return child;
@@ -57,21 +57,22 @@ export async function startChild(command: readonly string[], options: ChildOptio
     await child.stop('SIGKILL');
     throw error;
   } finally {
-    clearTimeout(late);
+    clearTimeout(startTimeout);
   }
 }
 
 /** Starts a program without waiting for anything. */
 export function spawnChild(
-  [program = '', ...words]: readonly string[],
-  { cwd, env = process.env, onLine, keep }: ChildOptions = {},
+  [program = '', ...args]: readonly string[],
+  { cwd, env = process.env, onLine, outputLimit }: ChildOptions = {},
   onAnyLine?: (line: string) => void,
 ): Child {
-  const child = spawn(program, words, { cwd, env, stdio: 'pipe' });
+  const child = spawn(program, args, { cwd, env, stdio: 'pipe' });
   const texts = { stdout: '', stderr: '', output: '' };
   const collect = (name: 'stdout' | 'stderr', text: string): void => {
-    for (const at of [name, 'output'] as const)
-      texts[at] = keep === undefined ? texts[at] + text : (texts[at] + text).slice(-keep);
+    for (const stream of [name, 'output'] as const)
+      texts[stream] =
+        outputLimit === undefined ? texts[stream] + text : (texts[stream] + text).slice(-outputLimit);
   };
   for (const name of ['stdout', 'stderr'] as const) {
     child[name].setEncoding('utf8').on('data', (text: string) => collect(name, text));
@@ -117,7 +118,7 @@ export function spawnChild(
   };
 }
 
-export interface Finished {
+export interface ProcessResult {
   readonly code: number | null;
   readonly stdout: string;
   readonly stderr: string;
@@ -126,7 +127,7 @@ export interface Finished {
 }
 
 /** Waits for the end of a program, which is ended at the deadline. */
-export async function finish(child: Child, seconds = START_SECONDS): Promise<Finished> {
+export async function finish(child: Child, seconds = START_SECONDS): Promise<ProcessResult> {
   const limit = setTimeout(() => child.signal('SIGTERM'), seconds * 1_000);
   const { code } = await child.ended;
   clearTimeout(limit);
@@ -137,7 +138,7 @@ export async function finish(child: Child, seconds = START_SECONDS): Promise<Fin
 export function runChild(
   command: readonly string[],
   { input, seconds, ...options }: Omit<ChildOptions, 'ready'> & { readonly input?: string } = {},
-): Promise<Finished> {
+): Promise<ProcessResult> {
   const child = spawnChild(command, options);
   child.process.stdin.end(input);
   return finish(child, seconds);

@@ -27,15 +27,18 @@ export const PHONE = {
 };
 export const DESKTOP = { viewport: { width: 1_200, height: 800 } };
 
-export interface Window {
+export interface BrowserWindow {
   readonly context: BrowserContext;
   readonly page: Page;
   /** What the browser complained about: errors of scripts, of the content policy, of what was not loaded. */
-  readonly complaints: string[];
+  readonly consoleErrors: string[];
   close(): Promise<void>;
 }
 
-export async function openWindow(browser: Browser, options: BrowserContextOptions = {}): Promise<Window> {
+export async function openWindow(
+  browser: Browser,
+  options: BrowserContextOptions = {},
+): Promise<BrowserWindow> {
   const context = await browser.newContext({
     locale: 'en-GB',
     ignoreHTTPSErrors: true,
@@ -45,35 +48,35 @@ export async function openWindow(browser: Browser, options: BrowserContextOption
   });
   context.setDefaultTimeout(30_000);
   const page = await context.newPage();
-  const complaints: string[] = [];
+  const consoleErrors: string[] = [];
   page.on('console', (message) => {
     // The browser writes a line about each answer that is an error; those are meant.
     if (message.type() === 'error' && !/Failed to load resource: the server responded/.test(message.text()))
-      complaints.push(message.text());
+      consoleErrors.push(message.text());
   });
-  page.on('pageerror', (error) => complaints.push(String(error)));
+  page.on('pageerror', (error) => consoleErrors.push(String(error)));
   page.on('dialog', (dialog) => {
-    complaints.push(`dialog: ${dialog.message()}`);
+    consoleErrors.push(`dialog: ${dialog.message()}`);
     void dialog.dismiss();
   });
-  return { context, page, complaints, close: () => context.close() };
+  return { context, page, consoleErrors, close: () => context.close() };
 }
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-interface Finding {
+interface AxeViolation {
   readonly id: string;
   readonly impact: string | null;
   readonly nodes: readonly { readonly html: string; readonly failureSummary?: string }[];
 }
 
 /** Everything axe reports about the page, `best-practice` rules included, or only what these rules report. */
-export async function axeFindings(page: Page, rules?: readonly string[]): Promise<readonly string[]> {
+export async function axeViolations(page: Page, rules?: readonly string[]): Promise<readonly string[]> {
   if (!(await page.evaluate(() => 'axe' in globalThis))) await page.evaluate(AXE);
   const violations = await page.evaluate(
     async (options) => {
       const { axe, document } = globalThis as unknown as {
-        axe: { run(options: object): Promise<{ violations: readonly Finding[] }> };
+        axe: { run(options: object): Promise<{ violations: readonly AxeViolation[] }> };
         document: { getAnimations(): readonly { readonly finished: Promise<unknown> }[] };
       };
       await Promise.all(document.getAnimations().map(({ finished }) => finished));
@@ -87,7 +90,7 @@ export async function axeFindings(page: Page, rules?: readonly string[]): Promis
 }
 
 /** Nothing sticks out to the side: what is wider than the window cannot be read on a phone. */
-export const overflow = (page: Page): Promise<number> =>
+export const horizontalOverflow = (page: Page): Promise<number> =>
   page.evaluate(() => {
     const { documentElement: root } = (
       globalThis as unknown as { document: { documentElement: { scrollWidth: number; clientWidth: number } } }

@@ -1,14 +1,14 @@
 import { Readable } from 'node:stream';
-import { run, type Surroundings } from '../../src/commands/run.ts';
-import type { Finished } from './command-line.ts';
+import { type ProcessContext, run } from '../../src/commands/run.ts';
+import type { CommandResult } from './command-line.ts';
 
-export type CommandOptions = Partial<Omit<Surroundings, 'stdin'>> & { readonly input?: string };
+export type CommandOptions = Partial<Omit<ProcessContext, 'stdin'>> & { readonly input?: string };
 
 /** Runs `gatehouse …` in this process, for tests of a command rather than of the process around it. */
 export async function runCommand(
   args: readonly string[],
-  { input = '', ...around }: CommandOptions = {},
-): Promise<Finished> {
+  { input = '', ...overrides }: CommandOptions = {},
+): Promise<CommandResult> {
   let [stdout, stderr] = ['', ''];
   const code = await run(args, {
     stdout: (text) => void (stdout += text),
@@ -17,7 +17,7 @@ export async function runCommand(
     env: {},
     cwd: '/nowhere',
     execArgv: [],
-    ...around,
+    ...overrides,
   });
   return { code, stdout, stderr };
 }

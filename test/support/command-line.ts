@@ -1,7 +1,7 @@
 import { fileURLToPath } from 'node:url';
-import { type Finished as Ended, runChild } from './child-process.ts';
+import { type ProcessResult as Ended, runChild } from './child-process.ts';
 
-export type Finished = Omit<Ended, 'output'>;
+export type CommandResult = Omit<Ended, 'output'>;
 
 export interface RunOptions {
   readonly env?: Readonly<Record<string, string>>;
@@ -11,7 +11,7 @@ export interface RunOptions {
   readonly node?: string;
   readonly nodeArgs?: readonly string[];
   /** Ended after this time. */
-  readonly withinMs?: number;
+  readonly timeoutMs?: number;
 }
 
 const ENTRY = fileURLToPath(new URL('../../bin/gatehouse.js', import.meta.url));
@@ -20,13 +20,16 @@ const ENTRY = fileURLToPath(new URL('../../bin/gatehouse.js', import.meta.url));
 const { NODE_COMPILE_CACHE = '' } = process.env;
 
 /** `gatehouse …` as a real process, with an environment of its own, ended after 30 s unless told otherwise. */
-export async function gatehouse(args: readonly string[], options: RunOptions = {}): Promise<Finished> {
-  const { env = {}, cwd, input = '', node = process.execPath, nodeArgs = [], withinMs = 30_000 } = options;
+export async function runGatehouse(
+  args: readonly string[],
+  options: RunOptions = {},
+): Promise<CommandResult> {
+  const { env = {}, cwd, input = '', node = process.execPath, nodeArgs = [], timeoutMs = 30_000 } = options;
   const { code, stdout, stderr } = await runChild([node, ...nodeArgs, ENTRY, ...args], {
     env: { PATH: process.env['PATH'] ?? '', NODE_COMPILE_CACHE, ...env },
     cwd,
     input,
-    seconds: withinMs / 1_000,
+    seconds: timeoutMs / 1_000,
   });
   return { code, stdout, stderr };
 }

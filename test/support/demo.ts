@@ -36,7 +36,7 @@ const environment = (env: NodeJS.ProcessEnv): NodeJS.ProcessEnv => ({
   ...env,
 });
 
-export function startDemo(
+export function spawnDemo(
   cwd: string,
   { args = [], env = {} }: DemoOptions = {},
 ): { readonly child: ChildProcess; readonly printed: () => string } {
@@ -44,28 +44,28 @@ export function startDemo(
   return { child: child.process, printed: child.output };
 }
 
-export async function openDemo(
+export async function startDemo(
   cwd: string,
   { args = ['--set', 'listen.port=0', '--set', 'admin.port=0'], env = {} }: DemoOptions = {},
 ): Promise<Demo> {
   const child: Child = await startChild([process.execPath, MAIN, 'demo', ...args], {
     cwd,
     env: environment(env),
-    ready: (line) => line.includes('What happens is told below.'),
+    ready: (line) => line.includes('Events are logged below.'),
   });
   const printed = child.output;
   return {
-    url: /gatehouse runs: (\S+)/.exec(printed())?.[1] ?? '',
+    url: /gatehouse is running: (\S+)/.exec(printed())?.[1] ?? '',
     adminUrl: /admin listener +(\S+)/.exec(printed())?.[1] ?? '',
     folder: join(cwd, '.gatehouse'),
     child: child.process,
     printed,
-    steps: stepsOf(printed()),
+    steps: parseSteps(printed()),
     stop: async () => (await child.stop('SIGINT')).code,
   };
 }
 
-function stepsOf(text: string): ReadonlyMap<number, readonly string[]> {
+function parseSteps(text: string): ReadonlyMap<number, readonly string[]> {
   const steps = new Map<number, string[]>();
   let number = 0;
   // A command goes on after a backslash at the end of its line.
@@ -96,9 +96,9 @@ export function openTerminal(shell: string, env: NodeJS.ProcessEnv = {}): Termin
       child.write(`${command}\necho '${mark}'\n`);
       await until(`the shell has run ${command}`, () => child.stdout().includes(`${mark}\n`, seen));
       const end = child.stdout().indexOf(mark, seen);
-      const said = child.stdout().slice(seen, end);
+      const output = child.stdout().slice(seen, end);
       seen = end + mark.length + 1;
-      return said;
+      return output;
     },
     close: () => void child.process.stdin.end(),
   };
@@ -109,10 +109,10 @@ export function pathWithOnly(folder: string, programs: readonly string[]): strin
   const bin = join(folder, 'bin');
   mkdirSync(bin);
   for (const program of programs)
-    for (const at of (process.env['PATH'] ?? '').split(delimiter)) {
+    for (const directory of (process.env['PATH'] ?? '').split(delimiter)) {
       try {
-        readFileSync(join(at, program));
-        symlinkSync(join(at, program), join(bin, program));
+        readFileSync(join(directory, program));
+        symlinkSync(join(directory, program), join(bin, program));
         break;
       } catch {
         // Not in this folder of the PATH.

@@ -1,6 +1,6 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 
-export interface EventLoopFigures {
+export interface EventLoopStats {
   /** Milliseconds of CPU that this thread used in the longest event-loop iteration: other processes do not add to it. */
   readonly longestCpu: number;
   /** Milliseconds that the event loop was late at most, whatever the reason. */
@@ -8,7 +8,7 @@ export interface EventLoopFigures {
 }
 
 /** Watches the event loop while something runs. */
-export async function watchEventLoop(run: () => Promise<unknown>): Promise<EventLoopFigures> {
+export async function watchEventLoop(run: () => Promise<unknown>): Promise<EventLoopStats> {
   const delay = monitorEventLoopDelay({ resolution: 1 });
   let longest = 0;
   let isRunning = true;

@@ -1,27 +1,27 @@
 import { Fault } from '../../src/ports/fault.ts';
 
-export const away = (): Fault => new Fault('store_unavailable', 'the store is away');
+export const storeUnreachable = (): Fault => new Fault('store_unavailable', 'the store is unreachable');
 
 /** How one operation of the store fails: before it happened, or after it happened and before it was answered. */
-export type Failure = 'does not happen' | 'answer lost';
+export type Failure = 'not executed' | 'response lost';
 
 /** Makes one operation fail while `run` runs; the part itself stays the real one. */
-export async function failing<Part extends object, T>(
-  part: Part,
+export async function withFailure<Part extends object, T>(
+  target: Part,
   name: keyof Part,
   failure: Failure,
   run: () => Promise<T>,
-  error: () => Error = away,
+  error: () => Error = storeUnreachable,
 ): Promise<T> {
-  const real = part[name] as (...args: unknown[]) => Promise<unknown>;
+  const original = target[name] as (...args: unknown[]) => Promise<unknown>;
   const faulty = async (...args: unknown[]): Promise<never> => {
-    if (failure === 'answer lost') await Reflect.apply(real, part, args);
+    if (failure === 'response lost') await Reflect.apply(original, target, args);
     throw error();
   };
-  Object.assign(part, { [name]: faulty });
+  Object.assign(target, { [name]: faulty });
   try {
     return await run();
   } finally {
-    Object.assign(part, { [name]: real });
+    Object.assign(target, { [name]: original });
   }
 }

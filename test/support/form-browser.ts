@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { Agent, buildConnector, request } from 'undici';
-import type { Certified } from './pki.ts';
+import type { IssuedCertificate } from './pki.ts';
 
 export interface Page {
   readonly url: string;
@@ -8,58 +8,58 @@ export interface Page {
   readonly headers: IncomingHttpHeaders;
   readonly text: string;
   /** The target of a redirect or of an immediate refresh. */
-  readonly leadsTo: string | undefined;
+  readonly redirectTo: string | undefined;
 }
 
-export interface Trust {
+export interface TlsTrust {
   readonly ca: string;
-  readonly certificate?: Certified | undefined;
+  readonly certificate?: IssuedCertificate | undefined;
   /** Connects to this port of 127.0.0.1, whatever the URL says. */
   readonly port?: number;
 }
 
 /** The connections of one or more browsers; destroyed by the test that made them. */
-export function connectionsOf({ ca, certificate, port }: Trust): Agent {
+export function createAgent({ ca, certificate, port }: TlsTrust): Agent {
   const identity = certificate && { cert: certificate.pem, key: certificate.keyPem };
   const options = { ca, timeout: 30_000, ...identity };
   if (port === undefined) return new Agent({ allowH2: false, connect: options });
   const connect = buildConnector({ ...options, allowH2: false });
-  const at = { hostname: '127.0.0.1', port: String(port) };
+  const address = { hostname: '127.0.0.1', port: String(port) };
   return new Agent({
     allowH2: false,
-    connect: (wanted, done) => connect({ ...wanted, servername: wanted.hostname, ...at }, done),
+    connect: (wanted, done) => connect({ ...wanted, servername: wanted.hostname, ...address }, done),
   });
 }
 
 export interface FormBrowserOptions {
-  readonly connections: Agent;
+  readonly agent: Agent;
   /** Relative URLs are resolved against it. */
   readonly base?: string;
   /** Sent with every request. */
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-const NAMED: Readonly<Record<string, string>> = { amp: '&', quot: '"', '#39': "'", lt: '<', gt: '>' };
+const ENTITIES: Readonly<Record<string, string>> = { amp: '&', quot: '"', '#39': "'", lt: '<', gt: '>' };
 const unescape = (text: string): string =>
-  text.replace(/&(amp|quot|#39|lt|gt);/g, (_, name: string) => NAMED[name] ?? '');
+  text.replace(/&(amp|quot|#39|lt|gt);/g, (_, name: string) => ENTITIES[name] ?? '');
 const attribute = (tag: string, name: string): string | undefined => {
   const value = new RegExp(` ${name}="([^"]*)"`).exec(tag)?.[1];
   return value === undefined ? undefined : unescape(value);
 };
 
 /** The forms of a page, each from its opening tag to its end; the page itself is text. */
-const formsIn = (text: string): readonly string[] =>
+const findForms = (text: string): readonly string[] =>
   text
     .split(/<form(?= )/)
     .slice(1)
     .map((part) => part.slice(0, part.indexOf('</form>')));
 
-const formWith = (text: string, action: string): string | undefined =>
-  formsIn(text).find((form) => attribute(form, 'action')?.endsWith(action));
+const findForm = (text: string, action: string): string | undefined =>
+  findForms(text).find((form) => attribute(form, 'action')?.endsWith(action));
 
 /** The token in the form with this action; empty when there is none. */
 export const formToken = (text: string, action: string): string =>
-  / name="form_token" value="([^"]*)"/.exec(formWith(text, action) ?? '')?.[1] ?? '';
+  / name="form_token" value="([^"]*)"/.exec(findForm(text, action) ?? '')?.[1] ?? '';
 
 /** A browser without scripts: cookies, forms, redirects, and the headers that say where a form comes from. */
 export class FormBrowser {
@@ -93,11 +93,11 @@ export class FormBrowser {
     body?: string,
     headers: Readonly<Record<string, string>> = {},
   ): Promise<Page> {
-    const at = new URL(target, this.#options.base);
-    const cookie = this.#cookieFor(at);
-    const response = await request(at, {
+    const url = new URL(target, this.#options.base);
+    const cookie = this.#cookieFor(url);
+    const response = await request(url, {
       method,
-      dispatcher: this.#options.connections,
+      dispatcher: this.#options.agent,
       headers: {
         ...(cookie !== '' && { cookie }),
         ...(body !== undefined && { 'content-type': 'application/x-www-form-urlencoded' }),
@@ -109,15 +109,15 @@ export class FormBrowser {
       ...(body !== undefined && { body }),
     });
     const text = await response.body.text();
-    this.#keep(at, [response.headers['set-cookie'] ?? []].flat());
+    this.#keep(url, [response.headers['set-cookie'] ?? []].flat());
     const refresh = /http-equiv="refresh" content="0; url=([^"]*)"/.exec(text)?.[1];
-    const to = response.headers['location'] ?? (refresh && unescape(refresh));
+    const location = response.headers['location'] ?? (refresh && unescape(refresh));
     const page: Page = {
-      url: at.href,
+      url: url.href,
       status: response.statusCode,
       headers: response.headers,
       text,
-      leadsTo: typeof to === 'string' ? new URL(to, at).href : undefined,
+      redirectTo: typeof location === 'string' ? new URL(location, url).href : undefined,
     };
     if (page.headers.location === undefined) this.#shown = page;
     return page;
@@ -139,12 +139,12 @@ export class FormBrowser {
 
   /** Follows redirects to their end, or until one leads to a URL that `isEnd` accepts. */
   async follow(page: Page, isEnd: (url: string) => boolean = () => false): Promise<Page> {
-    let here = page;
-    for (let steps = 0; here.leadsTo !== undefined && !isEnd(here.leadsTo); steps += 1) {
-      if (steps > 20) throw new Error(`too many redirects, at ${here.leadsTo}`);
-      here = await this.get(here.leadsTo);
+    let current = page;
+    for (let steps = 0; current.redirectTo !== undefined && !isEnd(current.redirectTo); steps += 1) {
+      if (steps > 20) throw new Error(`too many redirects, at ${current.redirectTo}`);
+      current = await this.get(current.redirectTo);
     }
-    return here;
+    return current;
   }
 
   async open(target: string): Promise<Page> {
@@ -154,7 +154,7 @@ export class FormBrowser {
   /** Sends the form of the current page whose action ends so, with its hidden and filled-in fields. */
   post(action: string, fields: Readonly<Record<string, string>> = {}): Promise<Page> {
     const { url = '', status, text = '' } = this.#shown ?? {};
-    const form = formWith(text, action);
+    const form = findForm(text, action);
     if (form === undefined) throw new Error(`no form for "${action}" on the page: ${status} ${text}`);
     const body = new URLSearchParams();
     for (const [input] of form.matchAll(/<input [^>]*>/g)) {
@@ -162,11 +162,11 @@ export class FormBrowser {
       if (name !== undefined) body.set(name, attribute(input, 'value') ?? '');
     }
     for (const [name, value] of Object.entries(fields)) body.set(name, value);
-    const to = new URL(attribute(form, 'action') ?? '', url);
+    const actionUrl = new URL(attribute(form, 'action') ?? '', url);
     const { origin } = new URL(url);
-    return this.send('POST', to.href, body.toString(), {
+    return this.send('POST', actionUrl.href, body.toString(), {
       origin,
-      'sec-fetch-site': origin === to.origin ? 'same-origin' : 'cross-site',
+      'sec-fetch-site': origin === actionUrl.origin ? 'same-origin' : 'cross-site',
     });
   }
 

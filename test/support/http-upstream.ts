@@ -2,17 +2,17 @@ import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import { createServer as createSecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import type { UpstreamSettings } from '../../src/proxy/upstream-settings.ts';
-import { issueServer, makeCa } from './pki.ts';
+import type { UpstreamSettings } from '../../src/proxy/upstream/settings.ts';
+import { createCa, issueServer } from './pki.ts';
 import { tempFolder } from './temp-folder.ts';
 
 /** An upstream with this listener, over HTTP or over TLS with a certificate of its own CA. */
-export async function httpUpstream(listener: RequestListener, isSecure: boolean) {
-  const ca = await makeCa();
-  const own = await issueServer(ca);
+export async function startHttpUpstream(listener: RequestListener, isSecure: boolean) {
+  const ca = await createCa();
+  const certificate = await issueServer(ca);
   const folder = tempFolder();
   const server = isSecure
-    ? createSecureServer({ cert: own.pem, key: own.keyPem }, listener)
+    ? createSecureServer({ cert: certificate.pem, key: certificate.keyPem }, listener)
     : createServer(listener);
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');

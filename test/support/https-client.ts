@@ -2,7 +2,7 @@ import type { ClientRequest, IncomingHttpHeaders } from 'node:http';
 import { request as httpRequest } from 'node:http';
 import { Agent, request as httpsRequest, type RequestOptions } from 'node:https';
 import type { TLSSocket } from 'node:tls';
-import type { Certified } from './pki.ts';
+import type { IssuedCertificate } from './pki.ts';
 
 export interface Reply {
   readonly status: number;
@@ -27,7 +27,7 @@ export interface TokenGrant {
 
 export type Headers = Readonly<Record<string, string | string[]>>;
 
-export interface Exchange extends Omit<RequestOptions, 'timeout' | 'headers'> {
+export interface RequestParams extends Omit<RequestOptions, 'timeout' | 'headers'> {
   readonly port: number;
   readonly path: string;
   readonly headers?: Headers | undefined;
@@ -40,7 +40,7 @@ export interface Exchange extends Omit<RequestOptions, 'timeout' | 'headers'> {
 const DEADLINE_SECONDS = 30;
 
 /** Sends the head of a request, whose body the caller writes. It is sent once, whatever happens to it. */
-export function beginRequest({ plain = false, seconds = DEADLINE_SECONDS, ...options }: Exchange): {
+export function beginRequest({ plain = false, seconds = DEADLINE_SECONDS, ...options }: RequestParams): {
   readonly sent: ClientRequest;
   readonly reply: Promise<Reply>;
 } {
@@ -70,20 +70,23 @@ export function beginRequest({ plain = false, seconds = DEADLINE_SECONDS, ...opt
         clearTimeout(deadline);
         const text = Buffer.concat(parts).toString();
         const { statusCode: status = 0, statusMessage: reason = '' } = response;
-        resolve({ status, reason, headers: response.headers, text, json: jsonIn(text), socket });
+        resolve({ status, reason, headers: response.headers, text, json: parseJson(text), socket });
       });
     });
   });
   return { sent, reply };
 }
 
-export function exchange({ body, ...options }: Exchange & { readonly body?: string | Buffer | undefined }) {
+export function sendRequest({
+  body,
+  ...options
+}: RequestParams & { readonly body?: string | Buffer | undefined }) {
   const { sent, reply } = beginRequest(options);
   sent.end(body);
   return reply;
 }
 
-export function jsonIn(text: string): Record<string, unknown> {
+export function parseJson(text: string): Record<string, unknown> {
   try {
     return JSON.parse(text) as Record<string, unknown>;
   } catch {
@@ -91,7 +94,7 @@ export function jsonIn(text: string): Record<string, unknown> {
   }
 }
 
-export interface Ask {
+export interface ClientRequestInit {
   readonly path: string;
   readonly method?: string;
   readonly headers?: Headers;
@@ -103,16 +106,16 @@ export type Post = (path: string, body: unknown) => Promise<Reply>;
 /** One client with kept-alive connections; with one connection it is always served by the same worker. */
 export interface HttpsClient {
   readonly agent: Agent;
-  ask(asked: Ask): Promise<Reply>;
+  request(init: ClientRequestInit): Promise<Reply>;
   /** JSON below /authsvc. */
   readonly post: Post;
-  bearer(path: string, token: string): Promise<Reply>;
+  getWithToken(path: string, token: string): Promise<Reply>;
   /** Fails when the grant is rejected. */
   grant(scope?: string): Promise<TokenGrant>;
   refresh(token: string): Promise<Reply>;
   revoke(accessToken: string): Promise<Reply>;
   /** Is this access token accepted by this client's worker? Asked of the proxy, and of Authorize/Verify. */
-  accepted(accessToken: string): Promise<boolean>;
+  isAccepted(accessToken: string): Promise<boolean>;
   close(): void;
 }
 
@@ -120,14 +123,14 @@ export interface HttpsClientOptions {
   readonly port: number;
   readonly ca: string;
   /** The client certificate to present. */
-  readonly as?: Certified | undefined;
+  readonly as?: IssuedCertificate | undefined;
   readonly connections?: number;
   readonly keepAlive?: boolean;
   /** Deadline of each response. */
   readonly seconds?: number;
 }
 
-export function httpsClient(options: HttpsClientOptions): HttpsClient {
+export function createHttpsClient(options: HttpsClientOptions): HttpsClient {
   const { port, ca, as, connections = 1, keepAlive = true, seconds = DEADLINE_SECONDS } = options;
   const agent = new Agent({
     keepAlive,
@@ -135,36 +138,41 @@ export function httpsClient(options: HttpsClientOptions): HttpsClient {
     ca,
     ...(as && { cert: as.pem, key: as.keyPem }),
   });
-  const ask: HttpsClient['ask'] = (asked) => exchange({ port, agent, seconds, ...asked });
-  const post: Post = (path, body) => ask(jsonPost(path, body));
-  const bearer: HttpsClient['bearer'] = (path, token) =>
-    ask({ path, headers: { authorization: `Bearer ${token}` } });
+  const request: HttpsClient['request'] = (init) => sendRequest({ port, agent, seconds, ...init });
+  const post: Post = (path, body) => request(jsonPostInit(path, body));
+  const getWithToken: HttpsClient['getWithToken'] = (path, token) =>
+    request({ path, headers: { authorization: `Bearer ${token}` } });
   return {
     agent,
-    ask,
+    request,
     post,
-    bearer,
-    grant: async (scope) => grantedBy(post, { scope }),
-    refresh: (token) => refreshBy(post, token),
-    revoke: (token) => bearer('/authsvc/Revoke/Token', token),
-    async accepted(token) {
-      const through = (await bearer('/whoami', token)).status;
-      const verified = (await bearer('/authsvc/Authorize/Verify', token)).status;
-      if (through !== verified) throw new Error(`the proxy responds ${through}, Verify ${verified}`);
-      if (through !== 200 && through !== 401) throw new Error(`neither accepted nor rejected: ${through}`);
-      return through === 200;
+    getWithToken,
+    grant: async (scope) => requestGrant(post, { scope }),
+    refresh: (token) => requestRefresh(post, token),
+    revoke: (token) => getWithToken('/authsvc/Revoke/Token', token),
+    async isAccepted(token) {
+      const proxied = (await getWithToken('/whoami', token)).status;
+      const verified = (await getWithToken('/authsvc/Authorize/Verify', token)).status;
+      if (proxied !== verified) throw new Error(`the proxy responds ${proxied}, Verify ${verified}`);
+      if (proxied !== 200 && proxied !== 401) throw new Error(`neither accepted nor rejected: ${proxied}`);
+      return proxied === 200;
     },
     close: () => agent.destroy(),
   };
 }
 
-export const jsonPost = (path: string, body: unknown) => {
+export const jsonPostInit = (path: string, body: unknown) => {
   const text = JSON.stringify(body);
   const headers = { 'content-type': 'application/json', 'content-length': String(Buffer.byteLength(text)) };
-  return { path: `/authsvc${path}`, method: 'POST', body: text, headers } as const satisfies Ask;
+  return {
+    path: `/authsvc${path}`,
+    method: 'POST',
+    body: text,
+    headers,
+  } as const satisfies ClientRequestInit;
 };
 
-export async function grantedBy(
+export async function requestGrant(
   post: Post,
   { clientId = 'report-runner', scope = 'files:read' }: { clientId?: string; scope?: string | undefined },
 ): Promise<TokenGrant> {
@@ -173,5 +181,8 @@ export async function grantedBy(
   return reply.json as unknown as TokenGrant;
 }
 
-export const refreshBy = (post: Post, token: string, more: Record<string, unknown> = {}): Promise<Reply> =>
-  post('/Authorize/Token', { client_id: 'report-runner', refresh_token: token, ...more });
+export const requestRefresh = (
+  post: Post,
+  token: string,
+  more: Record<string, unknown> = {},
+): Promise<Reply> => post('/Authorize/Token', { client_id: 'report-runner', refresh_token: token, ...more });

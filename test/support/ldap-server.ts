@@ -1,22 +1,22 @@
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { needs } from '../set-up/programs.ts';
 import { type Child, runChild, startChild } from './child-process.ts';
-import { type Certified, issueServer, makeCa } from './pki.ts';
-import { accepting, freePort } from './ports.ts';
+import { createCa, type IssuedCertificate, issueServer } from './pki.ts';
+import { freePort, waitForPort } from './ports.ts';
 import { tempFolder } from './temp-folder.ts';
 
 needs('slapd');
 
 export const BASE_DN = 'dc=example,dc=test';
-export const SERVICE = { bindDn: `cn=gatehouse,${BASE_DN}`, password: 'service password' } as const;
+export const SERVICE_ACCOUNT = { bindDn: `cn=gatehouse,${BASE_DN}`, password: 'service password' } as const;
 
 /** May change everything. */
 export const ROOT = { dn: `cn=root,${BASE_DN}`, password: 'root password' } as const;
 
 /** Settings for that server's people; each test says what is special about it. */
-export const PEOPLE_SETTINGS = {
+export const LDAP_SETTINGS = {
   startTls: false,
-  ...SERVICE,
+  ...SERVICE_ACCOUNT,
   connections: 4,
   base: `ou=people,${BASE_DN}`,
   filter: '(objectClass=inetOrgPerson)',
@@ -28,15 +28,15 @@ export const PEOPLE_SETTINGS = {
     email: 'mail',
     userPrincipalName: 'userPrincipalName',
   },
-  remember: 0,
+  cacheLifetime: 0,
 } as const;
 
 /** A real OpenLDAP server with a few people in it, on free ports. */
 export interface LdapServer {
-  readonly plain: string;
-  readonly secure: string;
+  readonly ldapUrl: string;
+  readonly ldapsUrl: string;
   readonly port: number;
-  readonly ca: Certified;
+  readonly ca: IssuedCertificate;
   readonly caFile: string;
   pause(): void;
   resume(): void;
@@ -59,7 +59,7 @@ objectclass ( 1.2.840.113556.1.5.9 NAME 'user' SUP top AUXILIARY MAY ( objectGUI
 export const guidBytes = (last: string): string =>
   Buffer.from(`e004253f894fd3119a0c0305e82c33${last}`, 'hex').toString('base64');
 
-const personOf = (uid: string, name: string, last: string, more: readonly string[] = []): string =>
+const userEntry = (uid: string, name: string, last: string, more: readonly string[] = []): string =>
   [
     `dn: uid=${uid},ou=people,${BASE_DN}`,
     'objectClass: inetOrgPerson',
@@ -81,16 +81,16 @@ const ENTRIES = [
   `dn: ou=people,${BASE_DN}\nobjectClass: organizationalUnit\nou: people\n`,
   `dn: ou=groups,${BASE_DN}\nobjectClass: organizationalUnit\nou: groups\n`,
   `dn: ou=elsewhere,${BASE_DN}\nobjectClass: organizationalUnit\nou: elsewhere\n`,
-  `dn: ${SERVICE.bindDn}\nobjectClass: organizationalRole\nobjectClass: simpleSecurityObject\ncn: gatehouse\nuserPassword: ${SERVICE.password}\n`,
-  personOf('alice', 'Alice Example', '01', [
+  `dn: ${SERVICE_ACCOUNT.bindDn}\nobjectClass: organizationalRole\nobjectClass: simpleSecurityObject\ncn: gatehouse\nuserPassword: ${SERVICE_ACCOUNT.password}\n`,
+  userEntry('alice', 'Alice Example', '01', [
     'mail: alice@Example.test',
     'userPrincipalName: alice@corp.example.test',
     'userAccountControl: 512',
   ]),
-  personOf('dora', 'Dora Disabled', '02', ['mail: dora@example.test', 'userAccountControl: 514']),
-  personOf('twin1', 'Twin Same', '03', ['mail: twin@example.test']),
-  personOf('twin2', 'Twin Same', '04', ['mail: twin@example.test']),
-  personOf('star', 'Star (The) *One*', '05', ['mail: star@example.test']),
+  userEntry('dora', 'Dora Disabled', '02', ['mail: dora@example.test', 'userAccountControl: 514']),
+  userEntry('twin1', 'Twin Same', '03', ['mail: twin@example.test']),
+  userEntry('twin2', 'Twin Same', '04', ['mail: twin@example.test']),
+  userEntry('star', 'Star (The) *One*', '05', ['mail: star@example.test']),
   `dn: cn=operators,ou=groups,${BASE_DN}\nobjectClass: groupOfNames\ncn: operators\nmember: uid=alice,ou=people,${BASE_DN}\nmember: uid=dora,ou=people,${BASE_DN}\n`,
   // The same name in another place, which the settings do not speak of.
   `dn: cn=administrators,ou=elsewhere,${BASE_DN}\nobjectClass: groupOfNames\ncn: administrators\nmember: uid=alice,ou=people,${BASE_DN}\n`,
@@ -98,10 +98,10 @@ const ENTRIES = [
 ].join('\n');
 
 /** `more`: further entries, as LDIF. */
-export async function ldapServer(more: readonly string[] = []): Promise<LdapServer> {
+export async function startLdapServer(more: readonly string[] = []): Promise<LdapServer> {
   const folder = tempFolder('ldap');
   const { write: file } = folder;
-  const ca = await makeCa();
+  const ca = await createCa();
   const server = await issueServer(ca);
   mkdirSync(folder.file('data'));
   const caFile = file('ca.pem', ca.pem);
@@ -126,26 +126,26 @@ export async function ldapServer(more: readonly string[] = []): Promise<LdapServ
       `rootpw "${ROOT.password}"`,
       'access to attrs=userPassword by anonymous auth by * none',
       // Nobody but the service account reads: without its bind there are no people at all.
-      `access to * by dn.exact="${SERVICE.bindDn}" read by * none`,
+      `access to * by dn.exact="${SERVICE_ACCOUNT.bindDn}" read by * none`,
       '',
     ].join('\n'),
   );
-  const people = file('people.ldif', [ENTRIES, ...more].join('\n'));
-  const loaded = await runChild(['slapadd', '-q', '-f', configuration, '-l', people]);
+  const ldifFile = file('people.ldif', [ENTRIES, ...more].join('\n'));
+  const loaded = await runChild(['slapadd', '-q', '-f', configuration, '-l', ldifFile]);
   if (loaded.code !== 0) throw new Error(`slapadd failed:\n${loaded.stderr}`);
 
   const [port, tlsPort] = [await freePort(), await freePort()];
   const urls = `ldap://127.0.0.1:${port} ldaps://127.0.0.1:${tlsPort}`;
   const run = async (): Promise<Child> => {
     const started = await startChild(['slapd', '-d', '0', '-f', configuration, '-h', urls]);
-    await accepting(port, started.isRunning);
+    await waitForPort(port, started.isRunning);
     return started;
   };
   let child = await run();
   const stop = async (): Promise<void> => void (await child.stop('SIGKILL'));
   return {
-    plain: `ldap://127.0.0.1:${port}`,
-    secure: `ldaps://localhost:${tlsPort}`,
+    ldapUrl: `ldap://127.0.0.1:${port}`,
+    ldapsUrl: `ldaps://localhost:${tlsPort}`,
     port,
     ca,
     caFile,

@@ -1,15 +1,15 @@
-import { createLogger } from '../../src/observability/logger.ts';
 import {
   openPublicListener,
   type PublicListener,
   type PublicListenerOptions,
-} from '../../src/tls/listener.ts';
+} from '../../src/listener/listener.ts';
+import { createLogger } from '../../src/observability/logger.ts';
 
-const NO_PEERS = { some: false, includes: () => false };
+const NO_PEERS = { hasEntries: false, includes: () => false };
 
 /** The gateway's listener alone, on a free port, with these handlers. */
-export const testListener = (
-  options: Partial<PublicListenerOptions> & Pick<PublicListenerOptions, 'onCall'>,
+export const startTestListener = (
+  options: Partial<PublicListenerOptions> & Pick<PublicListenerOptions, 'onRequest'>,
 ): Promise<PublicListener> =>
   openPublicListener({
     host: '127.0.0.1',

@@ -1,7 +1,7 @@
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { type Configuration, Provider } from 'oidc-provider';
-import type { Certified } from './pki.ts';
+import type { IssuedCertificate } from './pki.ts';
 
 export const CLIENT = { id: 'gatehouse', secret: 'a secret between the two of them' } as const;
 
@@ -28,28 +28,28 @@ const ACCOUNTS: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
   },
 };
 
-export interface RunningProvider {
+export interface OpenIdProvider {
   readonly issuer: string;
   readonly port: number;
   /** How often a token was asked for. */
   readonly tokenRequests: () => number;
   /** Answers nothing but 503 while set. */
-  away: boolean;
+  isUnavailable: boolean;
   stop(): Promise<void>;
 }
 
 /** A real OpenID provider (oidc-provider) over TLS, on a free port. */
-export async function openIdServer(
-  server: Certified,
+export async function startOpenIdProvider(
+  server: IssuedCertificate,
   redirectUris: readonly string[],
   options: { readonly claimsInToken?: boolean; readonly host?: string } = {},
-): Promise<RunningProvider> {
+): Promise<OpenIdProvider> {
   let handle: ReturnType<Provider['callback']> | undefined;
   let tokenRequests = 0;
-  let away = false;
+  let isUnavailable = false;
   const listener = createServer({ cert: server.pem, key: server.keyPem }, (request, response) => {
     if (request.url?.startsWith('/token') === true) tokenRequests += 1;
-    if (away) response.writeHead(503).end('away');
+    if (isUnavailable) response.writeHead(503).end('unavailable');
     else void handle?.(request, response);
   });
   await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', resolve));
@@ -93,11 +93,11 @@ export async function openIdServer(
     issuer,
     port,
     tokenRequests: () => tokenRequests,
-    get away() {
-      return away;
+    get isUnavailable() {
+      return isUnavailable;
     },
-    set away(value) {
-      away = value;
+    set isUnavailable(value) {
+      isUnavailable = value;
     },
     stop: () =>
       new Promise((resolve) => {

@@ -17,7 +17,7 @@ import * as x509 from '@peculiar/x509';
  * @peculiar/x509 builds them, so that the product's own DER reader is never tested against its own mistakes.
  * What no sound library writes (a raw subject, an MD5 signature) is put in afterwards and signed again.
  */
-export interface Certified {
+export interface IssuedCertificate {
   readonly pem: string;
   readonly keyPem: string;
   readonly der: Buffer;
@@ -40,7 +40,7 @@ export interface RawExtension {
 export interface CaOptions {
   readonly name?: string;
   /** Default: self-signed. */
-  readonly issuer?: Certified;
+  readonly issuer?: IssuedCertificate;
   readonly key?: KeyKind;
   readonly keys?: webcrypto.CryptoKeyPair;
   readonly notBefore?: Date;
@@ -81,7 +81,7 @@ export interface LeafOptions {
 }
 
 export interface CrlOptions {
-  readonly revoked?: readonly (Certified | string)[];
+  readonly revoked?: readonly (IssuedCertificate | string)[];
   readonly thisUpdate?: Date;
   /** null leaves it out. */
   readonly nextUpdate?: Date | null;
@@ -90,7 +90,7 @@ export interface CrlOptions {
   readonly extensions?: readonly RawExtension[];
 }
 
-export interface MadeCrl {
+export interface IssuedCrl {
   readonly pem: string;
   readonly der: Buffer;
 }
@@ -127,10 +127,10 @@ const ALGORITHMS = {
 } as const;
 
 const DAY = 86_400_000;
-const ago = (days: number): Date => new Date(Date.now() - days * DAY);
-const ahead = (days: number): Date => ago(-days);
+const daysAgo = (days: number): Date => new Date(Date.now() - days * DAY);
+const daysAhead = (days: number): Date => daysAgo(-days);
 
-export async function makeKeys(kind: KeyKind = 'p256'): Promise<webcrypto.CryptoKeyPair> {
+export async function generateKeys(kind: KeyKind = 'p256'): Promise<webcrypto.CryptoKeyPair> {
   const made = await webcrypto.subtle.generateKey(ALGORITHMS[kind], true, ['sign', 'verify']);
   return made as webcrypto.CryptoKeyPair;
 }
@@ -147,14 +147,14 @@ const signingAlgorithm = (keys: webcrypto.CryptoKeyPair, hash: Hash): { name: st
   ...(keys.privateKey.algorithm.name === 'RSA-PSS' && { saltLength: 32 }),
 });
 
-async function certified(
+async function toIssuedCertificate(
   certificate: x509.X509Certificate,
   keys: webcrypto.CryptoKeyPair,
   der: Buffer = Buffer.from(certificate.rawData),
-): Promise<Certified> {
+): Promise<IssuedCertificate> {
   const keyPem = KeyObject.from(keys.privateKey).export({ type: 'pkcs8', format: 'pem' });
   return {
-    pem: pemOf('CERTIFICATE', der),
+    pem: toPem('CERTIFICATE', der),
     keyPem,
     der,
     serial: certificate.serialNumber.toLowerCase(),
@@ -164,13 +164,13 @@ async function certified(
 }
 
 /** PEM of the given bytes. */
-export const pemOf = (label: string, der: Uint8Array): string =>
+export const toPem = (label: string, der: Uint8Array): string =>
   `-----BEGIN ${label}-----\n${Buffer.from(der)
     .toString('base64')
     .replace(/(.{64})(?!$)/g, '$1\n')}\n-----END ${label}-----\n`;
 
-export async function makeCa(options: CaOptions = {}): Promise<Certified> {
-  const keys = options.keys ?? (await makeKeys(options.key));
+export async function createCa(options: CaOptions = {}): Promise<IssuedCertificate> {
+  const keys = options.keys ?? (await generateKeys(options.key));
   const name = options.name ?? 'CN=Test CA, O=Example';
   const signer = options.issuer?.keys ?? keys;
   const isCa = options.ca ?? true;
@@ -178,8 +178,8 @@ export async function makeCa(options: CaOptions = {}): Promise<Certified> {
     serialNumber: newSerial(),
     subject: name,
     issuer: options.issuer?.subject ?? name,
-    notBefore: options.notBefore ?? ago(10),
-    notAfter: options.notAfter ?? ahead(3_650),
+    notBefore: options.notBefore ?? daysAgo(10),
+    notAfter: options.notAfter ?? daysAhead(3_650),
     signingAlgorithm: signingAlgorithm(signer, 'SHA-256'),
     publicKey: keys.publicKey,
     signingKey: signer.privateKey,
@@ -195,11 +195,11 @@ export async function makeCa(options: CaOptions = {}): Promise<Certified> {
       ),
     ],
   });
-  return certified(certificate, keys);
+  return toIssuedCertificate(certificate, keys);
 }
 
-export async function issue(ca: Certified, options: LeafOptions = {}): Promise<Certified> {
-  const keys = options.keys ?? (await makeKeys(options.key));
+export async function issue(ca: IssuedCertificate, options: LeafOptions = {}): Promise<IssuedCertificate> {
+  const keys = options.keys ?? (await generateKeys(options.key));
   const signer = options.signedBy ?? ca.keys;
   const names = [options.commonName ?? 'alice'].flat();
   const extensions = [...leafExtensions(options)];
@@ -210,19 +210,23 @@ export async function issue(ca: Certified, options: LeafOptions = {}): Promise<C
       ...(options.subject ?? []),
     ]),
     issuer: ca.subject,
-    notBefore: options.notBefore ?? ago(1),
-    notAfter: options.notAfter ?? ahead(30),
+    notBefore: options.notBefore ?? daysAgo(1),
+    notAfter: options.notAfter ?? daysAhead(30),
     signingAlgorithm: signingAlgorithm(signer, options.hash ?? 'SHA-256'),
     publicKey: keys.publicKey,
     signingKey: signer.privateKey,
     extensions,
   });
-  if (options.subjectDer === undefined && options.md5 !== true) return certified(certificate, keys);
-  return certified(certificate, keys, rewritten(Buffer.from(certificate.rawData), signer, options));
+  if (options.subjectDer === undefined && options.md5 !== true) return toIssuedCertificate(certificate, keys);
+  return toIssuedCertificate(
+    certificate,
+    keys,
+    rewriteAndSign(Buffer.from(certificate.rawData), signer, options),
+  );
 }
 
 /** A server certificate for localhost. */
-export const issueServer = (ca: Certified, options: LeafOptions = {}): Promise<Certified> =>
+export const issueServer = (ca: IssuedCertificate, options: LeafOptions = {}): Promise<IssuedCertificate> =>
   issue(ca, {
     commonName: 'localhost',
     dnsNames: ['localhost', '*.example.test'],
@@ -247,10 +251,10 @@ function* leafExtensions(options: LeafOptions): Generator<x509.Extension> {
     yield new x509.Extension(oid, critical, new Uint8Array(value));
 }
 
-export async function makeCrl(ca: Certified, options: CrlOptions = {}): Promise<MadeCrl> {
+export async function createCrl(ca: IssuedCertificate, options: CrlOptions = {}): Promise<IssuedCrl> {
   const signer = options.signedBy ?? ca.keys;
-  const thisUpdate = options.thisUpdate ?? ago(0.1);
-  const nextUpdate = options.nextUpdate === undefined ? ahead(7) : options.nextUpdate;
+  const thisUpdate = options.thisUpdate ?? daysAgo(0.1);
+  const nextUpdate = options.nextUpdate === undefined ? daysAhead(7) : options.nextUpdate;
   const crl = await x509.X509CrlGenerator.create({
     issuer: ca.subject,
     thisUpdate,
@@ -270,7 +274,7 @@ export async function makeCrl(ca: Certified, options: CrlOptions = {}): Promise<
   });
   const bytes = Buffer.from(crl.rawData);
   // @peculiar/x509 labels it `CRL`; RFC 7468 §6 and OpenSSL say `X509 CRL`.
-  return { pem: pemOf('X509 CRL', bytes), der: bytes };
+  return { pem: toPem('X509 CRL', bytes), der: bytes };
 }
 
 /** Writes files into a folder and returns their paths under the same names. */
@@ -344,7 +348,7 @@ function children(bytes: Buffer): Buffer[] {
 }
 
 /** Puts in what no sound library writes, and signs again. */
-function rewritten(bytes: Buffer, signer: webcrypto.CryptoKeyPair, options: LeafOptions): Buffer {
+function rewriteAndSign(bytes: Buffer, signer: webcrypto.CryptoKeyPair, options: LeafOptions): Buffer {
   const [tbs = bytes, algorithm = bytes] = children(bytes);
   const written = options.md5 === true ? MD5_WITH_RSA : algorithm;
   const fields = children(tbs).map((field, index) => {

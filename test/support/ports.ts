@@ -9,7 +9,7 @@ import { until } from './until.ts';
  */
 const FIRST = 20_000;
 const LAST = 30_000;
-const BLOCK = 100;
+const BLOCK_SIZE = 100;
 
 interface Block {
   readonly lock: Server;
@@ -18,13 +18,13 @@ interface Block {
 }
 
 // Bench programs and tests may load this module from two places in one process.
-const held = globalThis as { testPorts?: Block };
+const shared = globalThis as { testPorts?: Block };
 
 export async function freePort(): Promise<number> {
   for (;;) {
-    const block = held.testPorts;
+    const block = shared.testPorts;
     if (block === undefined || block.next === block.end) {
-      held.testPorts = await takeBlock();
+      shared.testPorts = await reserveBlock();
       continue;
     }
     const port = block.next;
@@ -36,12 +36,12 @@ export async function freePort(): Promise<number> {
   }
 }
 
-async function takeBlock(): Promise<Block> {
-  const blocks = (LAST - FIRST) / BLOCK;
+async function reserveBlock(): Promise<Block> {
+  const blocks = (LAST - FIRST) / BLOCK_SIZE;
   for (let tries = 0; tries < blocks; tries += 1) {
-    const first = FIRST + ((process.pid + tries) % blocks) * BLOCK;
+    const first = FIRST + ((process.pid + tries) % blocks) * BLOCK_SIZE;
     const lock = await listen(first);
-    if (lock !== undefined) return { lock: lock.unref(), next: first + 1, end: first + BLOCK };
+    if (lock !== undefined) return { lock: lock.unref(), next: first + 1, end: first + BLOCK_SIZE };
   }
   throw new Error(`all ports from ${FIRST} to ${LAST} are in use`);
 }
@@ -57,7 +57,7 @@ async function listen(port: number): Promise<Server | undefined> {
 }
 
 /** For programs that do not report when they are ready. */
-export const accepting = (port: number, isRunning: () => boolean): Promise<true> =>
+export const waitForPort = (port: number, isRunning: () => boolean): Promise<true> =>
   until(`port ${port} accepts connections`, async () => {
     if (!isRunning()) throw new Error('the process has ended');
     const socket = connect(port, '127.0.0.1');

@@ -1,15 +1,15 @@
-import { type AccessRule, type Demand, parsePattern } from '../../src/domain/access-rule.ts';
-import type { Bearer } from '../../src/domain/bearer.ts';
+import { type AccessRule, parsePattern, type Requirement } from '../../src/domain/access-rule.ts';
 import type { Integration } from '../../src/domain/integration.ts';
 import { parseScope, type Scope } from '../../src/domain/scope.ts';
-import type { CallNote } from '../../src/http/call.ts';
+import type { VerifiedToken } from '../../src/domain/verified-token.ts';
+import type { RequestNotes } from '../../src/http/request-context.ts';
 import { createLogger } from '../../src/observability/logger.ts';
-import { createFastLane, type FastLane } from '../../src/proxy/fast/lane.ts';
+import { createFastPath, type FastPath } from '../../src/proxy/downstream/fast-path.ts';
 import { createProxy, type ProxyDeps } from '../../src/proxy/proxy.ts';
-import type { UpstreamSettings } from '../../src/proxy/upstream-settings.ts';
-import { FULL_PATH } from './house.ts';
-import { testListener } from './listener.ts';
-import { type Certified, issueServer, makeCa } from './pki.ts';
+import type { UpstreamSettings } from '../../src/proxy/upstream/settings.ts';
+import { startTestListener } from './listener.ts';
+import { createCa, type IssuedCertificate, issueServer } from './pki.ts';
+import { FULL_PATH } from './test-gateway.ts';
 
 export function scope(text: string): Scope {
   const parsed = parseScope(text);
@@ -17,22 +17,24 @@ export function scope(text: string): Scope {
   return parsed.value;
 }
 
-type RuleOptions = Partial<Omit<AccessRule, 'pattern' | 'demand' | 'methods' | 'clients'>> & {
+type RuleOptions = Partial<Omit<AccessRule, 'pattern' | 'requirement' | 'methods' | 'clients'>> & {
   readonly methods?: readonly string[];
   readonly clients?: readonly string[];
 };
 
 /** `rule('/files/**', 'files:read')`; `public` and `any-token` are what they say. */
-export function rule(path: string, asks: string, options: RuleOptions = {}): AccessRule {
+export function rule(path: string, requires: string, options: RuleOptions = {}): AccessRule {
   const parsed = parsePattern(path);
   if (!parsed.ok) throw new Error(parsed.problem);
-  const demand: Demand =
-    asks === 'public' || asks === 'any-token' ? { kind: asks } : { kind: 'scope', scope: scope(asks) };
+  const requirement: Requirement =
+    requires === 'public' || requires === 'any-token'
+      ? { kind: requires }
+      : { kind: 'scope', scope: scope(requires) };
   const { methods, clients, ...rest } = options;
   return {
     name: path,
     pattern: parsed.segments,
-    demand,
+    requirement,
     upstream: 'default',
     encodedSlash: false,
     forwardAuthorization: false,
@@ -55,7 +57,7 @@ export const integration = (clientId: string, allowed: string): Integration => (
 
 export const NOW = 1_900_000_000;
 
-export const bearer = (options: Partial<Bearer> = {}): Bearer => ({
+export const bearer = (options: Partial<VerifiedToken> = {}): VerifiedToken => ({
   grantId: 'grant-1',
   generation: 1,
   clientId: 'report-runner',
@@ -70,12 +72,12 @@ export const bearer = (options: Partial<Bearer> = {}): Bearer => ({
 export interface ProxyHarness {
   readonly port: number;
   /** What the log line of each request would hold. */
-  readonly notes: CallNote[];
+  readonly notes: RequestNotes[];
   readonly log: string[];
   /** Undefined where everything takes the full path. */
-  readonly lane: FastLane | undefined;
+  readonly fastPath: FastPath | undefined;
   /** Issued the server's certificate, and those of clients that are asked for; unused without `tls`. */
-  readonly ca: Certified;
+  readonly ca: IssuedCertificate;
   close(): Promise<void>;
 }
 
@@ -83,11 +85,11 @@ export interface HarnessOptions extends Partial<Omit<ProxyDeps, 'upstreams'>> {
   readonly upstream: string | readonly string[];
   readonly upstreamSettings?: Partial<UpstreamSettings>;
   /** Upstreams beside `default`. */
-  readonly more?: Readonly<Record<string, UpstreamSettings>>;
+  readonly extraUpstreams?: Readonly<Record<string, UpstreamSettings>>;
   /** Access tokens and what they say. */
-  readonly tokens?: Readonly<Record<string, Bearer>>;
+  readonly tokens?: Readonly<Record<string, VerifiedToken>>;
   /** What reads connections first; by default as `GATEHOUSE_TEST_PATH` says. */
-  readonly firstLane?: 'fast' | 'full';
+  readonly proxyPath?: 'fast' | 'full';
   /** TLS with a certificate of the harness's `ca`, which asks for client certificates. */
   readonly tls?: boolean;
   /** HTTP/2 beside HTTP/1.1, with `tls`. */
@@ -101,18 +103,18 @@ export const RULES: readonly AccessRule[] = [
 ];
 
 /** The proxy behind the gateway's own listener; token reading and revocations from a table. */
-export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarness> {
-  const { upstream, upstreamSettings, more, tokens = { A: bearer() }, ...rest } = options;
-  const { firstLane = FULL_PATH ? 'full' : 'fast', tls = false, http2 = false, ...deps } = rest;
-  const { now = () => NOW, trusts = () => false } = deps;
-  const notes: CallNote[] = [];
+export async function startProxyHarness(options: HarnessOptions): Promise<ProxyHarness> {
+  const { upstream, upstreamSettings, extraUpstreams, tokens = { A: bearer() }, ...rest } = options;
+  const { proxyPath = FULL_PATH ? 'full' : 'fast', tls = false, http2 = false, ...deps } = rest;
+  const { now = () => NOW, isTrustedPeer = () => false } = deps;
+  const notes: RequestNotes[] = [];
   const log: string[] = [];
   const logger = createLogger({ level: 'debug', format: 'json', write: (line) => log.push(line) });
-  const trustedProxies = { some: true, includes: trusts };
+  const trustedProxies = { hasEntries: true, includes: isTrustedPeer };
   const limits = { headers: 16_384, headerTimeout: 60, connections: 10_000 };
-  const ca = await makeCa();
+  const ca = await createCa();
   const server = await issueServer(ca);
-  const listener = await testListener({
+  const listener = await startTestListener({
     limits,
     ...(tls && {
       tls: {
@@ -125,11 +127,13 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
       },
     }),
     trustedProxies,
-    onCall(call) {
-      notes.push(call.notes);
-      void proxy.handle(call);
+    onRequest(context) {
+      notes.push(context.notes);
+      void proxy.handle(context);
     },
-    ...(firstLane === 'fast' && { firstReader: { take: (connection) => fastLane.take(connection) } }),
+    ...(proxyPath === 'fast' && {
+      interceptor: { intercept: (connection) => fastPath.intercept(connection) },
+    }),
     log: logger,
     now,
   });
@@ -145,7 +149,7 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
         connections: 8,
         ...upstreamSettings,
       },
-      ...more,
+      ...extraUpstreams,
     },
     publicUrl: `http://127.0.0.1:${listener.port}`,
     realm: 'gatehouse',
@@ -156,19 +160,25 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
       cookie: '__Host-gatehouse',
     },
     maxBodyBytes: 1_048_576,
-    trusts,
+    isTrustedPeer,
     now,
     log: logger,
-    readAccess: (token) => tokens[token],
+    readAccessToken: (token) => tokens[token],
     revocations: { isRevoked: () => false },
-    integrationOf: (clientId) => integrations.get(clientId),
+    getIntegration: (clientId) => integrations.get(clientId),
     ...deps,
   });
-  const fastLane = createFastLane({
+  const fastPath = createFastPath({
     limits,
-    current: () => ({ ...proxy.fast, trustedProxies, looksOurs: () => false, enter() {}, leave() {} }),
-    onBegin: (call) => void notes.push(call.notes),
-    onDone() {},
+    getConfig: () => ({
+      ...proxy.fastPath,
+      trustedProxies,
+      isServicePath: () => false,
+      retain() {},
+      release() {},
+    }),
+    onRequestStart: (context) => void notes.push(context.notes),
+    onRequestEnd() {},
     log: logger,
     now,
   });
@@ -176,7 +186,7 @@ export async function proxyHarness(options: HarnessOptions): Promise<ProxyHarnes
     port: listener.port,
     notes,
     log,
-    lane: firstLane === 'fast' ? fastLane : undefined,
+    fastPath: proxyPath === 'fast' ? fastPath : undefined,
     ca,
     async close() {
       await listener.close();

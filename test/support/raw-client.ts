@@ -1,8 +1,8 @@
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
-import { eventWait } from './until.ts';
+import { createEventWaiter } from './until.ts';
 
-export interface RawAnswer {
+export interface RawResponse {
   readonly status: number;
   readonly head: string;
   readonly body: string;
@@ -17,44 +17,44 @@ export interface RawClient {
   until(condition: (text: string) => boolean, ms?: number): Promise<string>;
   closed(ms?: number): Promise<string>;
   /** How the other side closed: undefined while it is open. */
-  ending(): 'end' | 'reset' | undefined;
+  closeKind(): 'end' | 'reset' | undefined;
   destroy(): void;
 }
 
-export const rawClient = (port: number): Promise<RawClient> =>
-  clientOn(connect(port, '127.0.0.1'), 'connect');
+export const connectRaw = (port: number): Promise<RawClient> =>
+  wrapSocket(connect(port, '127.0.0.1'), 'connect');
 
 /** The same over TLS, under the name the certificates of tests are made for. */
-export const rawTlsClient = (port: number, ca: string, protocols = ['http/1.1']): Promise<RawClient> =>
-  clientOn(
+export const connectRawTls = (port: number, ca: string, protocols = ['http/1.1']): Promise<RawClient> =>
+  wrapSocket(
     connectTls({ host: '127.0.0.1', port, ca, servername: 'localhost', ALPNProtocols: protocols }),
     'secureConnect',
   );
 
-async function clientOn(socket: Socket, ready: 'connect' | 'secureConnect'): Promise<RawClient> {
+async function wrapSocket(socket: Socket, ready: 'connect' | 'secureConnect'): Promise<RawClient> {
   let received = '';
-  let ending: 'end' | 'reset' | undefined;
-  const { wake, until } = eventWait(() => `received: ${JSON.stringify(received.slice(0, 400))}`);
+  let closeKind: 'end' | 'reset' | undefined;
+  const { wake, until } = createEventWaiter(() => `received: ${JSON.stringify(received.slice(0, 400))}`);
   socket.setEncoding('latin1');
   socket.on('data', (part: string) => {
     received += part;
     wake();
   });
   socket.on('error', () => {
-    ending ??= 'reset';
+    closeKind ??= 'reset';
   });
   socket.on('end', () => {
-    ending ??= 'end';
+    closeKind ??= 'end';
   });
   socket.on('close', () => {
-    ending ??= 'end';
+    closeKind ??= 'end';
     wake();
   });
   await new Promise<void>((resolve, reject) => {
     socket.once(ready, resolve).once('error', reject);
   });
   const untilText: RawClient['until'] = async (condition, ms) => {
-    await until(() => condition(received) || ending !== undefined, ms);
+    await until(() => condition(received) || closeKind !== undefined, ms);
     return received;
   };
   return {
@@ -63,13 +63,13 @@ async function clientOn(socket: Socket, ready: 'connect' | 'secureConnect'): Pro
     text: () => received,
     until: untilText,
     closed: (ms) => untilText(() => false, ms),
-    ending: () => ending,
+    closeKind: () => closeKind,
     destroy: () => socket.destroy(),
   };
 }
 
 /** Is there a whole answer (by Content-Length, by the last chunk, or without a body) in this text? */
-export function wholeAnswer(text: string, toHead = false): boolean {
+export function isCompleteResponse(text: string, toHead = false): boolean {
   const end = text.indexOf('\r\n\r\n');
   if (end < 0) return false;
   const head = text.slice(0, end).toLowerCase();
@@ -79,18 +79,20 @@ export function wholeAnswer(text: string, toHead = false): boolean {
   return head.includes('transfer-encoding: chunked') && text.endsWith('0\r\n\r\n');
 }
 
-export function readAnswer(text: string): RawAnswer {
+export function parseRawResponse(text: string): RawResponse {
   const end = text.indexOf('\r\n\r\n');
   const head = end < 0 ? text : text.slice(0, end);
   return { status: Number(head.split(' ')[1]), head, body: end < 0 ? '' : text.slice(end + 4) };
 }
 
 /** One connection, one message, one answer. */
-export async function rawRequest(port: number, message: string): Promise<RawAnswer> {
-  const client = await rawClient(port);
+export async function rawRequest(port: number, message: string): Promise<RawResponse> {
+  const client = await connectRaw(port);
   try {
     client.send(message);
-    return readAnswer(await client.until((text) => wholeAnswer(text, message.startsWith('HEAD'))));
+    return parseRawResponse(
+      await client.until((text) => isCompleteResponse(text, message.startsWith('HEAD'))),
+    );
   } finally {
     client.destroy();
   }

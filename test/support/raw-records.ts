@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import type { RecordKind } from '../../src/ports/record-authenticator.ts';
-import { openEnv } from '../../src/stores/embedded-env.ts';
-import { filesIn } from '../../src/stores/embedded-folder.ts';
+import { openEnv } from '../../src/stores/embedded/env.ts';
+import { resolveStoreFiles } from '../../src/stores/embedded/folder.ts';
 
 /** Write access to a store without its keys, as an attacker has it who reached the store. */
 export interface RawRecords {
@@ -11,33 +11,33 @@ export interface RawRecords {
   close(): Promise<void>;
 }
 
-const LETTERS: Readonly<Record<RecordKind, string>> = {
+const KEY_SUFFIXES: Readonly<Record<RecordKind, string>> = {
   grants: 'g',
   devices: 'd',
   userCodes: 'u',
   notes: 'n',
 };
 
-export function rawRedis(port: number, prefix = 'gh'): RawRecords {
+export function openRawRedis(port: number, prefix = 'gh'): RawRecords {
   const redis = new Redis(port);
-  const keyOf = (kind: RecordKind, id: string): string => `${prefix}:{${id}}:${LETTERS[kind]}`;
+  const recordKey = (kind: RecordKind, id: string): string => `${prefix}:{${id}}:${KEY_SUFFIXES[kind]}`;
   return {
     async read(kind, id) {
-      const text = await redis.get(keyOf(kind, id));
+      const text = await redis.get(recordKey(kind, id));
       if (text === null) throw new Error(`no record ${id} of ${kind}`);
       return text;
     },
-    write: async (kind, id, text) => void (await redis.set(keyOf(kind, id), text)),
+    write: async (kind, id, text) => void (await redis.set(recordKey(kind, id), text)),
     close: async () => redis.disconnect(),
   };
 }
 
 /** Of a store that no process has open. */
-export function rawEmbedded(folder: string): RawRecords {
-  const env = openEnv(filesIn(folder), 2 ** 30);
+export function openRawEmbedded(folder: string): RawRecords {
+  const env = openEnv(resolveStoreFiles(folder), 2 ** 30);
   return {
     async read(kind, id) {
-      const bytes = env.fresh(() => env.tables[kind].get(id));
+      const bytes = env.readFresh(() => env.tables[kind].get(id));
       if (bytes === undefined) throw new Error(`no record ${id} of ${kind}`);
       return bytes.toString();
     },
@@ -47,7 +47,7 @@ export function rawEmbedded(folder: string): RawRecords {
 }
 
 /** The folder of the embedded store of a gateway with the settings of tests. */
-export const storeFolder = (folder: string): string => join(folder, 'data');
+export const embeddedStorePath = (folder: string): string => join(folder, 'data');
 
 /** Changes one record; fails when there was nothing to change. */
 export async function tamper(

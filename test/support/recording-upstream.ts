@@ -1,8 +1,8 @@
 import { createServer, type Socket } from 'node:net';
-import { tcpServer } from './tcp-server.ts';
+import { listenTcp } from './tcp-server.ts';
 
 /** A request as its bytes say, read by a parser of our own: what the upstream really got. */
-export interface Recorded {
+export interface RecordedRequest {
   readonly method: string;
   readonly target: string;
   /** Lower-case names, in order. */
@@ -19,27 +19,27 @@ export interface RecordedStream {
   readonly closed: boolean;
 }
 
-export type Reply = (socket: Socket, request: Recorded) => void;
+export type Responder = (socket: Socket, request: RecordedRequest) => void;
 
 export interface RecordingUpstream {
   readonly port: number;
   readonly url: string;
-  readonly requests: Recorded[];
+  readonly requests: RecordedRequest[];
   /** All bytes of all connections. */
   bytes(): string;
   /** The same, by connection. */
-  streams(): readonly RecordedStream[];
-  connections(): number;
-  open(): number;
+  connectionStreams(): readonly RecordedStream[];
+  connectionCount(): number;
+  openConnections(): number;
   /** Writes this on every open connection. */
-  answer(text: string): void;
+  writeToAll(text: string): void;
   /** How requests are answered from now on. */
-  reply(reply: Reply): void;
+  respondWith(reply: Responder): void;
   reset(): void;
   close(): Promise<void>;
 }
 
-export const ok: Reply = (socket, { method, target }) => {
+export const respondOk: Responder = (socket, { method, target }) => {
   const body = `${method} ${target}`;
   socket.write(
     `HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: ${body.length}\r\n\r\n${method === 'HEAD' ? '' : body}`,
@@ -47,12 +47,12 @@ export const ok: Reply = (socket, { method, target }) => {
 };
 
 /** Raw TCP: keeps every byte, reads requests strictly, and answers each with well-formed HTTP. */
-export async function recordingUpstream(listenOn: number | string = 0): Promise<RecordingUpstream> {
-  const requests: Recorded[] = [];
+export async function startRecordingUpstream(listenOn: number | string = 0): Promise<RecordingUpstream> {
+  const requests: RecordedRequest[] = [];
   const streams = new Map<Socket, { bytes: string; unfinished: string; closed: boolean }>();
   let received = '';
   let connections = 0;
-  let reply = ok;
+  let reply = respondOk;
   const server = createServer((socket) => {
     connections += 1;
     const connection = connections;
@@ -77,17 +77,17 @@ export async function recordingUpstream(listenOn: number | string = 0): Promise<
       }
     });
   });
-  const { port, sockets, close } = await tcpServer(server, listenOn);
+  const { port, sockets, close } = await listenTcp(server, listenOn);
   return {
     port,
     url: `http://127.0.0.1:${port}`,
     requests,
     bytes: () => received,
-    streams: () => [...streams.values()],
-    connections: () => connections,
-    open: () => sockets.size,
-    answer: (text) => sockets.forEach((socket) => socket.write(text, 'latin1')),
-    reply: (next) => {
+    connectionStreams: () => [...streams.values()],
+    connectionCount: () => connections,
+    openConnections: () => sockets.size,
+    writeToAll: (text) => sockets.forEach((socket) => socket.write(text, 'latin1')),
+    respondWith: (next) => {
       reply = next;
     },
     reset() {
@@ -98,20 +98,20 @@ export async function recordingUpstream(listenOn: number | string = 0): Promise<
         if (socket.destroyed) streams.delete(socket);
       }
       connections = 0;
-      reply = ok;
+      reply = respondOk;
     },
     close,
   };
 }
 
 /** The values of a header, by its exact lower-case name. */
-export const valuesOf = (request: Recorded | undefined, name: string): string[] =>
+export const headerValues = (request: RecordedRequest | undefined, name: string): string[] =>
   (request?.headers ?? []).filter(([given]) => given === name).map(([, value]) => value);
 
 function readRequest(
   bytes: string,
   connection: number,
-): { readonly request: Recorded; readonly length: number } | undefined {
+): { readonly request: RecordedRequest; readonly length: number } | undefined {
   const headEnd = bytes.indexOf('\r\n\r\n');
   if (headEnd < 0) return undefined;
   const [line = '', ...fields] = bytes.slice(0, headEnd).split('\r\n');
@@ -120,15 +120,15 @@ function readRequest(
     const colon = field.indexOf(':');
     return [field.slice(0, colon).toLowerCase(), field.slice(colon + 1).trim()];
   });
-  const valueOf = (name: string): string | undefined => headers.find(([given]) => given === name)?.[1];
+  const headerValue = (name: string): string | undefined => headers.find(([given]) => given === name)?.[1];
   const start = headEnd + 4;
-  if (valueOf('transfer-encoding') === 'chunked') {
+  if (headerValue('transfer-encoding') === 'chunked') {
     const read = readChunks(bytes, start);
     if (read === undefined) return undefined;
     const { body, trailers, end } = read;
     return { request: { method, target, headers, body, trailers, connection }, length: end };
   }
-  const end = start + Number(valueOf('content-length') ?? 0);
+  const end = start + Number(headerValue('content-length') ?? 0);
   if (bytes.length < end) return undefined;
   const body = bytes.slice(start, end);
   return { request: { method, target, headers, body, trailers: [], connection }, length: end };

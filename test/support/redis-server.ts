@@ -19,9 +19,9 @@ export interface RedisServer {
   stop(): Promise<void>;
 }
 
-export interface ServerOptions {
+export interface RedisServerOptions {
   /** A port of one's choice; else a free one. */
-  readonly at?: number;
+  readonly port?: number;
   /** Words in front of the settings: a configuration file. */
   readonly file?: readonly string[];
   /** Speaks TLS only. */
@@ -29,16 +29,16 @@ export interface ServerOptions {
 }
 
 /** A real server on a free port, with a folder of its own. Settings are words as on its command line. */
-export async function redisServer(
+export async function startRedis(
   settings: readonly string[] = [],
-  options: ServerOptions = {},
+  options: RedisServerOptions = {},
 ): Promise<RedisServer> {
   const folder = tempFolder('redis');
-  const port = options.at ?? (await freePort());
+  const port = options.port ?? (await freePort());
   const ports = options.tls === true ? ['--port', '0', '--tls-port', String(port)] : ['--port', String(port)];
-  const own = ['--bind', '127.0.0.1', ...ports, '--dir', folder.path, '--daemonize', 'no'];
-  const words = [...(options.file ?? []), ...own, ...(options.file ? [] : ['--save', '']), ...settings];
-  const child = await startChild(['redis-server', ...words], {
+  const ownArgs = ['--bind', '127.0.0.1', ...ports, '--dir', folder.path, '--daemonize', 'no'];
+  const args = [...(options.file ?? []), ...ownArgs, ...(options.file ? [] : ['--save', '']), ...settings];
+  const child = await startChild(['redis-server', ...args], {
     ready: (line) => /Ready to accept connections|Sentinel ID is/.test(line),
   }).catch((error: unknown) => {
     folder.remove();
@@ -66,23 +66,23 @@ export interface RedisCluster {
 }
 
 /** Three primaries that share all slots. */
-export async function redisCluster(): Promise<RedisCluster> {
+export async function startRedisCluster(): Promise<RedisCluster> {
   const nodes: RedisServer[] = [];
-  const buses: number[] = [];
+  const busPorts: number[] = [];
   const stop = async (): Promise<void> => void (await Promise.all(nodes.map((node) => node.stop())));
   try {
     for (let node = 0; node < 3; node += 1) {
-      const bus = await freePort();
-      const words = [
+      const busPort = await freePort();
+      const args = [
         '--cluster-enabled',
         'yes',
         '--cluster-node-timeout',
         '2000',
         '--cluster-port',
-        String(bus),
+        String(busPort),
       ];
-      nodes.push(await redisServer(words));
-      buses.push(bus);
+      nodes.push(await startRedis(args));
+      busPorts.push(busPort);
     }
   } catch (error) {
     await stop();
@@ -97,11 +97,11 @@ export async function redisCluster(): Promise<RedisCluster> {
       ),
     );
     for (const [index, { port }] of nodes.entries())
-      if (index > 0) await clients[0]?.cluster('MEET', '127.0.0.1', port, buses[index] ?? 0);
-    const isWhole = async (client: Redis): Promise<boolean> =>
+      if (index > 0) await clients[0]?.cluster('MEET', '127.0.0.1', port, busPorts[index] ?? 0);
+    const isComplete = async (client: Redis): Promise<boolean> =>
       /cluster_state:ok[^]*cluster_known_nodes:3/.test(await client.cluster('INFO'));
     await until('the nodes form a cluster', async () =>
-      (await Promise.all(clients.map(isWhole))).every(Boolean),
+      (await Promise.all(clients.map(isComplete))).every(Boolean),
     );
     return { url: `redis+cluster://${nodes.map(({ port }) => `127.0.0.1:${port}`).join(',')}`, nodes, stop };
   } catch (error) {

@@ -1,4 +1,4 @@
-import { exchange, type Reply } from './https-client.ts';
+import { type Reply, sendRequest } from './https-client.ts';
 
 /** What `/metrics` says, by name and labels as they stand there. */
 export interface Scrape {
@@ -12,7 +12,7 @@ export interface Scrape {
 }
 
 export async function scrape(adminPort: number): Promise<Scrape> {
-  const { text, headers } = await askAdmin(adminPort, '/metrics');
+  const { text, headers } = await adminRequest(adminPort, '/metrics');
   const samples = new Map<string, number>();
   const families = new Set<string>();
   for (const line of text.split('\n')) {
@@ -32,5 +32,5 @@ export async function scrape(adminPort: number): Promise<Scrape> {
   };
 }
 
-export const askAdmin = (port: number, path: string, method = 'GET'): Promise<Reply> =>
-  exchange({ port, path, method, plain: true });
+export const adminRequest = (port: number, path: string, method = 'GET'): Promise<Reply> =>
+  sendRequest({ port, path, method, plain: true });

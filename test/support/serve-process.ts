@@ -3,10 +3,10 @@ import { join } from 'node:path';
 import { stringify } from 'yaml';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { type Child, type Exit, startChild } from './child-process.ts';
-import { baseSettings, type Change, type LogLine, openUpstream } from './house.ts';
-import { type HttpsClient, httpsClient, jsonIn } from './https-client.ts';
-import { type Certified, issue, issueServer, makeCa } from './pki.ts';
+import { createHttpsClient, type HttpsClient, parseJson } from './https-client.ts';
+import { createCa, type IssuedCertificate, issue, issueServer } from './pki.ts';
 import { type TempFolder, tempFolder } from './temp-folder.ts';
+import { baseSettings, type LogLine, type SettingsChange, startUpstream } from './test-gateway.ts';
 import { until } from './until.ts';
 
 export { until } from './until.ts';
@@ -16,11 +16,11 @@ export { until } from './until.ts';
  * what only whole processes do: signals, workers, being killed, files changing under it.
  */
 export interface ServeFolder extends Omit<TempFolder, 'remove'> {
-  readonly ca: Certified;
-  readonly alice: Certified;
+  readonly ca: IssuedCertificate;
+  readonly alice: IssuedCertificate;
   readonly upstream: { readonly port: number };
   /** Changes `gatehouse.yaml`. */
-  configure(change: Change): void;
+  configure(change: SettingsChange): void;
   /** Ends the upstream and what still runs on this folder, and removes it. */
   remove(): Promise<void>;
 }
@@ -40,26 +40,26 @@ export interface ServeProcess {
   /** Ends it gently; tells the exit code. */
   stop(): Promise<number | null>;
   /** As a power switch would, as far as the process can tell. */
-  kill9(): Promise<void>;
+  kill(): Promise<void>;
 }
 
-const SRC = join(import.meta.dirname, '../../src/main.ts');
+const MAIN = join(import.meta.dirname, '../../src/main.ts');
 
 const running = new Map<string, Set<ServeProcess>>();
 
-export async function makeServeFolder(
-  change: Change = (settings) => settings,
-  answer: RequestListener = (request, response) => {
+export async function createServeFolder(
+  change: SettingsChange = (settings) => settings,
+  upstreamHandler: RequestListener = (request, response) => {
     request.resume().on('end', () => response.end('ok'));
   },
 ): Promise<ServeFolder> {
-  const { remove, ...place } = tempFolder('serve');
-  const { path, write } = place;
-  const ca = await makeCa();
+  const { remove, ...folder } = tempFolder('serve');
+  const { path, write } = folder;
+  const ca = await createCa();
   const [server, alice] = await Promise.all([issueServer(ca), issue(ca, { commonName: 'alice' })]);
-  const upstream = await openUpstream(answer);
+  const upstream = await startUpstream(upstreamHandler);
   let settings: SettingsInput = baseSettings(upstream.port);
-  const configure = (next: Change): void => {
+  const configure = (next: SettingsChange): void => {
     settings = next(settings);
     write('gatehouse.yaml', stringify(settings));
   };
@@ -68,13 +68,13 @@ export async function makeServeFolder(
   write('server-key.pem', server.keyPem);
   configure(change);
   return {
-    ...place,
+    ...folder,
     ca,
     alice,
     upstream,
     configure,
     async remove() {
-      await Promise.all([...(running.get(path) ?? [])].map((process) => process.kill9()));
+      await Promise.all([...(running.get(path) ?? [])].map((process) => process.kill()));
       await upstream.close();
       remove();
     },
@@ -87,7 +87,7 @@ export interface StartOptions {
   /** The built program instead of the sources. */
   readonly entry?: string;
   /** A program that starts it, such as `taskset -c 0`. */
-  readonly under?: readonly string[];
+  readonly wrapper?: readonly string[];
   readonly nodeOptions?: readonly string[];
   /** Added to its environment. */
   readonly env?: Readonly<Record<string, string>>;
@@ -96,10 +96,10 @@ export interface StartOptions {
 /** Starts `gatehouse serve` and waits until it says that it is ready. */
 export async function startServe(
   folder: Pick<ServeFolder, 'path'>,
-  { set = [], entry = SRC, under = [], nodeOptions = [], env = {} }: StartOptions = {},
+  { set = [], entry = MAIN, wrapper = [], nodeOptions = [], env = {} }: StartOptions = {},
 ): Promise<ServeProcess> {
-  const words = [
-    ...under,
+  const args = [
+    ...wrapper,
     process.execPath,
     ...nodeOptions,
     entry,
@@ -109,11 +109,11 @@ export async function startServe(
     ...set.flatMap((one) => ['--set', one]),
   ];
   const log: LogLine[] = [];
-  const child = await startChild(words, {
+  const child = await startChild(args, {
     cwd: folder.path,
     env: { ...cleanEnvironment(), ...env },
     onLine(text) {
-      const line = jsonIn(text);
+      const line = parseJson(text);
       // The last line of a process that was killed may be cut off.
       if (typeof line['event'] === 'string') log.push(line as LogLine);
     },
@@ -138,7 +138,7 @@ function track(path: string, child: Child, log: readonly LogLine[]): ServeProces
     async stop() {
       return (await child.stop('SIGTERM', 60)).code;
     },
-    async kill9() {
+    async kill() {
       await child.stop('SIGKILL');
       // Workers end by themselves when their supervisor is gone.
       await until('the workers are gone', () => workers.every((pid) => !isAlive(pid)));
@@ -172,10 +172,10 @@ export const readiness = async ({ adminPort }: Pick<ServeProcess, 'adminPort'>):
 export type Client = HttpsClient;
 
 /** A client with one connection, which therefore is always served by the same worker. */
-export const connect = (folder: Pick<ServeFolder, 'ca'>, port: number, as?: Certified): Client =>
-  httpsClient({ port, ca: folder.ca.pem, as });
+export const connect = (folder: Pick<ServeFolder, 'ca'>, port: number, as?: IssuedCertificate): Client =>
+  createHttpsClient({ port, ca: folder.ca.pem, as });
 
-export interface PlacedClient extends Client {
+export interface WorkerClient extends Client {
   /** Process id of the worker that serves this client. */
   readonly worker: number;
 }
@@ -185,14 +185,14 @@ export async function connectMany(
   folder: Pick<ServeFolder, 'ca'>,
   server: Pick<ServeProcess, 'port' | 'log'>,
   count: number,
-  as?: Certified,
-): Promise<readonly PlacedClient[]> {
+  as?: IssuedCertificate,
+): Promise<readonly WorkerClient[]> {
   const from = server.log.length;
   return Promise.all(
     Array.from({ length: count }, async () => {
       const client = connect(folder, server.port, as);
       const path = `/which-worker/${crypto.randomUUID()}`;
-      await client.ask({ path });
+      await client.request({ path });
       const line = await until(`a log line for ${path}`, () =>
         server.log.slice(from).find((one) => one['path'] === path),
       );
@@ -202,5 +202,6 @@ export async function connectMany(
 }
 
 /** The clients of each worker. */
-export const byWorker = <C extends PlacedClient>(clients: readonly C[]): ReadonlyMap<number, readonly C[]> =>
-  Map.groupBy(clients, ({ worker }) => worker);
+export const groupByWorker = <C extends WorkerClient>(
+  clients: readonly C[],
+): ReadonlyMap<number, readonly C[]> => Map.groupBy(clients, ({ worker }) => worker);

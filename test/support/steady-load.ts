@@ -1,6 +1,6 @@
 import { type ClientHttp2Session, connect as connectHttp2, constants } from 'node:http2';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { httpsClient } from './https-client.ts';
+import { createHttpsClient } from './https-client.ts';
 import { until } from './until.ts';
 
 /**
@@ -9,9 +9,9 @@ import { until } from './until.ts';
  */
 export interface SteadyLoad {
   readonly failures: readonly string[];
-  answered(): number;
+  completed(): number;
   /** Waits until so many more were answered. */
-  more(count: number, seconds?: number): Promise<void>;
+  waitForMore(count: number, seconds?: number): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -25,31 +25,41 @@ export interface LoadOptions {
   /** Between two requests of a client. Without it they take the CPU from processes that start meanwhile. */
   readonly pauseMs?: number;
   /** A new connection for each request of the HTTP/1.1 clients. */
-  readonly fresh?: boolean;
+  readonly newConnections?: boolean;
   /** What is wrong with an answer; undefined when nothing is. */
-  readonly judge?: (answer: { readonly status: number; readonly body: string }) => string | undefined;
+  readonly check?: (response: { readonly status: number; readonly body: string }) => string | undefined;
 }
 
-const isOk: NonNullable<LoadOptions['judge']> = ({ status, body }) =>
+const isOk: NonNullable<LoadOptions['check']> = ({ status, body }) =>
   status === 200 ? undefined : `status ${status}: ${body.slice(0, 200)}`;
 
-export function steadyLoad(options: LoadOptions): SteadyLoad {
-  const { port, ca, path, token, http1 = 6, http2 = 2, fresh = false, pauseMs, judge = isOk } = options;
+export function startSteadyLoad(options: LoadOptions): SteadyLoad {
+  const {
+    port,
+    ca,
+    path,
+    token,
+    http1 = 6,
+    http2 = 2,
+    newConnections = false,
+    pauseMs,
+    check = isOk,
+  } = options;
   const failures: string[] = [];
-  let answered = 0;
-  const halt = new AbortController();
+  let completed = 0;
+  const stopped = new AbortController();
   const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
-  const note = (answer: { status: number; body: string }): void => {
-    answered += 1;
-    const wrong = judge(answer);
-    if (wrong !== undefined) failures.push(wrong);
+  const record = (response: { status: number; body: string }): void => {
+    completed += 1;
+    const problem = check(response);
+    if (problem !== undefined) failures.push(problem);
   };
 
   const http1Client = async (): Promise<void> => {
-    const client = httpsClient({ port, ca, keepAlive: !fresh });
-    while (!halt.signal.aborted) {
-      await client.ask({ path, headers }).then(
-        ({ status, text }) => note({ status, body: text }),
+    const client = createHttpsClient({ port, ca, keepAlive: !newConnections });
+    while (!stopped.signal.aborted) {
+      await client.request({ path, headers }).then(
+        ({ status, text }) => record({ status, body: text }),
         (error: Error) => failures.push(`HTTP/1.1: ${error.message}`),
       );
       if (pauseMs !== undefined) await sleep(pauseMs);
@@ -67,7 +77,7 @@ export function steadyLoad(options: LoadOptions): SteadyLoad {
       session = made;
       return made;
     };
-    while (!halt.signal.aborted) {
+    while (!stopped.signal.aborted) {
       await new Promise<void>((resolve) => {
         const stream = open().request({ ':path': path, ...headers });
         let body = '';
@@ -80,13 +90,13 @@ export function steadyLoad(options: LoadOptions): SteadyLoad {
           body += part;
         });
         stream.on('error', (error) => {
-          const notBegun =
+          const notStarted =
             status === 0 &&
             (stream.rstCode === constants.NGHTTP2_REFUSED_STREAM || /GOAWAY/.test(error.message));
-          if (!notBegun) failures.push(`HTTP/2: ${error.message} (${stream.rstCode})`);
+          if (!notStarted) failures.push(`HTTP/2: ${error.message} (${stream.rstCode})`);
         });
         stream.on('close', () => {
-          if (stream.rstCode === 0 && status !== 0) note({ status, body });
+          if (stream.rstCode === 0 && status !== 0) record({ status, body });
           resolve();
         });
         stream.end();
@@ -102,13 +112,13 @@ export function steadyLoad(options: LoadOptions): SteadyLoad {
   ];
   return {
     failures,
-    answered: () => answered,
-    async more(count, seconds = 30) {
-      const wanted = answered + count;
-      await until(`${count} more answers`, () => answered >= wanted, seconds);
+    completed: () => completed,
+    async waitForMore(count, seconds = 30) {
+      const wanted = completed + count;
+      await until(`${count} more answers`, () => completed >= wanted, seconds);
     },
     async stop() {
-      halt.abort();
+      stopped.abort();
       await Promise.all(running);
     },
   };

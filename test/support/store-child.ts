@@ -1,14 +1,14 @@
 /** Small programs that use a store from a process of their own, for tests that kill it or race with it. */
 import { once } from 'node:events';
 import { Fault } from '../../src/ports/fault.ts';
-import { openEmbedded } from '../../src/stores/embedded.ts';
-import { anAuthenticator } from './record-keys.ts';
-import { aGrant, LATER, NOW } from './store-fixtures.ts';
+import { openEmbeddedStore } from '../../src/stores/embedded/store.ts';
+import { testAuthenticator } from './record-keys.ts';
+import { LATER, NOW, testGrant } from './store-fixtures.ts';
 
 const [program = '', path = '', extra = ''] = process.argv.slice(2);
 const print = (line: string): boolean => process.stdout.write(`${line}\n`);
 const open = (role: 'owner' | 'worker') =>
-  openEmbedded({ path, mapSize: 2 ** 30, role, now: () => NOW, authenticator: anAuthenticator() });
+  openEmbeddedStore({ path, mapSize: 2 ** 30, role, now: () => NOW, authenticator: testAuthenticator() });
 
 const programs: Record<string, () => Promise<void>> = {
   /** Opens as the owner, says so, and stays. */
@@ -31,20 +31,20 @@ const programs: Record<string, () => Promise<void>> = {
   /** Writes without end; prints what was acknowledged, and only then. */
   async 'write-until-killed'() {
     const store = await open('owner');
-    const writer = async (lane: number): Promise<void> => {
+    const writer = async (writerIndex: number): Promise<void> => {
       for (let count = 0; ; count += 1) {
-        const id = `${extra}-${lane}-${count}`;
-        await store.grants.create(id, aGrant({ id }), LATER);
+        const id = `${extra}-${writerIndex}-${count}`;
+        await store.grants.create(id, testGrant({ id }), LATER);
         print(`grant ${id} 1`);
         const found = await store.grants.read(id);
         if (found === undefined) throw new Error('what was written cannot be read');
-        await store.grants.replace(id, found.version, aGrant({ id, generation: 2 }), LATER);
+        await store.grants.replace(id, found.version, testGrant({ id, generation: 2 }), LATER);
         print(`grant ${id} 2`);
         await store.revocations.announce({ of: 'grant', grantId: id, belowGeneration: 3, keepUntil: LATER });
         print(`revoked ${id}`);
       }
     };
-    await Promise.all(Array.from({ length: 16 }, (_, lane) => writer(lane)));
+    await Promise.all(Array.from({ length: 16 }, (_, writerIndex) => writer(writerIndex)));
   },
 
   /** When told to, creates each of a hundred ids once, all at the same time; prints those it was first for. */
@@ -54,7 +54,7 @@ const programs: Record<string, () => Promise<void>> = {
     await once(process.stdin, 'data');
     const ids = Array.from({ length: 100 }, (_, index) => `race-${index}`);
     const outcomes = await Promise.all(
-      ids.map(async (id) => [id, await store.grants.create(id, aGrant({ id, clientId: extra }), LATER)]),
+      ids.map(async (id) => [id, await store.grants.create(id, testGrant({ id, clientId: extra }), LATER)]),
     );
     for (const [id, outcome] of outcomes) if (outcome === 'created') print(`${id}`);
     process.exit(0);
@@ -66,7 +66,7 @@ const programs: Record<string, () => Promise<void>> = {
     print('ready');
     await once(process.stdin, 'data');
     const outcomes = await Promise.all(
-      Array.from({ length: 100 }, () => store.grants.create('the-one', aGrant({ id: 'the-one' }), LATER)),
+      Array.from({ length: 100 }, () => store.grants.create('the-one', testGrant({ id: 'the-one' }), LATER)),
     );
     print(String(outcomes.filter((outcome) => outcome === 'created').length));
     process.exit(0);

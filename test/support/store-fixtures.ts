@@ -1,15 +1,15 @@
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Grant } from '../../src/domain/grant.ts';
-import { type EmbeddedStore, openEmbedded } from '../../src/stores/embedded.ts';
+import { type EmbeddedStore, openEmbeddedStore } from '../../src/stores/embedded/store.ts';
 import { spawnChild } from './child-process.ts';
-import { anAuthenticator } from './record-keys.ts';
+import { testAuthenticator } from './record-keys.ts';
 import { type TempFolder, tempFolder } from './temp-folder.ts';
 
 export const NOW = 1_800_000_000;
 export const LATER = NOW + 3600;
 
-export const aGrant = (changes: Partial<Grant> = {}): Grant => ({
+export const testGrant = (changes: Partial<Grant> = {}): Grant => ({
   id: 'grant-1',
   clientId: 'reporting-tool',
   identity: 'corp:{3f2504e0-4f89-11d3-9a0c-0305e82c3301}',
@@ -25,7 +25,7 @@ export const aGrant = (changes: Partial<Grant> = {}): Grant => ({
 });
 
 /** A clock that stands until it is moved. */
-export function aClock(start = NOW): { now: () => number; at: (time: number) => void } {
+export function testClock(start = NOW): { now: () => number; at: (time: number) => void } {
   let time = start;
   return {
     now: () => time,
@@ -36,36 +36,36 @@ export function aClock(start = NOW): { now: () => number; at: (time: number) => 
 }
 
 export type TestFolder = Pick<TempFolder, 'path' | 'remove'>;
-export const aFolder = (): TempFolder => tempFolder('store');
+export const storeTempFolder = (): TempFolder => tempFolder('store');
 
-export const openOwner = (path: string, now: () => number = () => NOW): Promise<EmbeddedStore> =>
-  openEmbedded({ path, mapSize: 2 ** 30, role: 'owner', now, authenticator: anAuthenticator() });
+export const openOwnerStore = (path: string, now: () => number = () => NOW): Promise<EmbeddedStore> =>
+  openEmbeddedStore({ path, mapSize: 2 ** 30, role: 'owner', now, authenticator: testAuthenticator() });
 
-export interface Child {
+export interface StoreChild {
   /** The next line it prints; undefined when it has ended. */
-  line(): Promise<string | undefined>;
+  nextLine(): Promise<string | undefined>;
   /** Everything it still prints. */
-  rest(): Promise<readonly string[]>;
+  remainingLines(): Promise<readonly string[]>;
   kill(): Promise<void>;
-  say(text: string): void;
+  send(text: string): void;
 }
 
 /** Runs one of the small programs of `store-child.ts` in its own process. */
-export function storeChild(...words: readonly string[]): Child {
-  const child = spawnChild([process.execPath, join(import.meta.dirname, 'store-child.ts'), ...words]);
+export function startStoreChild(...args: readonly string[]): StoreChild {
+  const child = spawnChild([process.execPath, join(import.meta.dirname, 'store-child.ts'), ...args]);
   const lines = createInterface({ input: child.process.stdout })[Symbol.asyncIterator]();
-  const line = async (): Promise<string | undefined> => {
+  const nextLine = async (): Promise<string | undefined> => {
     const { done, value } = await lines.next();
     return done === true ? undefined : value;
   };
   return {
-    line,
-    async rest() {
+    nextLine,
+    async remainingLines() {
       const all: string[] = [];
-      for (let next = await line(); next !== undefined; next = await line()) all.push(next);
+      for (let next = await nextLine(); next !== undefined; next = await nextLine()) all.push(next);
       return all;
     },
     kill: async () => void (await child.stop('SIGKILL')),
-    say: (text) => child.write(`${text}\n`),
+    send: (text) => child.write(`${text}\n`),
   };
 }

@@ -5,13 +5,13 @@ export interface TcpServer {
   readonly port: number;
   /** Open connections. */
   readonly sockets: ReadonlySet<Socket>;
-  readonly cut: () => void;
+  readonly destroyConnections: () => void;
   /** Ends all connections, too. */
   readonly close: () => Promise<void>;
 }
 
 /** Binds any kind of server to a port of 127.0.0.1 (0: a free one) or a Unix socket, and keeps track of its connections. */
-export async function tcpServer(server: Server, listenOn: number | string = 0): Promise<TcpServer> {
+export async function listenTcp(server: Server, listenOn: number | string = 0): Promise<TcpServer> {
   const sockets = new Set<Socket>();
   server.prependListener('connection', (socket: Socket) => {
     sockets.add(socket);
@@ -21,14 +21,14 @@ export async function tcpServer(server: Server, listenOn: number | string = 0): 
   else server.listen(listenOn, '127.0.0.1');
   await once(server, 'listening');
   const address = server.address();
-  const cut = (): void => sockets.forEach((socket) => socket.destroy());
+  const destroyConnections = (): void => sockets.forEach((socket) => socket.destroy());
   return {
     port: typeof address === 'object' && address !== null ? address.port : 0,
     sockets,
-    cut,
+    destroyConnections,
     async close() {
       const closed = new Promise((resolve) => server.close(resolve));
-      cut();
+      destroyConnections();
       await closed;
     },
   };

@@ -10,12 +10,12 @@ type Found<T> = Exclude<T, false | undefined | null | 0 | ''>;
  */
 export async function until<T>(
   what: string,
-  look: () => T | Promise<T>,
+  check: () => T | Promise<T>,
   seconds: number = 30,
 ): Promise<Found<T>> {
   const end = now() + seconds * 1_000;
   for (;;) {
-    const found = await look();
+    const found = await check();
     if (found) return found as Found<T>;
     if (now() > end) throw new Error(`gave up after ${seconds} s waiting until ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 10));
@@ -23,7 +23,7 @@ export async function until<T>(
 }
 
 /** Waits for conditions on what arrives by events: `wake` after each of them. `describe` is part of the failure message. */
-export function eventWait(describe: () => string) {
+export function createEventWaiter(describe: () => string) {
   const watchers = new Set<() => void>();
   return {
     wake: (): void => watchers.forEach((watch) => watch()),

@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
-import { tcpServer } from './tcp-server.ts';
+import { listenTcp } from './tcp-server.ts';
 
 /** WebSockets written out by hand (RFC 6455), independently of what the product knows about them. */
 export interface Frame {
@@ -15,7 +15,7 @@ export interface Frame {
 export const TEXT = 1;
 export const CLOSE = 8;
 
-export function encode(opcode: number, payload: string | Buffer, masked: boolean): Buffer {
+export function encodeFrame(opcode: number, payload: string | Buffer, masked: boolean): Buffer {
   const body = Buffer.from(payload);
   const [short, size] = body.length < 126 ? [body.length, 0] : body.length < 65_536 ? [126, 2] : [127, 8];
   const length = Buffer.alloc(1 + size, short);
@@ -28,12 +28,12 @@ export function encode(opcode: number, payload: string | Buffer, masked: boolean
 }
 
 /** Gives each whole frame of a stream of bytes. */
-export function decoder(onFrame: (frame: Frame) => void): (part: Buffer) => void {
-  let waiting = Buffer.alloc(0);
+export function createFrameDecoder(onFrame: (frame: Frame) => void): (part: Buffer) => void {
+  let buffered = Buffer.alloc(0);
   return (part) => {
-    waiting = Buffer.concat([waiting, part]);
-    for (let read = readFrame(waiting); read !== undefined; read = readFrame(waiting)) {
-      waiting = waiting.subarray(read.length);
+    buffered = Buffer.concat([buffered, part]);
+    for (let read = readFrame(buffered); read !== undefined; read = readFrame(buffered)) {
+      buffered = buffered.subarray(read.length);
       onFrame(read.frame);
     }
   };
@@ -56,13 +56,13 @@ function readFrame(bytes: Buffer): { readonly frame: Frame; readonly length: num
   return { frame: { opcode: first & 15, payload, masked }, length: start + size };
 }
 
-export interface CloseWords {
+export interface CloseFrame {
   readonly code: number;
   readonly reason: string;
   readonly masked: boolean;
 }
 
-const closeWords = ({ payload, masked }: Frame): CloseWords => ({
+const parseCloseFrame = ({ payload, masked }: Frame): CloseFrame => ({
   code: payload.length < 2 ? 1005 : payload.readUInt16BE(),
   reason: payload.subarray(2).toString(),
   masked,
@@ -72,7 +72,7 @@ export interface WebSocketUpstream {
   readonly port: number;
   readonly handshakes: { readonly url: string; readonly rawHeaders: readonly string[] }[];
   readonly messages: string[];
-  readonly closes: CloseWords[];
+  readonly closes: CloseFrame[];
   open(): number;
   /** Writes these bytes on every open WebSocket. */
   write(bytes: Buffer): void;
@@ -83,62 +83,64 @@ export interface WebSocketUpstreamOptions {
   readonly listenOn?: string;
   readonly tls?: { readonly cert: string; readonly key: string };
   /** Instead of the handshake. */
-  readonly answer?: (request: IncomingMessage, socket: Socket) => void;
+  readonly respond?: (request: IncomingMessage, socket: Socket) => void;
   /** Does not close its side because the other has closed its own. */
-  readonly stubborn?: true;
+  readonly ignoresEnd?: true;
 }
 
 /** A service that speaks WebSocket: it says back what it hears, and remembers all of it. */
-export async function webSocketUpstream(options: WebSocketUpstreamOptions = {}): Promise<WebSocketUpstream> {
-  const { listenOn, tls, answer = shakeHands } = options;
+export async function startWebSocketUpstream(
+  options: WebSocketUpstreamOptions = {},
+): Promise<WebSocketUpstream> {
+  const { listenOn, tls, respond = acceptUpgrade } = options;
   const handshakes: WebSocketUpstream['handshakes'] = [];
   const messages: string[] = [];
-  const closes: CloseWords[] = [];
+  const closes: CloseFrame[] = [];
   const server = tls === undefined ? createServer() : createTlsServer(tls);
-  const channels = new Set<Socket>();
+  const upgradedSockets = new Set<Socket>();
   server.on('upgrade', (request: IncomingMessage, stream, head: Buffer) => {
     const socket = stream as Socket;
     handshakes.push({ url: request.url ?? '', rawHeaders: request.rawHeaders });
     socket.on('error', () => {});
-    answer(request, socket);
-    channels.add(socket);
-    socket.on('close', () => channels.delete(socket));
-    const read = decoder((frame) => {
+    respond(request, socket);
+    upgradedSockets.add(socket);
+    socket.on('close', () => upgradedSockets.delete(socket));
+    const read = createFrameDecoder((frame) => {
       if (frame.opcode === CLOSE) {
-        closes.push(closeWords(frame));
-        socket.end(encode(CLOSE, frame.payload, false));
+        closes.push(parseCloseFrame(frame));
+        socket.end(encodeFrame(CLOSE, frame.payload, false));
         return;
       }
       messages.push(frame.payload.toString());
-      socket.write(encode(TEXT, `echo ${frame.payload.toString()}`, false));
+      socket.write(encodeFrame(TEXT, `echo ${frame.payload.toString()}`, false));
     });
     if (head.length > 0) read(head);
     socket.on('data', read);
-    if (options.stubborn !== true) socket.on('end', () => socket.end());
+    if (options.ignoresEnd !== true) socket.on('end', () => socket.end());
   });
-  const { port, sockets, close } = await tcpServer(server, listenOn);
+  const { port, sockets, close } = await listenTcp(server, listenOn);
   return {
     port,
     handshakes,
     messages,
     closes,
     open: () => sockets.size,
-    write: (bytes) => channels.forEach((socket) => socket.write(bytes)),
+    write: (bytes) => upgradedSockets.forEach((socket) => socket.write(bytes)),
     close,
   };
 }
 
-export const acceptOf = (key = ''): string =>
+export const computeAccept = (key = ''): string =>
   createHash('sha1').update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64');
 
-export function shakeHands({ headers }: IncomingMessage, socket: Socket): void {
+export function acceptUpgrade({ headers }: IncomingMessage, socket: Socket): void {
   const [protocol] = headers['sec-websocket-protocol']?.split(',') ?? [];
   socket.write(
     [
       'HTTP/1.1 101 Switching Protocols',
       'Connection: Upgrade',
       'Upgrade: websocket',
-      `Sec-WebSocket-Accept: ${acceptOf(headers['sec-websocket-key'])}`,
+      `Sec-WebSocket-Accept: ${computeAccept(headers['sec-websocket-key'])}`,
       ...(protocol === undefined ? [] : [`Sec-WebSocket-Protocol: ${protocol.trim()}`]),
       'X-Upstream: yes',
       '',
@@ -156,14 +158,14 @@ export interface WebSocketClient {
   /** What followed the head of an answer that was no handshake. */
   body(): string;
   readonly messages: string[];
-  readonly closed: () => CloseWords | undefined;
+  readonly closed: () => CloseFrame | undefined;
   /** The connection itself is over. */
-  readonly gone: () => boolean;
+  readonly isClosed: () => boolean;
   send(text: string): void;
   destroy(): void;
 }
 
-export interface WebSocketAsk {
+export interface WebSocketRequest {
   readonly port: number;
   readonly path?: string;
   readonly token?: string;
@@ -171,16 +173,16 @@ export interface WebSocketAsk {
   /** Instead of the fields of a proper handshake. */
   readonly handshake?: readonly string[];
   /** Sent together with the head. */
-  readonly early?: Buffer;
+  readonly earlyData?: Buffer;
   /** A CA: TLS. */
   readonly ca?: string;
 }
 
 /** Sends a handshake and waits for the head of the answer. */
-export async function openWebSocket(ask: WebSocketAsk): Promise<WebSocketClient> {
-  const { port, path = '/ws/1', token = 'A', headers = [], early, ca } = ask;
+export async function openWebSocket(request: WebSocketRequest): Promise<WebSocketClient> {
+  const { port, path = '/ws/1', token = 'A', headers = [], earlyData, ca } = request;
   const key = randomBytes(16).toString('base64');
-  const handshake = ask.handshake ?? [
+  const handshake = request.handshake ?? [
     'Connection: Upgrade',
     'Upgrade: websocket',
     `Sec-WebSocket-Key: ${key}`,
@@ -192,14 +194,14 @@ export async function openWebSocket(ask: WebSocketAsk): Promise<WebSocketClient>
       : connectTls({ port, host: '127.0.0.1', servername: 'localhost', ca });
   let text = '';
   let headEnd = -1;
-  let over = false;
-  let closed: CloseWords | undefined;
+  let isOver = false;
+  let closed: CloseFrame | undefined;
   const messages: string[] = [];
-  const read = decoder((frame) => {
-    if (frame.opcode === CLOSE) closed = closeWords(frame);
+  const read = createFrameDecoder((frame) => {
+    if (frame.opcode === CLOSE) closed = parseCloseFrame(frame);
     else messages.push(frame.payload.toString());
   });
-  const answered = Promise.withResolvers<void>();
+  const headReceived = Promise.withResolvers<void>();
   socket.on('data', (part: Buffer) => {
     const before = text.length;
     text += part.toString('latin1');
@@ -209,18 +211,18 @@ export async function openWebSocket(ask: WebSocketAsk): Promise<WebSocketClient>
     }
     headEnd = text.indexOf('\r\n\r\n');
     if (headEnd < 0) return;
-    answered.resolve();
+    headReceived.resolve();
     read(part.subarray(headEnd + 4 - before));
   });
   socket.on('error', () => {});
   socket.on('close', () => {
-    over = true;
-    answered.resolve();
+    isOver = true;
+    headReceived.resolve();
   });
   const fields = [`Host: localhost:${port}`, ...(token === '' ? [] : [`Authorization: Bearer ${token}`])];
   const head = [`GET ${path} HTTP/1.1`, ...fields, ...handshake, ...headers, '', ''].join('\r\n');
-  socket.write(early === undefined ? head : Buffer.concat([Buffer.from(head), early]));
-  await answered.promise;
+  socket.write(earlyData === undefined ? head : Buffer.concat([Buffer.from(head), earlyData]));
+  await headReceived.promise;
   return {
     socket,
     key,
@@ -229,8 +231,8 @@ export async function openWebSocket(ask: WebSocketAsk): Promise<WebSocketClient>
     body: () => text.slice(headEnd + 4),
     messages,
     closed: () => closed,
-    gone: () => over,
-    send: (message) => void socket.write(encode(TEXT, message, true)),
+    isClosed: () => isOver,
+    send: (message) => void socket.write(encodeFrame(TEXT, message, true)),
     destroy: () => socket.destroy(),
   };
 }

@@ -65,17 +65,17 @@ export const schemaFolder = (): string => SCHEMAS;
 export const hasGo = (): boolean => spawnSync('go', ['version']).status === 0;
 
 export function go(
-  words: readonly string[],
+  args: readonly string[],
   cwd: string,
   env: Readonly<Record<string, string>> = { GOFLAGS: '-mod=mod' },
 ): string {
-  const { status, stdout, stderr } = spawnSync('go', [...words], {
+  const { status, stdout, stderr } = spawnSync('go', [...args], {
     cwd,
     encoding: 'utf8',
     maxBuffer: 64 * 1_024 * 1_024,
     env: { ...process.env, GOTOOLCHAIN: 'local', ...env },
   });
-  if (status !== 0) throw new Error(`go ${words.join(' ')}: ${stderr.slice(-4_000)}`);
+  if (status !== 0) throw new Error(`go ${args.join(' ')}: ${stderr.slice(-4_000)}`);
   return stdout;
 }
 

@@ -10,8 +10,8 @@ const NOTE =
   '# Made from the chart by `node tools/chart/kustomize.ts`. Change the chart, or patch it in an overlay.\n';
 
 function render(values: string): readonly Document.Parsed[] {
-  const words = ['template', 'gatehouse', at('helm/gatehouse'), '--skip-tests', '-f', at(values)];
-  const { status, stdout, stderr } = spawnSync(program('helm'), words, { encoding: 'utf8' });
+  const args = ['template', 'gatehouse', at('helm/gatehouse'), '--skip-tests', '-f', at(values)];
+  const { status, stdout, stderr } = spawnSync(program('helm'), args, { encoding: 'utf8' });
   if (status !== 0) throw new Error(stderr);
   return parseAllDocuments(stdout).filter((document) => isMap(document.contents));
 }
@@ -31,12 +31,12 @@ function withoutHelm(document: Document.Parsed): string {
   return stringify(clean(object), { lineWidth: 0 });
 }
 
-export interface Made {
+export interface GeneratedFile {
   readonly file: string;
   readonly text: string;
 }
 
-export function kustomizeFiles(): readonly Made[] {
+export function kustomizeFiles(): readonly GeneratedFile[] {
   const base = render('deploy/kustomize/base/values.yaml').filter(
     (document) => document.get('kind') !== 'ConfigMap',
   );

@@ -13,10 +13,10 @@ const MARK = '<!-- values -->';
 export function valueLines(yaml: string): readonly ValueLine[] {
   const document = parseDocument(yaml);
   if (!isMap(document.contents)) throw new Error('values.yaml is not a map');
-  return linesOf(document.contents, [], document.commentBefore ?? '');
+  return readLines(document.contents, [], document.commentBefore ?? '');
 }
 
-function linesOf(map: YAMLMap, path: readonly string[], first: string): readonly ValueLine[] {
+function readLines(map: YAMLMap, path: readonly string[], first: string): readonly ValueLine[] {
   return map.items.flatMap((pair, index) => {
     if (!isScalar(pair.key)) throw new Error('a name that is not plain');
     const here = [...path, String(pair.key.value)];
@@ -27,7 +27,7 @@ function linesOf(map: YAMLMap, path: readonly string[], first: string): readonly
       .find((line) => line.startsWith('-- '))
       ?.slice(3);
     if (meaning === undefined && isMap(pair.value) && pair.value.items.length > 0)
-      return linesOf(pair.value, here, '');
+      return readLines(pair.value, here, '');
     const value = pair.value === null ? null : (pair.value as { toJSON(): unknown }).toJSON();
     return [{ path: here.join('.'), meaning, value }];
   });

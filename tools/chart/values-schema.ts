@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { type JsonSchema, jsonSchema } from '../../src/config/known-settings.ts';
+import { getJsonSchema, type JsonSchema } from '../../src/config/known-settings.ts';
 
 /** helm/gatehouse/values.schema.json: what values may be. `config` is the product's own schema, without what the chart decides. */
 
@@ -368,7 +368,7 @@ function optional(schema: JsonSchema): JsonSchema & { properties: Record<string,
  * only the twin remains.
  */
 export function configSchema(): JsonSchema {
-  const all = prune(jsonSchema(), []);
+  const all = prune(getJsonSchema(), []);
   const { $schema: _, ...rest } = all as JsonSchema & { $schema?: string };
   return { ...rest, description: 'As in docs/configuration.md, without what the chart decides itself.' };
 }

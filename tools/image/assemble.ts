@@ -20,7 +20,7 @@ const IDLE =
   /(\.(md|markdown|map|ts|mts|cts|flow|tsbuildinfo|gyp|gypi|cc|cpp|c|h|hpp)$|^(\.|CHANGELOG|binding\.gyp$))/i;
 const IDLE_FOLDERS = new Set(['.bin', '.github']);
 
-const keep = (path: string): boolean => {
+const shouldKeep = (path: string): boolean => {
   const name = basename(path);
   if (lstatSync(path).isDirectory()) return !IDLE_FOLDERS.has(name);
   return !IDLE.test(name) || /^licen[cs]e/i.test(name);
@@ -43,17 +43,17 @@ writeFileSync(
   "#!/usr/local/bin/node\nprocess.argv[1] = '/opt/gatehouse/dist/main.js';\nimport('/opt/gatehouse/dist/main.js');\n",
   { mode: 0o755 },
 );
-takeLibrary('libatomic.so.1');
+copyLibrary('libatomic.so.1');
 cpSync(join(ROOT, 'dist'), join(app, 'dist'), { recursive: true });
 // The list of what is in it is for those who look for known weaknesses.
 for (const file of ['package.json', 'LICENSE', 'sbom.cdx.json']) cpSync(join(ROOT, file), join(app, file));
 cpSync(join(ROOT, 'node_modules'), join(app, 'node_modules'), {
   recursive: true,
-  filter: (path) => !isRuntime(basename(path)) && keep(path),
+  filter: (path) => !isRuntime(basename(path)) && shouldKeep(path),
 });
 
 /** Node needs it, and runtime images of the small kind lack it; the build stage has it, or its own Node would not run. */
-function takeLibrary(name: string): void {
+function copyLibrary(name: string): void {
   const folders = ['/usr/lib', '/lib'].filter((folder) => existsSync(folder));
   const places = folders.flatMap((folder) => [
     folder,

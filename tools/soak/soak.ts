@@ -1,26 +1,26 @@
 import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { MEMORY_ENVIRONMENT } from '../../src/gateway/worker-memory.ts';
+import { MEMORY_ENVIRONMENT } from '../../src/server/workers/worker-memory.ts';
 import type { TokenGrant } from '../../test/support/https-client.ts';
 import { scrape } from '../../test/support/scrape.ts';
-import { connect, makeServeFolder, startServe, until } from '../../test/support/serve-process.ts';
-import { steadyLoad } from '../../test/support/steady-load.ts';
+import { connect, createServeFolder, startServe, until } from '../../test/support/serve-process.ts';
+import { startSteadyLoad } from '../../test/support/steady-load.ts';
 import { type Held, PROBE_FILE } from './memory-probe.ts';
 
 /**
  * Row O12: the real program under a steady load of everything it does (requests over HTTP/1.1 and HTTP/2, grants,
  * refreshes, refusals, clients that leave), while its memory, its descriptors and its event loop are watched. Linux.
  */
-export interface Soaked {
+export interface SoakResult {
   readonly seconds: number;
-  readonly answered: number;
+  readonly completed: number;
   /** Of these with 503, as a process does that was held up for a second by whatever else the machine does. */
-  readonly turnedAway: number;
+  readonly rejected: number;
   readonly failures: readonly string[];
   /** One line for each look, after the warm-up. */
   readonly samples: readonly Sample[];
   /** After the warm-up, in the middle, and at the end. */
-  readonly weighings: readonly [Weighing, Weighing, Weighing];
+  readonly heapSamples: readonly [HeapSample, HeapSample, HeapSample];
   /** MiB an hour of anonymous memory, by least squares. */
   readonly anonymousSlope: number;
   /**
@@ -50,7 +50,7 @@ export interface Sample {
 }
 
 /** What is held after all garbage was collected. */
-export interface Weighing {
+export interface HeapSample {
   readonly second: number;
   readonly heapMiB: number;
   readonly arrayBuffersMiB: number;
@@ -63,21 +63,21 @@ export interface SoakOptions {
   readonly warmUpSeconds: number;
   readonly everySeconds: number;
   readonly onSample?: (sample: Sample) => void;
-  readonly onWeighing?: (weighing: Weighing) => void;
+  readonly onHeapSample?: (weighing: HeapSample) => void;
   /** The built program instead of the sources. */
   readonly entry?: string;
 }
 
 /** Tokens that a process remembers: so few that the room for them is taken within the warm-up. */
-const REMEMBERED = 200;
+const CACHE_SIZE = 200;
 const PROBE = join(import.meta.dirname, 'memory-probe.ts');
 
-export async function soak(options: SoakOptions): Promise<Soaked> {
-  const { seconds, warmUpSeconds, everySeconds, onSample, onWeighing, entry } = options;
-  const folder = await makeServeFolder((settings) => ({
+export async function soak(options: SoakOptions): Promise<SoakResult> {
+  const { seconds, warmUpSeconds, everySeconds, onSample, onHeapSample, entry } = options;
+  const folder = await createServeFolder((settings) => ({
     ...settings,
     log: { level: 'info', access: { enabled: false } },
-    tokens: { accessLifetime: '30s', grantLifetime: '1m', remembered: REMEMBERED },
+    tokens: { accessLifetime: '30s', grantLifetime: '1m', cacheSize: CACHE_SIZE },
   }));
   let stopLoad = async (): Promise<void> => {};
   try {
@@ -90,84 +90,90 @@ export async function soak(options: SoakOptions): Promise<Soaked> {
     });
     const alice = connect(folder, server.port, folder.alice);
     const failures: string[] = [];
-    let turnedAway = 0;
+    let rejected = 0;
     /** An overloaded process asks for a retry: this is reported and counts as no failure. */
-    const judged = (status: number, wanted: number, what: string): string | undefined => {
-      if (status === 503) turnedAway += 1;
+    const checkStatus = (status: number, wanted: number, what: string): string | undefined => {
+      if (status === 503) rejected += 1;
       return status === wanted || status === 503 ? undefined : `${what}: ${status}`;
     };
-    const halt = new AbortController();
-    const load = steadyLoad({
+    const stopped = new AbortController();
+    const load = startSteadyLoad({
       port: server.port,
       ca: folder.ca.pem,
       path: '/health',
       http1: 4,
       http2: 2,
-      judge: ({ status }) => judged(status, 200, 'steady'),
+      check: ({ status }) => checkStatus(status, 200, 'steady'),
     });
-    const fresh = steadyLoad({
+    const fresh = startSteadyLoad({
       port: server.port,
       ca: folder.ca.pem,
       path: '/files/1',
       http1: 1,
       http2: 0,
-      fresh: true,
-      judge: ({ status }) => judged(status, 401, 'without a token'),
+      newConnections: true,
+      check: ({ status }) => checkStatus(status, 401, 'without a token'),
     });
     const note = (failure: string | undefined): boolean => {
       if (failure !== undefined) failures.push(failure);
       return failure === undefined;
     };
-    const oneLife = async (): Promise<void> => {
+    const grantLifeCycle = async (): Promise<void> => {
       const granted = await alice.post('/Authorize/Certificate', {
         client_id: 'report-runner',
         scope: 'files:read',
       });
-      if (!note(judged(granted.status, 200, 'grant')) || granted.status === 503) return;
+      if (!note(checkStatus(granted.status, 200, 'grant')) || granted.status === 503) return;
       const grant = granted.json as unknown as TokenGrant;
       const refreshed = await alice.refresh(grant.refresh_token);
-      if (!note(judged(refreshed.status, 200, 'refresh')) || refreshed.status === 503) return;
+      if (!note(checkStatus(refreshed.status, 200, 'refresh')) || refreshed.status === 503) return;
       const headers = { authorization: `Bearer ${String(refreshed.json['access_token'])}` };
-      note(judged((await alice.ask({ path: '/whoami', headers })).status, 200, 'proxy'));
-      note(judged((await alice.ask({ path: '/authsvc/Authorize/Verify', headers })).status, 200, 'verify'));
-      note(judged((await alice.revoke(grant.access_token)).status, 200, 'revoke'));
+      note(checkStatus((await alice.request({ path: '/whoami', headers })).status, 200, 'proxy'));
+      note(
+        checkStatus(
+          (await alice.request({ path: '/authsvc/Authorize/Verify', headers })).status,
+          200,
+          'verify',
+        ),
+      );
+      note(checkStatus((await alice.revoke(grant.access_token)).status, 200, 'revoke'));
     };
-    const people = (async () => {
-      while (!halt.signal.aborted) {
-        await oneLife().catch((error: Error) => note(error.message));
+    const grantCycles = (async () => {
+      while (!stopped.signal.aborted) {
+        await grantLifeCycle().catch((error: Error) => note(error.message));
         await new Promise((resolve) => setTimeout(resolve, 20));
       }
     })();
 
     stopLoad = async () => {
-      halt.abort();
-      await Promise.all([people, load.stop(), fresh.stop()]);
+      stopped.abort();
+      await Promise.all([grantCycles, load.stop(), fresh.stop()]);
       alice.close();
     };
 
     const samples: Sample[] = [];
     const begin = performance.now();
     const second = (): number => (performance.now() - begin) / 1_000;
-    const weigh = async (): Promise<Weighing> => {
+    const weigh = async (): Promise<HeapSample> => {
       rmSync(probeFile, { force: true });
       server.signal('SIGWINCH');
-      const held = await until('it was weighed', () => heldIn(probeFile), 60);
+      const held = await until('it was weighed', () => readHeld(probeFile), 60);
       const weighing = {
         second: Math.round(second()),
         heapMiB: mebibytes(held.heapBytes),
         arrayBuffersMiB: mebibytes(held.arrayBufferBytes),
         externalMiB: mebibytes(held.externalBytes),
-        anonymousMiB: look(server.pid).anonymousMiB,
+        anonymousMiB: readProcessStats(server.pid).anonymousMiB,
       };
-      onWeighing?.(weighing);
+      onHeapSample?.(weighing);
       return weighing;
     };
-    let first: Weighing | undefined;
-    let middle: Weighing | undefined;
+    let first: HeapSample | undefined;
+    let middle: HeapSample | undefined;
     for (let at = warmUpSeconds; at <= seconds; at += everySeconds) {
       await new Promise((resolve) => setTimeout(resolve, Math.max(0, (at - second()) * 1_000)));
       const lagSeconds = (await scrape(server.adminPort)).value('gatehouse_event_loop_lag_seconds');
-      const sample = { second: Math.round(second()), ...look(server.pid), lagSeconds };
+      const sample = { second: Math.round(second()), ...readProcessStats(server.pid), lagSeconds };
       samples.push(sample);
       onSample?.(sample);
       // After the look: a full collection holds everybody up, and that must not count as lag.
@@ -177,16 +183,16 @@ export async function soak(options: SoakOptions): Promise<Soaked> {
     const last = await weigh();
     if (first === undefined || middle === undefined) throw new Error('too short to look at it three times');
     await stopLoad();
-    await until('its connections are closed', () => look(server.pid).descriptors < 60, 60);
+    await until('its connections are closed', () => readProcessStats(server.pid).descriptors < 60, 60);
     const exitCode = await server.stop();
     const lags = samples.map(({ lagSeconds }) => lagSeconds);
     return {
       seconds,
-      answered: load.answered() + fresh.answered(),
-      turnedAway,
+      completed: load.completed() + fresh.completed(),
+      rejected,
       failures: [...failures, ...load.failures, ...fresh.failures],
       samples,
-      weighings: [first, middle, last],
+      heapSamples: [first, middle, last],
       anonymousSlope: slope(samples) * 3_600,
       anonymousGrowth: peakGrowth(samples),
       heldGrowth: last.heapMiB + last.externalMiB - middle.heapMiB - middle.externalMiB,
@@ -201,7 +207,7 @@ export async function soak(options: SoakOptions): Promise<Soaked> {
   }
 }
 
-function look(pid: number): Pick<Sample, 'rssMiB' | 'anonymousMiB' | 'descriptors'> {
+function readProcessStats(pid: number): Pick<Sample, 'rssMiB' | 'anonymousMiB' | 'descriptors'> {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8');
   const lineOf = (name: string): number =>
     mebibytes(Number(new RegExp(`${name}:\\s+(\\d+)`).exec(status)?.[1]) * 1_024);
@@ -212,7 +218,7 @@ function look(pid: number): Pick<Sample, 'rssMiB' | 'anonymousMiB' | 'descriptor
   };
 }
 
-function heldIn(file: string): Held | undefined {
+function readHeld(file: string): Held | undefined {
   try {
     return JSON.parse(readFileSync(file, 'utf8')) as Held;
   } catch {
@@ -240,8 +246,8 @@ function slope(samples: readonly Sample[]): number {
     values.reduce((sum, one) => sum + one, 0) / values.length;
   const x = mean(samples.map(({ second }) => second));
   const y = mean(samples.map(({ anonymousMiB }) => anonymousMiB));
-  const along = samples.reduce((sum, { second }) => sum + (second - x) ** 2, 0);
+  const variance = samples.reduce((sum, { second }) => sum + (second - x) ** 2, 0);
   return (
-    samples.reduce((sum, { second, anonymousMiB }) => sum + (second - x) * (anonymousMiB - y), 0) / along
+    samples.reduce((sum, { second, anonymousMiB }) => sum + (second - x) * (anonymousMiB - y), 0) / variance
   );
 }

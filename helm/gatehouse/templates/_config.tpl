@@ -1,5 +1,5 @@
 {{/* The settings the chart decides. They are not in the schema of `config`, so nobody can think they decided them. */}}
-{{- define "gatehouse.ownSettings" -}}
+{{- define "gatehouse.managedSettings" -}}
 {{- $values := .Values -}}
 listen:
   host: {{ $values.ports.host | quote }}
@@ -61,7 +61,7 @@ shutdown:
 {{- end -}}
 
 {{/* What counts unless `config` says something else. */}}
-{{- define "gatehouse.suggestedSettings" -}}
+{{- define "gatehouse.defaultSettings" -}}
 {{- if or .Values.clientCA.existingSecret .Values.clientCA.existingConfigMap }}
 certificates:
   issuers:
@@ -85,7 +85,7 @@ log:
 {{- end -}}
 
 {{- define "gatehouse.config" -}}
-{{- $suggested := include "gatehouse.suggestedSettings" . | fromYaml -}}
-{{- $own := include "gatehouse.ownSettings" . | fromYaml -}}
+{{- $suggested := include "gatehouse.defaultSettings" . | fromYaml -}}
+{{- $own := include "gatehouse.managedSettings" . | fromYaml -}}
 {{- toYaml (mergeOverwrite $suggested (deepCopy (default dict .Values.config)) $own) -}}
 {{- end -}}

@@ -92,11 +92,11 @@ imagePullSecrets:
 {{- define "gatehouse.usesRedis" -}}{{- if or (eq .Values.store.type "redis") .Values.valkey.enabled -}}yes{{- end -}}{{- end -}}
 {{- define "gatehouse.servesTls" -}}{{- if not .Values.tls.terminatedInFront -}}yes{{- end -}}{{- end -}}
 {{- define "gatehouse.adminScheme" -}}{{- if dig "admin" "tls" false (default dict .Values.config) -}}HTTPS{{- else -}}HTTP{{- end -}}{{- end -}}
-{{- define "gatehouse.asksCertificates" -}}
+{{- define "gatehouse.requestsClientCertificates" -}}
 {{- $given := dig "certificates" "issuers" list (default dict .Values.config) -}}
 {{- if or .Values.clientCA.existingSecret .Values.clientCA.existingConfigMap $given -}}yes{{- end -}}
 {{- end -}}
-{{- define "gatehouse.manyPods" -}}
+{{- define "gatehouse.hasMultiplePods" -}}
 {{- if or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1) -}}yes{{- end -}}
 {{- end -}}
 

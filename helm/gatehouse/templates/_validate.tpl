@@ -72,7 +72,7 @@
 {{- if eq (int $values.ports.https) (int $values.ports.admin) -}}
 {{- fail "\nports: https and admin are the same; probes and metrics need a port of their own" -}}
 {{- end -}}
-{{- include "gatehouse.validateFront" . -}}
+{{- include "gatehouse.validateRouting" . -}}
 {{- $needed := add $values.lifecycle.preStopSleepSeconds $values.lifecycle.drainSeconds 5 -}}
 {{- if and (not $sidecar) (lt (int $values.lifecycle.terminationGracePeriodSeconds) (int $needed)) -}}
 {{- fail (printf "\nlifecycle.terminationGracePeriodSeconds: is too short; with preStopSleepSeconds and drainSeconds it must be at least %d, or running requests are cut off" $needed) -}}
@@ -110,7 +110,7 @@
 {{- fail "\nstore.redis.tls: needs certificateKey and keyKey, or neither" -}}
 {{- end -}}
 {{- if not (include "gatehouse.usesRedis" .) -}}
-{{- if include "gatehouse.manyPods" . -}}
+{{- if include "gatehouse.hasMultiplePods" . -}}
 {{- fail "\nstore.type: embedded is one pod's own; for replicaCount above 1 or autoscaling set store.type: redis" -}}
 {{- end -}}
 {{- if and (include "gatehouse.isSidecar" .) (not $values.sidecar.singleReplica) -}}
@@ -123,12 +123,12 @@
 {{- define "gatehouse.validateBypass" -}}
 {{- $values := .Values -}}
 {{- $policy := $values.networkPolicy -}}
-{{- if and $policy.enabled (include "gatehouse.isEverybody" $policy.from) (dig "certificates" "forwardedFrom" list (default dict $values.config)) -}}
+{{- if and $policy.enabled (include "gatehouse.matchesAllSources" $policy.from) (dig "certificates" "forwardedFrom" list (default dict $values.config)) -}}
 {{- fail (printf "\nnetworkPolicy.from: is %s, so whatever runs at an address of config.certificates.forwardedFrom could be anybody by writing the header; name the pods of the proxy" (empty $policy.from | ternary "empty" "everybody")) -}}
 {{- end -}}
 {{- if $policy.enabled -}}
 {{- range $rule := $policy.extraIngress -}}
-{{- if include "gatehouse.isEverybody" $rule.from -}}
+{{- if include "gatehouse.matchesAllSources" $rule.from -}}
 {{- if include "gatehouse.isSidecar" $ -}}
 {{- range $rule.ports -}}
 {{- if and (kindIs "string" .port) (not (regexMatch "^[0-9]+$" .port)) -}}
@@ -136,15 +136,15 @@
 {{- end -}}
 {{- end -}}
 {{- range $port := include "gatehouse.applicationPorts" $ | splitList " " -}}
-{{- if include "gatehouse.opens" (dict "rule" $rule "port" (int $port) "name" "") -}}
+{{- if include "gatehouse.opensPort" (dict "rule" $rule "port" (int $port) "name" "") -}}
 {{- fail (printf "\nnetworkPolicy.extraIngress: opens port %s of the application to everybody, around gatehouse; name in `from` who may go there" $port) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if and (dig "certificates" "forwardedFrom" list (default dict $values.config)) (include "gatehouse.opens" (dict "rule" $rule "port" (int $values.ports.https) "name" "gatehouse")) -}}
+{{- if and (dig "certificates" "forwardedFrom" list (default dict $values.config)) (include "gatehouse.opensPort" (dict "rule" $rule "port" (int $values.ports.https) "name" "gatehouse")) -}}
 {{- fail "\nnetworkPolicy.extraIngress: opens the public port to everybody, so whatever runs at an address of config.certificates.forwardedFrom could be anybody by writing the header; name in `from` who may go there" -}}
 {{- end -}}
-{{- if include "gatehouse.opens" (dict "rule" $rule "port" (int $values.ports.admin) "name" "gh-admin") -}}
+{{- if include "gatehouse.opensPort" (dict "rule" $rule "port" (int $values.ports.admin) "name" "gh-admin") -}}
 {{- fail "\nnetworkPolicy.extraIngress: opens the admin port to everybody; name in networkPolicy.adminFrom who may go there" -}}
 {{- end -}}
 {{- end -}}
@@ -153,7 +153,7 @@
 {{- end -}}
 
 {{/* Does `from` of a rule leave nobody out? Nothing in it, every address, or every pod of every namespace. */}}
-{{- define "gatehouse.isEverybody" -}}
+{{- define "gatehouse.matchesAllSources" -}}
 {{- $all := empty . -}}
 {{- range . -}}
 {{- $block := default dict .ipBlock -}}
@@ -163,7 +163,7 @@
 {{- end -}}
 
 {{/* Does a rule of the policy open this port? dict "rule" {} "port" 8443 "name" "" */}}
-{{- define "gatehouse.opens" -}}
+{{- define "gatehouse.opensPort" -}}
 {{- $asked := . -}}
 {{- $open := empty .rule.ports -}}
 {{- range .rule.ports -}}
@@ -197,7 +197,7 @@
 {{- end -}}
 {{- end -}}
 
-{{- define "gatehouse.validateFront" -}}
+{{- define "gatehouse.validateRouting" -}}
 {{- $values := .Values -}}
 {{- $certificates := dig "certificates" dict (default dict $values.config) -}}
 {{- if and $certificates.forwardedFrom (not $certificates.forwardedHeader) -}}
@@ -205,7 +205,7 @@
 {{- end -}}
 {{- $http := $values.gatewayApi.httpRoute -}}
 {{- range $name, $front := dict "ingress" $values.ingress "gatewayApi.httpRoute" $http -}}
-{{- if and $front.enabled (include "gatehouse.asksCertificates" $) -}}
+{{- if and $front.enabled (include "gatehouse.requestsClientCertificates" $) -}}
 {{- if not $front.clientCertificates -}}
 {{- fail (printf "\n%s: ends TLS, so client certificates never reach gatehouse; say how they do in %s.clientCertificates, or use gatewayApi.tlsRoute" $name $name) -}}
 {{- end -}}

@@ -1,14 +1,15 @@
 import { z } from 'zod';
-import { METHOD } from '../../domain/method.ts';
-import { durationFrom } from '../units.ts';
+import { FORWARDABLE_METHOD } from '../../domain/method.ts';
+import { checkWith } from '../cross-check.ts';
+import { durationBetween } from '../units.ts';
 
-/** As browsers write it: scheme, host, a port only where it is not the scheme's own; nothing behind. */
+/** As browsers serialize it: scheme, host and a port other than the default one (RFC 6454 §6.2). */
 function isOrigin(text: string): boolean {
   if (!/^[a-z][a-z0-9+.-]*:\/\/[^/?#@\s*]+$/.test(text)) return false;
   return !/^https?:/.test(text) || (URL.canParse(text) && new URL(text).origin === text);
 }
 
-const fieldName = z.string().regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$/, 'must be the name of a header');
+const fieldName = z.string().regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$/, 'must be a header name');
 
 /** `routes[].cors`. */
 export const cors = z
@@ -19,43 +20,38 @@ export const cors = z
           .string()
           .refine(
             (text) => text === '*' || isOrigin(text),
-            'must be an origin as browsers write it, such as https://app.example.test (no path, no default port), or *',
+            'must be an origin such as https://app.example.test (no path, no default port), or *',
           ),
       )
       .min(1)
       .meta({
-        description: 'Origins of the pages, each to the letter; or `*` alone for every page there is.',
+        description: 'Allowed origins, compared exactly; or only `*` for any origin.',
         examples: [['https://app.example.test']],
       }),
     methods: z
-      .array(z.string().regex(METHOD, 'must be a method in capitals, such as GET'))
+      .array(z.string().regex(FORWARDABLE_METHOD, 'must be a method in capitals, such as GET'))
       .min(1)
       .exactOptional()
-      .meta({ description: 'Methods pages may use. Default: those of the route.' }),
+      .meta({ description: 'Allowed methods. Default: those of the route.' }),
     headers: z
       .array(fieldName)
       .default(['Authorization', 'Content-Type'])
-      .meta({ description: 'Header fields pages may send.' }),
+      .meta({ description: 'Request headers that pages may send.' }),
     exposeHeaders: z
       .array(fieldName)
       .default([])
-      .meta({ description: 'Header fields of the answer pages may read.' }),
-    credentials: z
-      .boolean()
-      .default(false)
-      .meta({ description: 'Cookies of the browser may come along. Not with the origin `*`.' }),
-    maxAge: durationFrom(0, 86_400, 'must be at most 1d')
+      .meta({ description: 'Response headers that pages may read.' }),
+    credentials: z.boolean().default(false).meta({ description: 'Allow cookies. Not with the origin `*`.' }),
+    maxAge: durationBetween(0, 86_400, 'must be at most 1d')
       .prefault('10m')
-      .meta({ description: 'How long a browser may remember the answer to a preflight.' }),
+      .meta({ description: 'How long a browser may cache a preflight response.' }),
   })
-  .superRefine(({ origins, credentials }, context) => {
-    if (!origins.includes('*')) return;
-    if (origins.length > 1)
-      context.addIssue({ code: 'custom', path: ['origins'], message: '* stands alone: it is every origin' });
-    if (credentials)
-      context.addIssue({
-        code: 'custom',
-        path: ['credentials'],
-        message: 'cannot stand beside the origin *; list the origins that are meant',
-      });
-  });
+  .superRefine(
+    checkWith(({ origins, credentials }, report) => {
+      if (!origins.includes('*')) return;
+      if (origins.length > 1)
+        report(['origins'], 'contains * and other origins; * already allows every origin');
+      if (credentials)
+        report(['credentials'], 'cannot be combined with the origin *; list the allowed origins');
+    }),
+  );

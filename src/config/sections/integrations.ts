@@ -1,9 +1,13 @@
 import { z } from 'zod';
 import { GRANT_TYPES, TOKEN_FORMATS } from '../../domain/integration.ts';
-import { isIdentityId, isIdentityLabel } from '../../domain/person.ts';
+import { findExcess, formatScope } from '../../domain/scope.ts';
+import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
+import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
+import type { SettingPath } from '../setting-path.ts';
 import { codeLifetime, lifetime, scope } from '../units.ts';
+import { createDirectoryCheck, getIssuerName } from './identity.ts';
 
-/** `label:id`, as tokens and logs carry it. */
+/** `label:id`, as in tokens and logs. */
 function isIdentity(text: string): boolean {
   const colon = text.indexOf(':');
   return colon > 0 && isIdentityLabel(text.slice(0, colon)) && isIdentityId(text.slice(colon + 1));
@@ -11,20 +15,20 @@ function isIdentity(text: string): boolean {
 
 const grantType = z.enum(GRANT_TYPES);
 
-/** Who may use something. */
+/** Users and workloads that may use something. */
 const accessEntry = () =>
   z.strictObject({
-    groups: z.array(z.string().min(1)).default([]).meta({ description: 'Everyone in one of these groups.' }),
+    groups: z.array(z.string().min(1)).default([]).meta({ description: 'Members of these groups.' }),
     identities: z
       .array(z.string().refine(isIdentity, 'must be label:id, the id being a braced GUID or a hex string'))
       .default([])
       .meta({
-        description: 'These people, each as `label:id`.',
+        description: 'These identities, each as `label:id`.',
         examples: [['local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}']],
       }),
-    directory: z.string().exactOptional().meta({ description: 'Everyone in this directory.' }),
-    scope: scope.exactOptional().meta({ description: 'Only this part of the integration’s scope.' }),
-    grants: z.array(grantType).min(1).exactOptional().meta({ description: 'Only by these grant types.' }),
+    directory: z.string().exactOptional().meta({ description: 'All of this directory.' }),
+    scope: scope.exactOptional().meta({ description: 'Only this part of the scope of the integration.' }),
+    grants: z.array(grantType).min(1).exactOptional().meta({ description: 'Only these grant types.' }),
   });
 
 /** `integrations[]`: a registered client. */
@@ -41,20 +45,20 @@ export const integrationSection = () =>
       .min(1)
       .max(256)
       .exactOptional()
-      .meta({ description: 'What people see. Default: the client id.' }),
-    scope: scope.meta({ description: 'The most a token of this integration may carry.' }),
+      .meta({ description: 'Display name. Default: the client id.' }),
+    scope: scope.meta({ description: 'The largest scope of its tokens.' }),
     grants: z
       .array(grantType)
       .min(1)
       .default([...GRANT_TYPES])
-      .meta({ description: 'By which flows grants are made.' }),
+      .meta({ description: 'Allowed grant types.' }),
     access: z
       .array(accessEntry())
       .default([])
-      .meta({ description: 'Who may use it. Entries add up; nobody when empty.' }),
+      .meta({ description: 'Who may use it. Entries add up; if empty, the integration cannot be used.' }),
     accessLifetime: lifetime
       .exactOptional()
-      .meta({ description: 'How long its access tokens work. Default: `tokens.accessLifetime`.' }),
+      .meta({ description: 'Lifetime of its access tokens. Default: `tokens.accessLifetime`.' }),
     grantLifetime: lifetime
       .exactOptional()
       .meta({ description: 'How long its grants can be refreshed. Default: `tokens.grantLifetime`.' }),
@@ -62,35 +66,103 @@ export const integrationSection = () =>
       .strictObject({
         codeLifetime: codeLifetime
           .exactOptional()
-          .meta({ description: 'How long its device codes work. Default: `device.codeLifetime`.' }),
-        interval: lifetime
-          .exactOptional()
-          .meta({ description: 'How often its devices may ask. Default: `device.interval`.' }),
+          .meta({ description: 'Lifetime of its device codes. Default: `device.codeLifetime`.' }),
+        interval: lifetime.exactOptional().meta({
+          description: 'Minimum interval between polls of its devices. Default: `device.interval`.',
+        }),
       })
       .prefault({}),
     issuers: z
       .array(z.string().min(1))
       .min(1)
       .exactOptional()
-      .meta({ description: 'Only certificates of these issuers, by name.' }),
+      .meta({ description: 'Only client certificates of these issuers, by name.' }),
     tokenFormat: z
       .enum(TOKEN_FORMATS)
       .exactOptional()
-      .meta({ description: 'Form of its access tokens. Default: `tokens.format`.' }),
+      .meta({ description: 'Format of its access tokens. Default: `tokens.format`.' }),
     bindToCertificate: z.boolean().default(false).meta({
       description:
-        'Tokens work only with the certificate they were issued for (RFC 8705), as long as it is valid and not revoked.',
+        'Tokens are valid only with the client certificate they were issued for (RFC 8705), while it is valid and not revoked.',
     }),
   });
 
-/** `introspection`: who may ask what a token is worth. */
+/** `introspection`: who may introspect access tokens. */
 export const introspectionSection = () =>
   z.strictObject({
     requires: scope
       .exactOptional()
-      .meta({ description: 'Whoever shows an access token with this scope may ask.' }),
+      .meta({ description: 'Callers with an access token of this scope may introspect.' }),
     access: z
       .array(accessEntry().pick({ groups: true, identities: true, directory: true }))
       .default([])
-      .meta({ description: 'Whoever shows a client certificate of one of these may ask.' }),
+      .meta({ description: 'Callers with a client certificate of one of these may introspect.' }),
   });
+
+interface AccessEntry {
+  readonly directory?: string;
+  readonly identities: readonly string[];
+  readonly groups: readonly string[];
+}
+
+/** Checks that an access entry selects someone, and refers only to existing directories. */
+function createAccessCheck(directories: ParsedSections['directories'], report: ReportProblem) {
+  const checkReference = createDirectoryCheck(directories, report);
+  const labels = new Set(Object.values(directories).map((directory) => directory?.label));
+  return (entry: AccessEntry, path: SettingPath): void => {
+    checkReference(entry.directory, [...path, 'directory']);
+    if (entry.directory === undefined && entry.identities.length === 0 && entry.groups.length === 0)
+      report(path, 'selects no one; set groups, identities or directory');
+    // Without the label of an invalid directory nothing can be said about the others.
+    if (labels.has(undefined)) return;
+    entry.identities.forEach((identity, index) => {
+      if (!labels.has(identity.slice(0, identity.indexOf(':'))))
+        report([...path, 'identities', index], `no directory has the label of "${identity}"`);
+    });
+  };
+}
+
+export const integrationRules = [
+  crossCheck(['introspection', 'directories'], ({ introspection, directories }, report) => {
+    const checkEntry = createAccessCheck(directories, report);
+    introspection.access.forEach((entry, index) => checkEntry(entry, ['introspection', 'access', index]));
+  }),
+  crossCheck(['integrations', 'directories'], ({ integrations, directories }, report) => {
+    const checkEntry = createAccessCheck(directories, report);
+    integrations.forEach((integration, index) =>
+      integration?.access.forEach((entry, at) => checkEntry(entry, ['integrations', index, 'access', at])),
+    );
+  }),
+  crossCheck(['integrations'], ({ integrations }, report) => {
+    const clients = new Set<string>();
+    integrations.forEach((integration, index) => {
+      if (!integration) return;
+      if (clients.has(integration.clientId))
+        report(
+          ['integrations', index, 'clientId'],
+          `"${integration.clientId}" is already used by another integration`,
+        );
+      clients.add(integration.clientId);
+      integration.access.forEach((entry, at) => {
+        const excess = entry.scope && findExcess(entry.scope, integration.scope);
+        if (excess)
+          report(
+            ['integrations', index, 'access', at, 'scope'],
+            `exceeds the scope of the integration by ${formatScope(excess)}`,
+          );
+      });
+    });
+  }),
+  crossCheck(['integrations', 'certificates'], ({ integrations, certificates }, report) => {
+    const issuers = new Set(certificates.issuers.map(getIssuerName));
+    integrations.forEach((integration, index) =>
+      integration?.issuers?.forEach((name, at) => {
+        if (!issuers.has(name))
+          report(
+            ['integrations', index, 'issuers', at],
+            `no such issuer: "${name}"${formatKnownNames(issuers)}`,
+          );
+      }),
+    );
+  }),
+];

@@ -1,33 +1,34 @@
 import { z } from 'zod';
 import { duration, rate, size } from '../units.ts';
 
-/** `limits`: how much and how often. */
+/** `limits`: sizes, counts and rates. */
 export const limitsSection = () =>
   z.strictObject({
     body: size.prefault('10MiB').meta({ description: 'Largest request body that is forwarded.' }),
-    headers: size.prefault('16KiB').meta({ description: 'Largest request head.' }),
-    url: size
-      .prefault('8KiB')
-      .meta({ description: 'Longest path and query of a request; longer ones are answered 414.' }),
+    headers: size
+      .prefault('16KiB')
+      .meta({ description: 'Largest request head.', appliesAfter: 'workerRestart' }),
+    url: size.prefault('8KiB').meta({
+      description: 'Longest path and query of a request; longer ones are rejected with 414.',
+      appliesAfter: 'workerRestart',
+    }),
     headerTimeout: duration
       .prefault('10s')
-      .meta({ description: 'A request head must arrive within this time.' }),
+      .meta({ description: 'A request head must arrive within this time.', appliesAfter: 'workerRestart' }),
     connections: z
       .int()
       .min(1)
       .default(10_000)
-      .meta({ description: 'Most open client connections per process.' }),
-    streams: z
-      .int()
-      .min(1)
-      .max(1_000)
-      .default(100)
-      .meta({ description: 'Most requests at once on one HTTP/2 connection.' }),
+      .meta({ description: 'Most open client connections per process.', appliesAfter: 'workerRestart' }),
+    streams: z.int().min(1).max(1_000).default(100).meta({
+      description: 'Most concurrent requests on one HTTP/2 connection.',
+      appliesAfter: 'workerRestart',
+    }),
     rates: z
       .strictObject({
         token: rate.prefault('100/s').meta({
           description:
-            'Authorize/Token: per grant for a valid refresh token, per device request that waits for its user, otherwise per client address.',
+            'Authorize/Token: per grant for a valid refresh token, per device request while it is pending, otherwise per client address.',
         }),
         certificate: rate.prefault('50/s').meta({
           description:
@@ -48,24 +49,26 @@ export const limitsSection = () =>
         codeGuesses: rate.prefault('5/m').meta({ description: 'Wrong user codes, per client address.' }),
         networkCodeGuesses: rate.prefault('20/m').meta({
           description:
-            'Wrong user codes, per network (IPv4 /24, IPv6 /48); those of signed-in people count apart.',
+            'Wrong user codes, per network (IPv4 /24, IPv6 /48); those of signed-in users are counted separately.',
         }),
         allCodeGuesses: rate.prefault('60/m').meta({
           description:
-            'Wrong user codes of people who are not signed in, in all. When used up, people sign in before they enter a code.',
+            'Wrong user codes without a sign-in, in total. Above this rate, users must sign in before they enter a code.',
         }),
         identityCodeGuesses: rate
           .prefault('5/m')
-          .meta({ description: 'Wrong user codes, per signed-in person.' }),
+          .meta({ description: 'Wrong user codes, per signed-in user.' }),
       })
       .prefault({}),
   });
 
-/** `shutdown`: how it ends. */
+/** `shutdown`: the phases after SIGTERM. */
 export const shutdownSection = () =>
   z.strictObject({
     preStop: duration
       .prefault('5s')
-      .meta({ description: 'After SIGTERM: not ready, but still serving, for this long.' }),
-    drain: duration.prefault('30s').meta({ description: 'Then: how long running requests may take to end.' }),
+      .meta({ description: 'After SIGTERM: report not ready, but continue to serve, for this long.' }),
+    drain: duration
+      .prefault('30s')
+      .meta({ description: 'Then: how long active requests may take to complete.' }),
   });

@@ -1,8 +1,9 @@
 import { z } from 'zod';
-import { type Path, peers } from '../units.ts';
+import { crossCheck } from '../cross-check.ts';
+import { type PathSchema, peers } from '../units.ts';
 
 /** `listen`: the public listener. */
-export function listenSection(path: Path) {
+export function listenSection(path: PathSchema) {
   const tls = z.strictObject({
     certificate: path.meta({ description: 'Server certificate chain, PEM. Reloaded when it changes.' }),
     key: path.meta({ description: 'Private key of the server certificate, PEM. Reloaded with it.' }),
@@ -15,48 +16,87 @@ export function listenSection(path: Path) {
       .default('always')
       .meta({
         description:
-          'Where a client certificate is asked for: always, never, or a list of host names (by SNI). It is never demanded by the handshake.',
+          'When a client certificate is requested: always, never, or for a list of host names (SNI). The handshake never requires one.',
+        appliesAfter: 'workerRestart',
       }),
-    nameIssuers: z.boolean().default(true).meta({
+    advertiseIssuers: z.boolean().default(true).meta({
       description:
-        'Tell clients the names of the approved issuers during the handshake (browsers pick certificates by them).',
+        'Send the names of the approved issuers in the handshake. Browsers use them to select a certificate.',
+      formerName: 'nameIssuers',
     }),
     sessionTickets: z.enum(['shared', 'process', 'off']).default('shared').meta({
       description:
-        'Who resumes the TLS session of a client that comes back within ten minutes, which costs less than a whole handshake: any worker or replica on the same store and keys, the process it was at before, or nobody.',
+        'Which processes can resume the TLS session of a client that reconnects within ten minutes, which is cheaper than a full handshake: any worker or replica with the same store and keys, only the same process, or none.',
     }),
   });
 
   return z.strictObject({
-    host: z.string().min(1).default('127.0.0.1').meta({ description: 'Address of the public listener.' }),
-    port: z.int().min(0).max(65_535).default(8443).meta({ description: 'Port of the public listener.' }),
+    host: z
+      .string()
+      .min(1)
+      .default('127.0.0.1')
+      .meta({ description: 'Address of the public listener.', appliesAfter: 'restart' }),
+    port: z
+      .int()
+      .min(0)
+      .max(65_535)
+      .default(8443)
+      .meta({ description: 'Port of the public listener.', appliesAfter: 'restart' }),
     workers: z
       .union([z.int().min(1).max(256), z.literal('auto')])
       .default(1)
-      .meta({ description: 'Processes sharing the port; `auto` is one per core.' }),
+      .meta({
+        description: 'Worker processes that share the port; `auto` is one per core.',
+        appliesAfter: 'restart',
+      }),
     http2: z.boolean().default(true).meta({
-      description: 'Offer HTTP/2 beside HTTP/1.1 to clients that come by TLS.',
+      description: 'Offer HTTP/2 in addition to HTTP/1.1 over TLS.',
+      appliesAfter: 'workerRestart',
     }),
-    fastLane: z.boolean().default(true).meta({
+    fastPath: z.boolean().default(true).meta({
       description:
-        'Carry ordinary HTTP/1.1 requests to plain HTTP upstreams by a shorter way; everything else takes the full one.',
+        'Forward ordinary HTTP/1.1 requests to plain HTTP upstreams on the fast path; all others take the full path.',
+      formerName: 'fastLane',
     }),
-    proxyProtocol: peers
-      .prefault([])
-      .meta({ description: 'Peers (address or CIDR) that speak the PROXY protocol v1 or v2.' }),
+    proxyProtocol: peers.prefault([]).meta({
+      description: 'Peers (address or CIDR) that send the PROXY protocol, v1 or v2.',
+      appliesAfter: 'workerRestart',
+    }),
     behindTls: z.boolean().default(false).meta({
       description:
-        'Plain HTTP: only where something in front has ended TLS. Needed when `listen.tls` is left out.',
+        'Plain HTTP, for use behind a proxy that terminates TLS. Required if `listen.tls` is omitted.',
+      appliesAfter: 'restart',
     }),
     tls: tls.exactOptional().meta({ description: 'TLS of the public listener.' }),
   });
 }
 
-/** `admin`: probes, metrics and administration, on a listener of their own. */
-export const adminSection = (path: Path) =>
+const WILDCARD_ADDRESSES = ['0.0.0.0', '::'];
+
+export const listenRules = [
+  crossCheck(['listen'], ({ listen }, report) => {
+    if (listen.tls === undefined && !listen.behindTls)
+      report(
+        ['listen', 'tls'],
+        'is missing; without it, set listen.behindTls: true and terminate TLS in front of gatehouse',
+      );
+    if (listen.tls !== undefined && listen.behindTls)
+      report(['listen', 'behindTls'], 'contradicts listen.tls; remove one of them');
+  }),
+  crossCheck(['listen', 'admin'], ({ listen, admin }, report) => {
+    const isSameAddress =
+      admin.host === listen.host ||
+      [admin.host, listen.host].some((host) => WILDCARD_ADDRESSES.includes(host));
+    if (isSameAddress && listen.port === admin.port && listen.port !== 0)
+      report(['admin', 'port'], `is ${admin.port}, which is also listen.port; choose another port`);
+  }),
+];
+
+/** `admin`: probes, metrics and grant administration, on a listener of their own. */
+export const adminSection = (path: PathSchema) =>
   z.strictObject({
     host: z.string().min(1).default('127.0.0.1').meta({
-      description: 'Address of the admin listener: probes, metrics, and the administration of grants.',
+      description: 'Address of the admin listener: probes, metrics and grant administration.',
     }),
     port: z.int().min(0).max(65_535).default(9443).meta({ description: 'Port of the admin listener.' }),
     hostNames: z
@@ -69,22 +109,22 @@ export const adminSection = (path: Path) =>
       .default([])
       .meta({
         description:
-          'Host names under which metrics and the administration of grants may be requested, such as the name of a Prometheus target. IP addresses, `localhost`, `admin.host` and, with `admin.tls`, the names of its certificate are always accepted; probes answer under any name.',
+          'Host names under which metrics and grant administration may be requested, such as the name of a Prometheus target. IP addresses, `localhost`, `admin.host` and, with `admin.tls`, the names in its certificate are always accepted. Probes accept any name.',
       }),
     tokenFile: path.prefault('data/admin-token').meta({
       description:
-        'Bearer token for the administration of grants; made when missing, mode 0600, and refused when other users can read it. Read anew at every use. Probes and metrics need none.',
+        'Bearer token for grant administration. Created if missing, mode 0600; rejected if other users can read it. Read on every use. Probes and metrics need no token.',
     }),
     tls: z
       .strictObject({
         certificate: path.meta({ description: 'Certificate chain of the admin listener, PEM.' }),
         key: path.meta({ description: 'Its private key, PEM.' }),
         clientCa: path.exactOptional().meta({
-          description: 'Whoever shows a certificate of this CA may administer without the token.',
+          description: 'CA whose client certificates authorize grant administration without the token.',
         }),
       })
       .exactOptional()
-      .meta({ description: 'TLS of the admin listener; left out, it speaks plain HTTP.' }),
+      .meta({ description: 'TLS of the admin listener. If omitted, it uses plain HTTP.' }),
   });
 
 /** `hosts`: the names under which clients may reach the gateway. */
@@ -102,16 +142,16 @@ export const hostsSection = () =>
       .default([])
       .meta({
         description:
-          'Hosts that requests may name beside that of `publicUrl` and those of routes; `*.example.test` is any name below it, `*` any name. Ports are not compared.',
+          'Hosts that requests may name in addition to those of `publicUrl` and of routes. `*.example.test` is any name below it, `*` any name. Ports are ignored.',
         examples: [['api.example.test', '*.apps.example.test']],
       }),
     others: z.enum(['warn', 'refuse']).default('warn').meta({
       description:
-        'What becomes of a request for another host: forwarded, with a warning in the log, or refused (421). The address that the client has connected to is always accepted, and so is every host at forward-auth.',
+        'Requests for other hosts: `warn` forwards and logs them, `refuse` rejects them (421). The address that the client has connected to is always accepted, and so is every host at forward-auth.',
     }),
   });
 
-/** `service`: where the token service answers. */
+/** `service`: where the token service is served. */
 export const serviceSection = () =>
   z.strictObject({
     paths: z
@@ -120,6 +160,6 @@ export const serviceSection = () =>
       .default(['/authsvc'])
       .meta({
         description:
-          'Where the token service answers; the first is the one we name, others are aliases. Compared without case.',
+          'Paths of the token service. The first one appears in metadata and links, the others are aliases. Compared without case.',
       }),
   });

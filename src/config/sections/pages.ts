@@ -1,21 +1,27 @@
 import { z } from 'zod';
-import { LANGUAGES, type OwnText } from '../../domain/language.ts';
+import { LANGUAGES, type LocalizedText } from '../../domain/language.ts';
+import { normalizeHost } from '../../domain/rule-matcher.ts';
 import { parseScope } from '../../domain/scope.ts';
-import { durationFrom, isOrigin, LOOPBACK, type Path } from '../units.ts';
+import { crossCheck } from '../cross-check.ts';
+import { durationBetween, isOrigin, LOOPBACK_HOST, type PathSchema } from '../units.ts';
+import { createDirectoryCheck } from './identity.ts';
 
-/** Words that people read: one text for all languages, or one for each. */
-const ownText = (most: number) => {
-  const words = z.string().trim().min(1).max(most);
+/** One text for all languages, or one per language. */
+const localizedText = (maxLength: number) => {
+  const message = z.string().trim().min(1).max(maxLength);
   return z
     .union([
-      words,
+      message,
       z.strictObject({
-        en: words.exactOptional().meta({ description: 'In English.' }),
-        de: words.exactOptional().meta({ description: 'In German.' }),
+        en: message.exactOptional().meta({ description: 'In English.' }),
+        de: message.exactOptional().meta({ description: 'In German.' }),
       }),
     ])
-    .transform((text): OwnText => (typeof text === 'string' ? { en: text } : (text as OwnText)))
-    .refine((text) => LANGUAGES.some((language) => text[language] !== undefined), 'must say something');
+    .transform((text): LocalizedText => (typeof text === 'string' ? { en: text } : (text as LocalizedText)))
+    .refine(
+      (text) => LANGUAGES.some((language) => text[language] !== undefined),
+      'must have a text in at least one language',
+    );
 };
 
 const isLink = (text: string): boolean =>
@@ -28,8 +34,8 @@ function isScopeItem(text: string): boolean {
   return parsed.ok && parsed.value.size === 1 && !/[,;\s]/.test(text);
 }
 
-/** `pages`: how the pages people meet look, and the words of the operator on them. */
-export const pagesSection = (path: Path) =>
+/** `pages`: appearance and texts of the browser pages. */
+export const pagesSection = (path: PathSchema) =>
   z.strictObject({
     url: z
       .string()
@@ -40,7 +46,7 @@ export const pagesSection = (path: Path) =>
       .exactOptional()
       .meta({
         description:
-          'Origin of the pages, on a host of their own: they are served there alone, and nothing else is. Recommended: scripts of the API then cannot reach them. `shared`: on `publicUrl`, as when omitted, but `gatehouse check` does not warn.',
+          'Origin of the pages, on a separate host that serves only the pages. Recommended: scripts of the API then cannot access them. `shared`: on `publicUrl`, as when omitted, but without the warning of `gatehouse check`.',
         examples: ['https://login.example.test', 'shared'],
       }),
     name: z
@@ -49,119 +55,173 @@ export const pagesSection = (path: Path) =>
       .min(1)
       .max(40)
       .default('gatehouse')
-      .meta({ description: 'Whose pages these are: stands on top of each.' }),
+      .meta({ description: 'Name at the top of each page.' }),
     logo: path.exactOptional().meta({
-      description:
-        'A picture beside the name: SVG, PNG, JPEG or WebP, at most 64 KiB. Written into the pages.',
+      description: 'Logo next to the name: SVG, PNG, JPEG or WebP, at most 64 KiB. Embedded in the pages.',
     }),
     accent: z
       .string()
-      .regex(/^#[0-9a-fA-F]{6}$/, 'must be a colour such as #1d5bb8')
+      .regex(/^#[0-9a-fA-F]{6}$/, 'must be a color such as #1d5bb8')
       .exactOptional()
       .meta({
         description:
-          'Colour of buttons and links. Made darker or lighter where it could not be read, for light and for dark screens.',
+          'Color of buttons and links. Made darker or lighter where the contrast would be too low, for light and dark mode.',
         examples: ['#1d5bb8'],
       }),
     language: z
       .enum(LANGUAGES)
       .default('en')
-      .meta({ description: 'Spoken to browsers that ask for no language we have.' }),
+      .meta({ description: 'Language for browsers that request none of the available ones.' }),
     links: z
       .array(
         z.strictObject({
-          text: ownText(60).meta({ description: 'What is read.' }),
+          text: localizedText(60).meta({ description: 'Text of the link.' }),
           url: z
             .string()
             .max(2_048)
             .refine(isLink, 'must be an http, https, mailto or tel address')
-            .meta({ description: 'Where it leads.' }),
+            .meta({ description: 'Target of the link.' }),
         }),
       )
       .max(6)
       .default([])
-      .meta({ description: 'Links at the foot of each page, such as help and imprint.' }),
+      .meta({ description: 'Links at the bottom of each page, such as help and imprint.' }),
     permissions: z
       .record(
         z.string().refine(isScopeItem, 'must be a resource, or resource:permission, such as reports:read'),
-        ownText(160),
+        localizedText(160),
       )
       .prefault({})
       .meta({
         description:
-          'What a permission means, in words that follow “It would be allowed to”. By `resource:permission`, or by `resource` for one asked for without permissions. Others are described by their names.',
+          'Descriptions of permissions, as continuations of “It would be allowed to”. By `resource:permission`, or by `resource` for a resource without permissions. Others are shown by name.',
         examples: [{ 'reports:read': { en: 'see your reports', de: 'Ihre Berichte sehen' } }],
       }),
     myGrants: z
       .boolean()
       .default(true)
-      .meta({ description: 'A page on which people see what they have approved, and revoke it.' }),
+      .meta({ description: 'Offer a page on which users see and revoke the grants they have approved.' }),
   });
 
 const isHttpsOrLoopback = (text: string): boolean => {
   if (!URL.canParse(text)) return false;
   const { protocol, hostname, username, password, hash, search } = new URL(text);
   if ([username, password, hash, search].some((part) => part.length > 0)) return false;
-  return protocol === 'https:' || (protocol === 'http:' && LOOPBACK.test(hostname));
+  return protocol === 'https:' || (protocol === 'http:' && LOOPBACK_HOST.test(hostname));
 };
 
-/** Entra ID: one address for all tenants, each of which anybody can open and fill with names. */
-const OF_EVERYBODY =
+/** Issuers of Entra ID that are shared by all tenants: any tenant could assert any user name. */
+const MULTI_TENANT_ISSUER =
   /^https:\/\/login\.microsoftonline\.com(?::443)?\/+(?:common|organizations|consumers)(?:\/|$)/i;
 
-const CLAIM_MEANINGS = ['subject', 'userName', 'email', 'commonName', 'userPrincipalName', 'id'] as const;
+const CLAIM_ATTRIBUTES = ['subject', 'userName', 'email', 'commonName', 'userPrincipalName', 'id'] as const;
 
-/** `signIn`: further ways for people to sign in on the pages. */
-export const signInSection = (path: Path) =>
+/** `signIn`: further sign-in methods on the pages. */
+export const signInSection = (path: PathSchema) =>
   z.strictObject({
     openid: z
       .record(
-        z.string().regex(/^[a-z0-9][a-z0-9-]{0,31}$/, 'must be small letters, digits and dashes'),
+        z.string().regex(/^[a-z0-9][a-z0-9-]{0,31}$/, 'must be lower-case letters, digits and dashes'),
         z.strictObject({
-          title: ownText(60).meta({ description: 'Its name on the button: “Sign in with …”.' }),
+          title: localizedText(60).meta({ description: 'Name on the button: “Sign in with …”.' }),
           issuer: z
             .string()
-            .refine(isHttpsOrLoopback, 'must be an https address (http only for the machine itself)')
+            .refine(isHttpsOrLoopback, 'must be an https URL (http only for this machine)')
             .refine(
-              (text) => !OF_EVERYBODY.test(text),
-              'must name your tenant: under this address anybody’s tenant says who its people are',
+              (text) => !MULTI_TENANT_ISSUER.test(text),
+              'must name your tenant: this issuer is shared by all tenants, and each could assert any user name',
             )
-            .meta({ description: 'The provider’s issuer; what it offers is read from there.' }),
-          clientId: z.string().min(1).max(512).meta({ description: 'Who gatehouse is to the provider.' }),
+            .meta({ description: 'Issuer of the provider; its metadata is read from there.' }),
+          clientId: z
+            .string()
+            .min(1)
+            .max(512)
+            .meta({ description: 'Client id of gatehouse at the provider.' }),
           clientSecret: z.string().min(1).max(1_024).exactOptional().meta({
-            description: 'Its secret. Without one gatehouse is a public client (PKCE is always used).',
+            description: 'Client secret. Without one, gatehouse is a public client (PKCE is always used).',
           }),
-          clientSecretFile: path.exactOptional().meta({ description: 'A file that holds the secret.' }),
+          clientSecretFile: path.exactOptional().meta({ description: 'File that contains the secret.' }),
           sendSecret: z
             .enum(['basic', 'post'])
             .default('basic')
-            .meta({ description: 'How the secret is sent: in a header, or in the form.' }),
+            .meta({ description: 'How the secret is sent: in the Authorization header, or in the form.' }),
           scope: z
             .string()
-            .regex(/^openid(?: [\x21\x23-\x5b\x5d-\x7e]+)*$/, 'must begin with openid, words apart by spaces')
+            .regex(
+              /^openid(?: [\x21\x23-\x5b\x5d-\x7e]+)*$/,
+              'must begin with openid, with values separated by spaces',
+            )
             .default('openid profile')
-            .meta({ description: 'What is asked of the provider.' }),
+            .meta({ description: 'Scope requested from the provider.' }),
           prompt: z
             .enum(['login', 'consent', 'select_account'])
             .exactOptional()
-            .meta({ description: 'What the provider shall ask the person for, even when signed in there.' }),
-          ca: path.exactOptional().meta({ description: 'Certificates the provider is trusted by, PEM.' }),
-          directory: z.string().meta({ description: 'Directory the people are in.' }),
+            .meta({ description: 'What the provider must ask the user for, even with an existing session.' }),
+          ca: path.exactOptional().meta({ description: 'CA certificates for the provider, PEM.' }),
+          directory: z.string().meta({ description: 'Directory of the users.' }),
           claim: z
             .string()
             .min(1)
             .max(128)
             .default('sub')
-            .meta({ description: 'Claim of the ID token that tells who it is.' }),
-          means: z.enum(CLAIM_MEANINGS).default('subject').meta({
+            .meta({ description: 'Claim of the ID token that identifies the user.' }),
+          means: z.enum(CLAIM_ATTRIBUTES).default('subject').meta({
             description:
-              'What this claim is in the directory. `subject`: for a directory with `derive: true`, the id is a digest of issuer and claim. An e-mail address counts only when the provider says that it was verified.',
+              'Which attribute of the directory this claim is. `subject`: for a directory with `derive: true`; the id is a digest of issuer and claim. An email address is accepted only if the provider asserts that it is verified.',
           }),
-          timeout: durationFrom(1, 60, 'must be from 1s to 60s')
+          timeout: durationBetween(1, 60, 'must be from 1s to 60s')
             .prefault('5s')
-            .meta({ description: 'Within this time the provider must answer.' }),
+            .meta({ description: 'Time limit for responses of the provider.' }),
         }),
       )
       .prefault({})
-      .meta({ description: 'OpenID providers, by a name of your choice.' }),
+      .meta({ description: 'OpenID providers, by a name that you choose.' }),
   });
+
+/** The origin of the pages if they have a host of their own. */
+const getPagesUrl = ({ url }: { readonly url?: string }): URL | undefined =>
+  url === undefined || url === 'shared' || !URL.canParse(url) ? undefined : new URL(url);
+
+export const pagesRules = [
+  crossCheck(['pages', 'routes'], ({ pages, routes }, report) => {
+    const pagesUrl = getPagesUrl(pages);
+    if (pagesUrl === undefined) return;
+    routes.forEach((route, index) => {
+      if (route?.host !== undefined && normalizeHost(route.host) === normalizeHost(pagesUrl.hostname))
+        report(['routes', index, 'host'], 'is the host of pages.url, which serves only the pages');
+    });
+  }),
+  crossCheck(['pages', 'publicUrl'], ({ pages, publicUrl }, report) => {
+    const pagesUrl = getPagesUrl(pages);
+    if (!URL.canParse(publicUrl)) return;
+    const apiUrl = new URL(publicUrl);
+    if (pagesUrl === undefined || pagesUrl.origin === apiUrl.origin) return;
+    // A trailing dot does not make it another host (RFC 1034 §3.1).
+    if (normalizeHost(pagesUrl.hostname) === normalizeHost(apiUrl.hostname))
+      report(
+        ['pages', 'url'],
+        'has the host name of publicUrl; choose another host: browsers send cookies to every port of a host',
+      );
+    if (pagesUrl.protocol === 'http:' && apiUrl.protocol === 'https:')
+      report(['pages', 'url'], 'is http, but publicUrl is https; use https for both');
+  }),
+];
+
+export const signInRules = [
+  crossCheck(['signIn', 'directories'], ({ signIn, directories }, report) => {
+    const checkReference = createDirectoryCheck(directories, report);
+    for (const [name, provider] of Object.entries(signIn.openid)) {
+      const path = ['signIn', 'openid', name];
+      checkReference(provider.directory, [...path, 'directory']);
+      const directory = directories[provider.directory];
+      if (directory === undefined) continue;
+      if (directory.derive && provider.means !== 'subject')
+        report([...path, 'means'], `must be subject: "${provider.directory}" has no list of users`);
+      if (!directory.derive && provider.means === 'subject')
+        report(
+          [...path, 'means'],
+          `cannot be subject: "${provider.directory}" identifies users by other attributes`,
+        );
+    }
+  }),
+];

@@ -1,10 +1,17 @@
 import { z } from 'zod';
 import { parsePattern } from '../../domain/access-rule.ts';
-import { METHOD } from '../../domain/method.ts';
+import { FORWARDABLE_METHOD } from '../../domain/method.ts';
+import {
+  getIgnoredDifferences,
+  normalizePattern,
+  type PathComparison,
+  patternCovers,
+} from '../../domain/path-comparison.ts';
+import { crossCheck, formatKnownNames, type ParsedSections } from '../cross-check.ts';
 import { scope } from '../units.ts';
 import { cors } from './cors.ts';
 
-/** `routes[]`: what a request must bring, and where it goes. */
+/** `routes[]`: what a request needs, and where it is forwarded to. */
 export const routeSection = () =>
   z.strictObject({
     path: z
@@ -14,20 +21,20 @@ export const routeSection = () =>
         if (!parsed.ok) context.addIssue({ code: 'custom', message: parsed.problem });
       })
       .meta({
-        description: 'A path; `*` stands for one segment, `/**` at the end for any rest (none included).',
+        description: 'A path; `*` matches one segment, `/**` at the end matches any rest, also an empty one.',
         examples: ['/files/**'],
       }),
     host: z.string().min(1).exactOptional().meta({ description: 'Only for this host name.' }),
     methods: z
-      .array(z.string().regex(METHOD, 'must be a method in capitals, such as GET'))
+      .array(z.string().regex(FORWARDABLE_METHOD, 'must be a method in capitals, such as GET'))
       .min(1)
       .exactOptional()
       .meta({ description: 'Only for these methods. GET does not include HEAD.' }),
-    public: z.literal(true).exactOptional().meta({ description: 'No token is asked for.' }),
+    public: z.literal(true).exactOptional().meta({ description: 'No token is required.' }),
     requires: z
       .union([z.literal('any-token'), scope])
       .exactOptional()
-      .meta({ description: 'The scope a token must have, or `any-token`.' }),
+      .meta({ description: 'The scope that a token must have, or `any-token`.' }),
     clients: z
       .array(z.string().min(1))
       .min(1)
@@ -36,28 +43,99 @@ export const routeSection = () =>
     upstream: z
       .string()
       .default('default')
-      .meta({ description: 'Where it is forwarded to, by its name in `upstreams`.' }),
+      .meta({ description: 'The upstream, by its name in `upstreams`.' }),
     stripPrefix: z
       .string()
       .regex(/^(?:\/[^/]+)+$/, 'must be a path such as /api')
       .exactOptional()
-      .meta({ description: 'Taken off the path before forwarding.' }),
+      .meta({ description: 'Removed from the path before forwarding.' }),
     encodedSlash: z
       .boolean()
       .default(false)
-      .meta({ description: 'Let `%2F` stand inside a segment, untouched.' }),
+      .meta({ description: 'Allow `%2F` in a segment; it is forwarded unchanged.' }),
     forwardAuthorization: z
       .boolean()
       .default(false)
-      .meta({ description: 'Send the Authorization header on to the upstream.' }),
+      .meta({ description: 'Forward the Authorization header to the upstream.' }),
     websocket: z.boolean().default(false).meta({
-      description: 'Let WebSockets be opened here. The handshake is a GET and needs a token like any.',
+      description: 'Allow WebSockets. The handshake is a GET request and needs a token like any other.',
     }),
     cors: cors.exactOptional().meta({
-      description: 'Which pages of other origins may read the answers. We answer their preflights.',
+      description: 'Origins whose pages may read the responses. gatehouse responds to their preflights.',
     }),
     reportOnly: z.boolean().default(false).meta({
       description:
-        'For trying a rule out: who has no token or too little scope passes all the same, and the log says `would_refuse`.',
+        'For testing a rule: requests without a token or with too little scope are forwarded and logged as `would_refuse`.',
     }),
   });
+
+type Route = NonNullable<ParsedSections['routes'][number]>;
+
+export const routeRules = [
+  crossCheck(['routes'], ({ routes }, report) => {
+    routes.forEach((route, index) => {
+      if (!route) return;
+      if ((route.public === undefined) === (route.requires === undefined))
+        report(['routes', index], 'needs either public: true, or requires: <scope> or any-token');
+      if (route.public && route.clients)
+        report(['routes', index, 'clients'], 'has no effect on a public route; remove it');
+      if (route.public && route.reportOnly)
+        report(['routes', index, 'reportOnly'], 'has no effect on a public route; remove it');
+      if (route.websocket && route.methods?.includes('GET') === false)
+        report(
+          ['routes', index, 'websocket'],
+          'needs GET in methods: a WebSocket handshake is a GET request',
+        );
+      if (route.stripPrefix !== undefined && !`${route.path}/`.startsWith(`${route.stripPrefix}/`))
+        report(['routes', index, 'stripPrefix'], `is not a prefix of ${route.path}`);
+    });
+  }),
+  crossCheck(['routes', 'upstreams'], ({ routes, upstreams }, report) => {
+    routes.forEach((route, index) => {
+      if (!route) return;
+      if (!Object.hasOwn(upstreams, route.upstream))
+        report(
+          ['routes', index, 'upstream'],
+          `no such upstream: "${route.upstream}"${formatKnownNames(Object.keys(upstreams)) || `; add upstreams.${route.upstream}.url`}`,
+        );
+      const shadowingIndex = routes
+        .slice(0, index)
+        .findIndex((earlier) => earlier && shadows(earlier, route, upstreams[earlier.upstream]?.paths));
+      if (shadowingIndex >= 0)
+        report(
+          ['routes', index, 'path'],
+          `is never reached: routes[${shadowingIndex}] matches all its requests; move this route before it`,
+        );
+    });
+  }),
+  crossCheck(['routes', 'integrations'], ({ routes, integrations }, report) => {
+    const clients = new Set(integrations.map((integration) => integration?.clientId));
+    if (clients.has(undefined)) return;
+    routes.forEach((route, index) =>
+      route?.clients?.forEach((client, at) => {
+        if (!clients.has(client))
+          report(
+            ['routes', index, 'clients', at],
+            `no such integration: "${client}"${formatKnownNames(clients as Set<string>)}`,
+          );
+      }),
+    );
+  }),
+  crossCheck(['routes', 'service'], ({ routes, service }, report) => {
+    for (const [index, route] of routes.entries())
+      for (const servicePath of service.paths)
+        if (`${route?.path.toLowerCase()}/`.startsWith(`${servicePath.toLowerCase()}/`))
+          report(['routes', index, 'path'], `is below ${servicePath}, which belongs to the token service`);
+  }),
+];
+
+/** The first match wins, so a route after a wider one has no effect: most likely a mistake. */
+function shadows(earlier: Route, later: Route, comparison: PathComparison | undefined): boolean {
+  if (earlier.host !== undefined && earlier.host.toLowerCase() !== later.host?.toLowerCase()) return false;
+  const { methods } = earlier;
+  if (methods && !later.methods?.every((method) => methods.includes(method))) return false;
+  const [wide, narrow] = [parsePattern(earlier.path), parsePattern(later.path)];
+  if (!wide.ok || !narrow.ok) return false;
+  const ignored = comparison === undefined ? 0 : getIgnoredDifferences(comparison);
+  return patternCovers(normalizePattern(wide.segments, ignored), normalizePattern(narrow.segments, ignored));
+}

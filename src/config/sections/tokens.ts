@@ -1,80 +1,88 @@
 import { z } from 'zod';
 import { TOKEN_FORMATS } from '../../domain/integration.ts';
-import { codeLifetime, duration, durationFrom, lifetime, type Path } from '../units.ts';
+import { checkWith } from '../cross-check.ts';
+import { codeLifetime, duration, durationBetween, lifetime, type PathSchema } from '../units.ts';
 
-/** `keys`: what tokens are signed and sealed with. */
-export const keysSection = (path: Path) =>
+/** `keys`: signing and sealing keys. */
+export const keysSection = (path: PathSchema) =>
   z.strictObject({
     file: path.prefault('data/keys.json').meta({
       description:
-        'Signing and sealing keys, mode 0600. Embedded store: made when missing and the store is empty. Redis: must exist, the same on every replica.',
+        'Signing and sealing keys, mode 0600. Embedded store: created if missing while the store is empty. Redis: must exist, the same on every replica.',
     }),
     algorithm: z
       .enum(['EdDSA', 'ES256'])
       .default('EdDSA')
-      .meta({ description: 'Algorithm of signing keys made from now on.' }),
+      .meta({ description: 'Algorithm of new signing keys.' }),
     publishBefore: duration
       .prefault('5m')
-      .meta({ description: 'How long a new signing key is published before it signs.' }),
+      .meta({ description: 'How long a new signing key is published before it is used.' }),
   });
 
-/** `tokens`: their form and their time. */
+/** `tokens`: format and lifetime. */
 export const tokensSection = () =>
   z.strictObject({
     format: z.enum(TOKEN_FORMATS).default('jwt').meta({
       description:
-        'Form of access tokens made from now on: `jwt` is signed and says what it is worth, `opaque` is short, says nothing, and is looked up in the store when a process first sees it. Tokens of the other form go on working.',
+        'Format of new access tokens: `jwt` is signed and self-contained, `opaque` is short and looked up in the store when a process first sees it. Existing tokens of the other format stay valid.',
     }),
-    accessLifetime: lifetime.prefault('1h').meta({ description: 'How long an access token works.' }),
+    accessLifetime: lifetime.prefault('1h').meta({ description: 'Lifetime of access tokens.' }),
     grantLifetime: lifetime.prefault('90d').meta({ description: 'How long a grant can be refreshed.' }),
     refresh: z
       .strictObject({
-        retryWindow: durationFrom(0, 60, 'must be at most 60s').prefault('10s').meta({
+        retryWindow: durationBetween(0, 60, 'must be at most 60s').prefault('10s').meta({
           description:
-            'How long a lost refresh response can be requested again; outages of gatehouse do not count. 0s is never, at most 60s.',
+            'How long a client can repeat a refresh whose response was lost; outages of gatehouse extend it. `0s`: never.',
         }),
-        reuse: z
-          .enum(['revoke', 'reject'])
-          .default('revoke')
-          .meta({ description: 'What a spent refresh token does: end the grant, or only be refused.' }),
-        supersede: z
-          .boolean()
-          .default(false)
-          .meta({ description: 'A refresh ends the access token before it at once, everywhere.' }),
+        reuse: z.enum(['revoke', 'reject']).default('revoke').meta({
+          description: 'When a used refresh token is presented again: revoke the grant, or only reject it.',
+        }),
+        supersede: z.boolean().default(false).meta({
+          description: 'A refresh revokes the previous access token immediately, on every replica.',
+        }),
       })
       .prefault({}),
     endStreams: z.enum(['all', 'upgrades-and-events', 'none']).default('upgrades-and-events').meta({
       description:
-        'What ends within a second of its token (expired, revoked, integration removed): WebSockets and event streams, every request and answer under way, or nothing.',
+        'What ends within a second when its token does (expired, revoked, integration removed): WebSockets and event streams, all active requests, or nothing.',
     }),
-    remembered: z
-      .int()
-      .min(100)
-      .default(20_000)
-      .meta({ description: 'How many verified access tokens a process remembers.' }),
+    cacheSize: z.int().min(100).default(20_000).meta({
+      description: 'How many verified access tokens each process caches.',
+      formerName: 'remembered',
+    }),
   });
 
-/** `device`: grants that a person confirms in a browser. */
+/** `device`: grants that a user confirms in a browser. */
 export const deviceSection = () =>
-  z.strictObject({
-    enabled: z
-      .boolean()
-      .default(true)
-      .meta({ description: 'Browser confirmation (Authorize/Device) is on.' }),
-    codeLifetime: codeLifetime
-      .prefault('5m')
-      .meta({ description: 'How long a device code can be confirmed and exchanged.' }),
-    interval: lifetime.prefault('5s').meta({ description: 'How often a device may ask.' }),
-    maxPending: z
-      .int()
-      .min(1)
-      .default(100_000)
-      .meta({ description: 'Most device requests waiting at once, in all.' }),
-    maxPendingPerClient: z.int().min(1).default(10_000).meta({
-      description:
-        'Most device requests waiting at once for one integration; one address may have a tenth of them. At this limit, and at `maxPending`, the network with the most requests loses one to a newcomer.',
-    }),
-    sessionLifetime: lifetime
-      .prefault('15m')
-      .meta({ description: 'How long a person stays signed in on the confirmation page.' }),
-  });
+  z
+    .strictObject({
+      enabled: z
+        .boolean()
+        .default(true)
+        .meta({ description: 'Whether the device flow (Authorize/Device) is available.' }),
+      codeLifetime: codeLifetime
+        .prefault('5m')
+        .meta({ description: 'How long a device code can be confirmed and exchanged.' }),
+      interval: lifetime.prefault('5s').meta({ description: 'Minimum interval between polls of a device.' }),
+      maxPending: z
+        .int()
+        .min(1)
+        .default(100_000)
+        .meta({ description: 'Most pending device requests in total.' }),
+      maxPendingPerClient: z.int().min(1).default(10_000).meta({
+        description:
+          'Most pending device requests of one integration; one address can have a tenth of them. At this limit, and at `maxPending`, a new request replaces one from the network with the most requests.',
+      }),
+      sessionLifetime: lifetime
+        .prefault('15m')
+        .meta({ description: 'How long a user stays signed in on the confirmation page.' }),
+    })
+    .superRefine(
+      checkWith(({ interval, codeLifetime: longest }, report) => {
+        if (interval > longest)
+          report(
+            ['interval'],
+            'is longer than device.codeLifetime, so a device could never poll; shorten it',
+          );
+      }),
+    );

@@ -1,10 +1,13 @@
 import { z } from 'zod';
-import { duration, durationFrom, headerName, lifetime, type Path, size } from '../units.ts';
+import { foldFieldName, foldFieldNames } from '../../http/fold-field-name.ts';
+import { checkWith, crossCheck } from '../cross-check.ts';
+import type { SettingPath } from '../setting-path.ts';
+import { duration, durationBetween, headerName, lifetime, type PathSchema, size } from '../units.ts';
 
-const spelling = z.enum(['unknown', 'distinct', 'same']).default('unknown');
+const pathComparison = z.enum(['unknown', 'distinct', 'same']).default('unknown');
 
 /** `upstreams.*`: where requests are forwarded to. */
-export const upstreamSection = (path: Path) =>
+export const upstreamSection = (path: PathSchema) =>
   z
     .strictObject({
       url: z
@@ -15,86 +18,88 @@ export const upstreamSection = (path: Path) =>
         .array(z.string())
         .min(1)
         .exactOptional()
-        .meta({ description: 'Several targets; a request goes to the one with the least to do.' }),
+        .meta({ description: 'Several targets; a request goes to the least loaded one.' }),
       timeouts: z
         .strictObject({
-          connect: duration.prefault('2s').meta({ description: 'A connection must stand within this time.' }),
-          headers: duration.prefault('30s').meta({ description: 'The answer must begin within this time.' }),
+          connect: duration.prefault('2s').meta({ description: 'Time limit for connecting.' }),
+          headers: duration.prefault('30s').meta({ description: 'Time limit until the response head.' }),
           idle: duration
             .prefault('60s')
-            .meta({ description: 'The longest silence within a request body or a response.' }),
+            .meta({ description: 'Longest pause within a request body or a response.' }),
           body: lifetime
             .prefault('1h')
-            .meta({ description: 'A request body must arrive within this time; otherwise 408.' }),
-          websocket: durationFrom(1, 86_400, 'must be from 1s to 1d')
+            .meta({ description: 'Time limit for the request body; otherwise 408.' }),
+          websocket: durationBetween(1, 86_400, 'must be from 1s to 1d')
             .prefault('5m')
-            .meta({ description: 'The longest silence of both sides of a WebSocket.' }),
+            .meta({ description: 'Longest time without data in either direction of a WebSocket.' }),
         })
         .prefault({}),
       minRate: size.prefault('240B').meta({
         description:
-          'Bytes per second that a client must send of a request body, after the first `timeouts.idle`; otherwise 408. `0B`: no minimum.',
+          'Minimum bytes per second of a request body, after the first `timeouts.idle`; otherwise 408. `0B`: no minimum.',
       }),
       bodyBuffer: size.prefault('64KiB').meta({
         description:
-          'This much of a request body is read before a connection is used. With methods other than POST, PUT and PATCH, all of it is.',
+          'How much of a request body is buffered before a connection is used. With methods other than POST, PUT and PATCH, all of it.',
       }),
       connections: z.int().min(1).default(128).meta({
         description:
-          'Most connections to each target. Requests whose body is still arriving use at most half of them; one client, at most seven times as many as are free.',
+          'Most connections to each target. Requests whose body is still arriving use at most half of them; one client uses at most seven times as many as are free.',
       }),
       maxPending: z.int().min(0).default(512).meta({
         description:
-          'Most requests that wait for a connection to a target; beyond it 503. One that waits longer than `timeouts.headers` is 503 as well.',
+          'Most requests that wait for a connection to a target; beyond that, and after `timeouts.headers` of waiting, 503.',
       }),
       websockets: z
         .int()
         .min(1)
         .default(1_000)
-        .meta({ description: 'Most WebSockets to each target, beside `connections`.' }),
+        .meta({ description: 'Most WebSockets to each target, in addition to `connections`.' }),
       ejection: z
         .strictObject({
           failures: z.int().min(1).default(3).meta({
-            description: 'Connections in a row that fail (refused, too late, closed without an answer).',
+            description: 'Consecutive failed connections (refused, timed out, closed without a response).',
           }),
           first: lifetime
             .prefault('5s')
-            .meta({ description: 'How long it is left out at first; it doubles.' }),
-          longest: lifetime.prefault('5m').meta({ description: 'The longest time it is left out.' }),
+            .meta({ description: 'Duration of the first ejection; it doubles each time.' }),
+          longest: lifetime.prefault('5m').meta({ description: 'Longest ejection.' }),
         })
         .prefault({})
         .meta({
           description:
-            'When one of several targets is left out. With all of them left out the least bad is used.',
+            'When one of several targets is ejected. If all are ejected, the least bad one is used.',
         }),
       health: z
         .strictObject({
           path: z
             .string()
             .regex(/^\/[\x21-\x7e]*$/, 'must be a path such as /health')
-            .meta({ description: 'Asked by GET; any 2xx or 3xx is good.' }),
-          interval: lifetime.prefault('10s').meta({ description: 'How often each target is asked.' }),
-          timeout: lifetime
-            .prefault('2s')
-            .meta({ description: 'Within this time the answer must be there.' }),
+            .meta({ description: 'Requested with GET; any 2xx or 3xx is healthy.' }),
+          interval: lifetime.prefault('10s').meta({ description: 'Interval between checks of a target.' }),
+          timeout: lifetime.prefault('2s').meta({ description: 'Time limit for the response.' }),
           healthy: z
             .int()
             .min(1)
             .default(2)
-            .meta({ description: 'Good answers in a row that bring it back.' }),
-          unhealthy: z.int().min(1).default(3).meta({ description: 'Bad ones in a row that leave it out.' }),
+            .meta({ description: 'Consecutive successful checks until a target is healthy.' }),
+          unhealthy: z
+            .int()
+            .min(1)
+            .default(3)
+            .meta({ description: 'Consecutive failed checks until it is unhealthy.' }),
         })
         .exactOptional()
         .meta({
           description:
-            'Ask the targets whether they are well, and choose among those that are. Says nothing about whether gatehouse itself is ready.',
+            'Health checks of the targets: only healthy ones are used. Does not affect the readiness of gatehouse.',
         }),
       ca: path.exactOptional().meta({
         description:
-          'CA bundle for an https upstream, PEM, instead of the well-known ones. Reloaded when it changes.',
+          'CA bundle for an https upstream, PEM, instead of the public CAs. Reloaded when it changes.',
       }),
       certificate: path.exactOptional().meta({
-        description: 'Our client certificate for an https upstream, PEM. Reloaded when it changes.',
+        description: 'Client certificate for an https upstream, PEM. Reloaded when it changes.',
       }),
       key: path.exactOptional().meta({ description: 'Its private key, PEM. Reloaded with it.' }),
       serverName: z
@@ -103,19 +108,19 @@ export const upstreamSection = (path: Path) =>
         .exactOptional()
         .meta({
           description:
-            'The name an https upstream must prove, and is asked for (SNI), where it is not the one in its URL.',
+            'Name in the certificate of an https upstream, also sent as SNI, if it is not the host of the URL.',
         }),
       rewriteLocation: z.boolean().default(true).meta({
         description:
-          'A `Location` that names the upstream’s own address is written in terms of `publicUrl`, with the prefix that `stripPrefix` took off.',
+          'Rewrite `Location` headers with the address of the upstream to `publicUrl`, with the prefix that `stripPrefix` removed.',
       }),
       paths: z
         .strictObject({
-          letterCase: spelling.meta({
+          letterCase: pathComparison.meta({
             description:
               '`/Admin` and `/admin`: `distinct` resources, the `same` (routes then match in any letter case), or `unknown`.',
           }),
-          trailingSlash: spelling.meta({
+          trailingSlash: pathComparison.meta({
             description:
               '`/admin/` and `/admin`: `distinct` resources, the `same` (routes then match with and without the slash), or `unknown`.',
           }),
@@ -123,63 +128,98 @@ export const upstreamSection = (path: Path) =>
         .prefault({})
         .meta({
           description:
-            'How the API reads paths. While it is `unknown`, a request whose path differs from a stricter route only in this is refused, and never forwarded by a weaker route.',
+            'How the API compares paths. While `unknown`, a request whose path differs from a stricter route only in this way is rejected, never forwarded by a weaker route.',
         }),
       assertion: z
         .strictObject({
           header: headerName
             .default('X-Gatehouse-Assertion')
-            .meta({ description: 'Carries it. What clients send under this name is removed.' }),
+            .meta({ description: 'Header of the assertion. Values sent by clients are removed.' }),
           audience: z
             .string()
             .min(1)
             .max(256)
             .exactOptional()
-            .meta({ description: 'Its `aud`. Default: the name of the upstream.' }),
+            .meta({ description: 'The `aud` claim. Default: the name of the upstream.' }),
         })
         .exactOptional()
         .meta({
           description:
-            'Tell who is calling in a JWT of 60 seconds as well, for upstreams that do not trust the network. `{}` is enough.',
+            'Also send the identity of the caller as a JWT with a lifetime of 60 seconds, for upstreams that do not trust the network. `{}` is enough.',
         }),
     })
-    .transform((given, context) => {
-      if ((given.certificate === undefined) !== (given.key === undefined))
-        context.addIssue({
-          code: 'custom',
-          path: [given.key === undefined ? 'certificate' : 'key'],
-          message: 'certificate and key belong together; give both',
-        });
-      const targets = given.urls ?? (given.url === undefined ? [] : [given.url]);
-      if ((given.url === undefined) === (given.urls === undefined))
-        context.addIssue({ code: 'custom', message: 'give either url or urls' });
-      for (const text of targets) {
-        if (/^unix:\/.+/.test(text)) continue;
-        const url = URL.canParse(text) ? new URL(text) : undefined;
-        if (url === undefined || !/^https?:$/.test(url.protocol))
-          context.addIssue({
-            code: 'custom',
-            path: ['url'],
-            message: `not an http, https or unix URL: "${text}"`,
-          });
-        else if (url.href !== `${url.origin}/`)
-          context.addIssue({
-            code: 'custom',
-            path: ['url'],
-            message: 'is an origin only; a path, query or password in it would not be used',
-          });
-      }
-      return { ...given, targets };
-    });
+    .superRefine(
+      checkWith(({ url, urls, certificate, key }, report) => {
+        if ((certificate === undefined) !== (key === undefined))
+          report([key === undefined ? 'certificate' : 'key'], 'needs both certificate and key, or neither');
+        if ((url === undefined) === (urls === undefined)) report([], 'needs either url or urls');
+        for (const text of listTargets({ url, urls })) {
+          const problem = checkTarget(text);
+          if (problem !== undefined) report(['url'], problem);
+        }
+      }),
+    )
+    .transform((upstream) => ({ ...upstream, targets: listTargets(upstream) }));
 
-/** `headers`: how an upstream is told who is calling. */
+const listTargets = ({
+  url,
+  urls,
+}: {
+  readonly url?: string | undefined;
+  readonly urls?: readonly string[] | undefined;
+}): readonly string[] => urls ?? (url === undefined ? [] : [url]);
+
+function checkTarget(text: string): string | undefined {
+  if (/^unix:\/.+/.test(text)) return undefined;
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined || !/^https?:$/.test(url.protocol))
+    return `not an http, https or unix URL: "${text}"`;
+  return url.href === `${url.origin}/`
+    ? undefined
+    : 'must be an origin; a path, query or password would be ignored';
+}
+
+/** `headers`: how the caller is identified to the upstream. */
 export const headersSection = () =>
   z.strictObject({
-    user: headerName
-      .default('X-Forwarded-User')
-      .meta({ description: 'Carries the identity to the upstream.' }),
-    clientId: headerName.default('X-Forwarded-Client-Id').meta({ description: 'Carries the client id.' }),
+    user: headerName.default('X-Forwarded-User').meta({ description: 'Header of the identity.' }),
+    clientId: headerName.default('X-Forwarded-Client-Id').meta({ description: 'Header of the client id.' }),
     scope: headerName
       .default('X-Forwarded-Scope')
-      .meta({ description: 'Carries the scope, in normal form.' }),
+      .meta({ description: 'Header of the scope, in normal form.' }),
   });
+
+/** Headers with a meaning in HTTP, or set by clients: an identity in one of them could be forged. */
+const RESERVED_HEADERS = foldFieldNames(
+  (
+    'host connection content-length content-type transfer-encoding te trailer upgrade expect keep-alive ' +
+    'authorization proxy-authorization cookie traceparent tracestate ' +
+    'x-request-id x-forwarded-for x-forwarded-proto x-forwarded-host'
+  ).split(' '),
+);
+
+export const headerRules = [
+  // Compared as the proxy compares them: letters and digits only, without case.
+  crossCheck(['headers', 'upstreams'], ({ headers, upstreams }, report) => {
+    const seen = new Set<string>();
+    const check = (path: SettingPath, name: string): void => {
+      if (RESERVED_HEADERS.has(foldFieldName(name)))
+        report(path, `"${name}" is a reserved header; choose a name that only gatehouse sets`);
+      if (seen.has(foldFieldName(name))) report(path, `"${name}" is used twice; choose different names`);
+    };
+    for (const [setting, name] of Object.entries(headers)) {
+      check(['headers', setting], name);
+      seen.add(foldFieldName(name));
+    }
+    for (const [name, upstream] of Object.entries(upstreams))
+      if (upstream?.assertion) check(['upstreams', name, 'assertion', 'header'], upstream.assertion.header);
+  }),
+  crossCheck(['upstreams', 'publicUrl'], ({ upstreams, publicUrl }, report) => {
+    for (const [name, upstream] of Object.entries(upstreams))
+      if (upstream?.assertion?.audience === publicUrl)
+        report(
+          ['upstreams', name, 'assertion', 'audience'],
+          'is publicUrl, which is the audience of access tokens; choose another one',
+        );
+  }),
+];

@@ -5,12 +5,12 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { mutations } from '../../fuzz/mutations.ts';
 import { issue } from '../../support/pki.ts';
 import { until } from '../../support/serve-process.ts';
-import { attackHouse } from '../attack-house.ts';
+import { useAttackGateway } from '../attack-gateway.ts';
 import { BODIED_METHODS, CHUNKED, chunk, END, SMUGGLED } from '../framing-cases.ts';
 import { FRAME, frame, frameClient, uint32 } from '../h2-frames.ts';
 
 /** Attacks on the HTTP libraries that gatehouse uses or could have used. */
-const attack = attackHouse((settings) => ({
+const attack = useAttackGateway((settings) => ({
   ...settings,
   // With a list of names, gatehouse reads the ClientHello.
   listen: {
@@ -24,17 +24,17 @@ describe('node http-proxy and its successors', () => {
     for (const [, method] of BODIED_METHODS) {
       attack.upstream.reset();
       const body = `${chunk(SMUGGLED)}${END}`;
-      await attack.ask({ line: `${method} /files/1 HTTP/1.1`, headers: [CHUNKED], body });
+      await attack.request({ line: `${method} /files/1 HTTP/1.1`, headers: [CHUNKED], body });
       expect([method, attack.upstream.requests.map(({ target }) => target)]).toEqual([method, ['/files/1']]);
     }
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('http-proxy #527, #898: an upstream that resets the connection, at any point, fails one request only', async () => {
     const begun = 'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc';
     for (const sent of ['', 'HTTP/1.1 2', begun]) {
       attack.upstream.reset();
-      attack.upstream.reply((socket) => {
+      attack.upstream.respondWith((socket) => {
         if (sent === '') socket.resetAndDestroy();
         else socket.write(sent, () => socket.resetAndDestroy());
       });
@@ -48,7 +48,7 @@ describe('node http-proxy and its successors', () => {
       // A response that has begun is never ended as if it were complete.
       if (sent === begun) expect((await client.closed()).endsWith('abc')).toBe(true);
       attack.upstream.reset();
-      await attack.stands();
+      await attack.expectHealthy();
     }
   });
 
@@ -66,19 +66,19 @@ describe('node http-proxy and its successors', () => {
       'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n';
     for (const opened of [false, true]) {
       attack.upstream.reset();
-      attack.upstream.reply((socket) => void (opened && socket.write(accepted)));
-      const { port, ca } = attack.house;
-      const wire = connect(port, '127.0.0.1');
-      onTestFinished(() => void wire.destroy());
-      const client = connectTls({ socket: wire, ca: ca.pem, servername: 'localhost' });
+      attack.upstream.respondWith((socket) => void (opened && socket.write(accepted)));
+      const { port, ca } = attack.gateway;
+      const rawSocket = connect(port, '127.0.0.1');
+      onTestFinished(() => void rawSocket.destroy());
+      const client = connectTls({ socket: rawSocket, ca: ca.pem, servername: 'localhost' });
       client.on('error', () => {}).write(handshake);
       await until('the upstream was asked', () => attack.upstream.requests.length === 1);
       if (opened) expect(String(await once(client, 'data'))).toMatch(/^HTTP\/1\.1 101 /);
-      wire.resetAndDestroy();
+      rawSocket.resetAndDestroy();
       await until('the upstream connection is closed', () =>
-        attack.upstream.streams().some(({ bytes, closed }) => bytes.includes('/socket') && closed),
+        attack.upstream.connectionStreams().some(({ bytes, closed }) => bytes.includes('/socket') && closed),
       );
-      await attack.stands();
+      await attack.expectHealthy();
     }
   });
 });
@@ -90,7 +90,7 @@ test('CVE-2026-1525 undici: two Content-Length fields that differ in case are re
     ['content-length', 'content-length'],
   ])
     for (const second of ['5', '0'])
-      await attack.refused(
+      await attack.expectRejected(
         [400],
         attack.write({
           line: 'POST /files/1 HTTP/1.1',
@@ -139,13 +139,13 @@ describe('Node', () => {
     while (inputs.length > 0)
       await Promise.all(
         inputs.splice(0, 38).map(async (bytes) => {
-          const socket = connect(attack.house.port, '127.0.0.1');
+          const socket = connect(attack.gateway.port, '127.0.0.1');
           socket.on('error', () => {}).resume();
           socket.end(bytes);
           await once(socket, 'close');
         }),
       );
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   const misshapen: readonly (readonly [string, Buffer])[] = [
@@ -156,18 +156,18 @@ describe('Node', () => {
   ];
   test('CVE-2025-59465: a malformed header block ends its connection, and nothing else', async () => {
     for (const [what, bytes] of misshapen) {
-      const client = await frameClient(attack.house.port, { ca: attack.house.ca.pem });
+      const client = await frameClient(attack.gateway.port, { ca: attack.gateway.ca.pem });
       onTestFinished(() => client.destroy());
       client.send(bytes);
       await client.until(() => client.isOver());
       expect([what, client.isOver()]).toEqual([what, true]);
-      await attack.stands();
+      await attack.expectHealthy();
     }
   });
 
   test('CVE-2026-21714: connections whose window overflows are closed', async () => {
     for (let count = 0; count < 20; count += 1) {
-      const client = await frameClient(attack.house.port, { ca: attack.house.ca.pem });
+      const client = await frameClient(attack.gateway.port, { ca: attack.gateway.ca.pem });
       client.send(
         frame(FRAME.windowUpdate, 0, 0, uint32(0x7fff_ffff)),
         frame(FRAME.windowUpdate, 0, 0, uint32(0x7fff_ffff)),
@@ -175,7 +175,7 @@ describe('Node', () => {
       onTestFinished(() => client.destroy());
       await client.until(() => client.closed());
     }
-    await attack.stands();
+    await attack.expectHealthy();
   });
 
   test('CVE-2026-21717: colliding names are few, since JSON bodies and heads are limited in size', async () => {
@@ -186,7 +186,7 @@ describe('Node', () => {
         ),
       );
     const post = (body: string) =>
-      attack.house.ask({
+      attack.gateway.request({
         path: '/authsvc/Authorize/Token',
         method: 'POST',
         body,
@@ -195,14 +195,14 @@ describe('Node', () => {
     expect(await post(keys(900))).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
     expect((await post(keys(2_000))).status).toBe(413);
     const many = Array.from({ length: 101 }, (_, at) => `${at * 65_536}: 1`);
-    await attack.refused([431], attack.write({ line: 'GET /files/1 HTTP/1.1', headers: many }));
+    await attack.expectRejected([431], attack.write({ line: 'GET /files/1 HTTP/1.1', headers: many }));
   });
 
   test('CVE-2021-44532: a subject alternative name with another name after a comma is one name, of no person', async () => {
     const injected = 'evil.test, email:alice@example.test, othername:UPN:alice@corp.example.test';
-    const { house } = attack;
+    const { gateway } = attack;
     for (const identityFrom of ['email', 'userPrincipalName', 'commonName'] as const) {
-      await house.reload((settings) => ({
+      await gateway.reload((settings) => ({
         ...settings,
         certificates: { ...settings.certificates, identityFrom },
       }));
@@ -210,8 +210,8 @@ describe('Node', () => {
         { commonName: 'mallory', dnsNames: [injected] },
         { commonName: `mallory, CN=alice`, emails: [`"x, email:alice@example.test"@evil.test`] },
       ]) {
-        const as = await issue(house.ca, options);
-        const reply = await house.post(
+        const as = await issue(gateway.ca, options);
+        const reply = await gateway.post(
           '/Authorize/Certificate',
           { client_id: 'report-runner', scope: 'files:read' },
           { as },
@@ -219,10 +219,10 @@ describe('Node', () => {
         expect([identityFrom, reply.status]).toEqual([identityFrom, 401]);
       }
     }
-    await house.reload((settings) => ({
+    await gateway.reload((settings) => ({
       ...settings,
       certificates: { ...settings.certificates, identityFrom: 'commonName' },
     }));
-    await attack.stands();
+    await attack.expectHealthy();
   });
 });

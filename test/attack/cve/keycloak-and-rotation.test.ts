@@ -1,29 +1,35 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Revocation } from '../../../src/ports/revocation-log.ts';
-import { deviceSteps } from '../../support/device-steps.ts';
-import { openRefresh } from '../../support/forge.ts';
+import { createDeviceClient } from '../../support/device-client.ts';
+import { splitRefreshToken } from '../../support/forged-tokens.ts';
 import { freezeClock } from '../../support/frozen-clock.ts';
-import { ALICE, type House, openHouse, type Reply, type TokenGrant } from '../../support/house.ts';
+import {
+  ALICE,
+  type Reply,
+  startGateway,
+  type TestGateway,
+  type TokenGrant,
+} from '../../support/test-gateway.ts';
 
 /** Faults of Keycloak, and of refresh token rotation in django-oauth-toolkit and Eventra. */
 freezeClock();
-let house: House;
+let gateway: TestGateway;
 beforeAll(async () => {
-  house = await openHouse();
+  gateway = await startGateway();
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
 const INVALID_GRANT = { status: 400, json: { Error: 'invalid_grant' } };
-const call = async (token: string): Promise<number> => (await house.api('/files/1', token)).status;
+const call = async (token: string): Promise<number> => (await gateway.api('/files/1', token)).status;
 const rotated = async (token: string): Promise<TokenGrant> => {
-  const reply = await house.refresh(token);
+  const reply = await gateway.refresh(token);
   expect([reply.status, reply.json['Error']]).toEqual([200, undefined]);
   return reply.json as unknown as TokenGrant;
 };
 
 test('CVE-2023-2585 Keycloak: a device code can be exchanged only by the client that requested it', async () => {
-  const steps = deviceSteps(house);
-  const codes = await steps.ask('report-runner');
+  const steps = createDeviceClient(gateway);
+  const codes = await steps.requestCodes('report-runner');
   await steps.confirm(codes);
   for (const other of ['other-app', 'Report-Runner', 'unknown'])
     expect(await steps.exchange(codes.device_code, other)).toMatchObject(INVALID_GRANT);
@@ -31,56 +37,61 @@ test('CVE-2023-2585 Keycloak: a device code can be exchanged only by the client 
 });
 
 test('Keycloak PR 46054: of concurrent refreshes with one token, only one rotates it', async () => {
-  const first = await house.grant();
+  const first = await gateway.grant();
   const replies: Reply[] = await Promise.all(
-    Array.from({ length: 20 }, () => house.refresh(first.refresh_token)),
+    Array.from({ length: 20 }, () => gateway.refresh(first.refresh_token)),
   );
   const tokens = new Set(replies.map(({ json }) => String(json['refresh_token'])));
   expect(tokens.size).toBe(1);
   const [second = ''] = tokens;
-  expect(openRefresh(second).generation).toBe(2);
+  expect(splitRefreshToken(second).generation).toBe(2);
   const third = await rotated(second);
-  expect(await house.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
-  expect(await house.refresh(third.refresh_token)).toMatchObject(INVALID_GRANT);
+  expect(await gateway.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+  expect(await gateway.refresh(third.refresh_token)).toMatchObject(INVALID_GRANT);
   expect(await call(third.access_token)).toBe(401);
 });
 
 test('CVE-2026-8922 Keycloak: not-before applies at every level, and the strictest one decides', async () => {
-  const { revocations } = house.gateway.store;
+  const { revocations } = gateway.server.store;
   const early = 1;
   const levels: readonly ((notBefore: number) => Revocation)[] = [
     (notBefore) => ({
       of: 'client',
       clientId: 'report-runner',
       notBefore,
-      keepUntil: house.clock.now() + 7_776_000,
+      keepUntil: gateway.clock.now() + 7_776_000,
     }),
-    (notBefore) => ({ of: 'identity', identity: ALICE, notBefore, keepUntil: house.clock.now() + 7_776_000 }),
+    (notBefore) => ({
+      of: 'identity',
+      identity: ALICE,
+      notBefore,
+      keepUntil: gateway.clock.now() + 7_776_000,
+    }),
   ];
   for (const [at, strict] of levels.entries()) {
-    const grant = await house.grant();
+    const grant = await gateway.grant();
     expect(await call(grant.access_token)).toBe(200);
-    house.clock.advance(2);
-    await revocations.announce(strict(house.clock.now()));
+    gateway.clock.advance(2);
+    await revocations.announce(strict(gateway.clock.now()));
     expect([at, await call(grant.access_token)]).toEqual([at, 401]);
     // A later and laxer entry, on either level, does not undo it.
     for (const lax of levels) await revocations.announce(lax(early));
     expect([at, await call(grant.access_token)]).toEqual([at, 401]);
-    house.clock.advance(2);
-    expect(await call((await house.grant()).access_token)).toBe(200);
+    gateway.clock.advance(2);
+    expect(await call((await gateway.grant()).access_token)).toBe(200);
   }
 });
 
 test('django-oauth-toolkit #1617: the retry window covers the direct predecessor only', async () => {
-  const first = await house.grant();
+  const first = await gateway.grant();
   const second = await rotated(first.refresh_token);
   const third = await rotated(second.refresh_token);
-  expect(await house.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
-  expect(await house.refresh(third.refresh_token)).toMatchObject(INVALID_GRANT);
+  expect(await gateway.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+  expect(await gateway.refresh(third.refresh_token)).toMatchObject(INVALID_GRANT);
 });
 
 test('django-oauth-toolkit #702: a retry gets the valid successor, not the used token', async () => {
-  const first = await house.grant();
+  const first = await gateway.grant();
   const second = await rotated(first.refresh_token);
   const again = await rotated(first.refresh_token);
   expect(again.refresh_token).toBe(second.refresh_token);
@@ -89,12 +100,12 @@ test('django-oauth-toolkit #702: a retry gets the valid successor, not the used 
 });
 
 test('Eventra #17845: retries do not extend the retry window', async () => {
-  const first = await house.grant();
+  const first = await gateway.grant();
   await rotated(first.refresh_token);
   for (let seconds = 3; seconds <= 9; seconds += 3) {
-    house.clock.advance(3);
+    gateway.clock.advance(3);
     await rotated(first.refresh_token);
   }
-  house.clock.advance(2);
-  expect(await house.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
+  gateway.clock.advance(2);
+  expect(await gateway.refresh(first.refresh_token)).toMatchObject(INVALID_GRANT);
 });

@@ -1,19 +1,19 @@
 import { expect, test } from 'vitest';
-import { under } from '../../support/reconfigure.ts';
-import { valuesOf } from '../../support/recording-upstream.ts';
-import { attackHouse } from '../attack-house.ts';
+import { withSettings } from '../../support/reconfigure.ts';
+import { headerValues } from '../../support/recording-upstream.ts';
+import { useAttackGateway } from '../attack-gateway.ts';
 
 /** Attacks on Ory Oathkeeper and Envoy. */
-const attack = attackHouse();
+const attack = useAttackGateway();
 
 const statusOf = async (target: string, headers: readonly string[] = []): Promise<number> =>
-  (await attack.ask({ line: `GET ${target} HTTP/1.1`, headers })).status;
+  (await attack.request({ line: `GET ${target} HTTP/1.1`, headers })).status;
 
 async function allRefused(targets: readonly string[]): Promise<void> {
   attack.upstream.reset();
   for (const target of targets) expect([target, await statusOf(target)]).toEqual([target, 400]);
   expect(attack.upstream.bytes()).toBe('');
-  await attack.stands();
+  await attack.expectHealthy();
 }
 
 test('GHSA-p224-6x5r-fjpm Oathkeeper: dot segments do not leave a public path', () =>
@@ -30,28 +30,28 @@ test('GHSA-vhr5 Oathkeeper: X-Forwarded-Proto and -Host of an untrusted client c
   expect(await statusOf('/admin/x', ['X-Forwarded-Proto: http', 'X-Forwarded-Host: public.test'])).toBe(403);
   expect(await statusOf('/files/1', ['X-Forwarded-Proto: http', 'X-Forwarded-Host: evil.test'])).toBe(200);
   const [seen] = attack.upstream.requests;
-  expect([valuesOf(seen, 'x-forwarded-proto'), valuesOf(seen, 'x-forwarded-host')]).toEqual([
+  expect([headerValues(seen, 'x-forwarded-proto'), headerValues(seen, 'x-forwarded-host')]).toEqual([
     ['https'],
     ['gate.test'],
   ]);
-  await attack.stands();
+  await attack.expectHealthy();
 });
 
 test('GHSA-4mq7 Oathkeeper: a cached token is valid only for the issuer and audience it was verified for', async () => {
-  const ask = async (): Promise<number> => (await attack.house.api('/files/1', attack.token)).status;
+  const ask = async (): Promise<number> => (await attack.gateway.api('/files/1', attack.token)).status;
   expect(await ask()).toBe(200);
-  await under(
-    attack.house,
+  await withSettings(
+    attack.gateway,
     (settings) => ({ ...settings, publicUrl: 'https://another.example.test' }),
     async () => expect(await ask()).toBe(401),
   );
   expect(await ask()).toBe(200);
-  await attack.stands();
+  await attack.expectHealthy();
 });
 
 test('CVE-2019-9900 Envoy: NUL in a header value is refused', async () => {
   for (const headers of [['X-A: a\x00b'], ['Authorization: Bearer a\x00b'], ['Host: gate.test\x00.evil']])
-    await attack.refused([400], attack.write({ line: 'GET /files/1 HTTP/1.1', headers, token: null }));
+    await attack.expectRejected([400], attack.write({ line: 'GET /files/1 HTTP/1.1', headers, token: null }));
 });
 
 test('CVE-2019-9901 Envoy: a path that is not normalised is refused', () =>
@@ -72,7 +72,7 @@ test('CVE-2025-64527 Envoy: two tokens in one request are refused without a cras
   const { token } = attack;
   for (const second of ['unknown.key.token', token, 'eyJhbGciOiJSUzI1NiIsImtpZCI6InVua25vd24ifQ.e30.AA'])
     for (const first of [token, second])
-      await attack.refused(
+      await attack.expectRejected(
         [400],
         attack.write({
           line: 'GET /files/1 HTTP/1.1',

@@ -1,13 +1,13 @@
 import { expect, test } from 'vitest';
-import { ALICE } from '../../support/house.ts';
-import { under } from '../../support/reconfigure.ts';
-import { attackHouse } from '../attack-house.ts';
+import { withSettings } from '../../support/reconfigure.ts';
+import { ALICE } from '../../support/test-gateway.ts';
+import { useAttackGateway } from '../attack-gateway.ts';
 
 /** Attacks on oauth2-proxy. */
-const attack = attackHouse();
+const attack = useAttackGateway();
 
 const PUBLIC = 'GET /public/a HTTP/1.1';
-const trusting = (settings: Parameters<Parameters<typeof under>[1]>[0]) => ({
+const trusting = (settings: Parameters<Parameters<typeof withSettings>[1]>[0]) => ({
   ...settings,
   trustedProxies: ['127.0.0.1'],
 });
@@ -27,38 +27,38 @@ test('CVE-2025-64484 oauth2-proxy: X_Forwarded_User, which WSGI reads as X-Forwa
   ];
   for (const line of ['GET /files/1 HTTP/1.1', PUBLIC]) {
     attack.upstream.reset();
-    expect((await attack.ask({ line, headers })).status).toBe(200);
+    expect((await attack.request({ line, headers })).status).toBe(200);
     expect(seenAs('x-forwarded-user')).toEqual(line === PUBLIC ? [] : [ALICE]);
     expect(attack.upstream.bytes()).not.toContain('root');
   }
-  await attack.stands();
+  await attack.expectHealthy();
 });
 
 test('CVE-2026-40575 (GHSA-7x63-xv5r-3p2x) oauth2-proxy: X-Forwarded-Uri of a public path does not give access to another path', async () => {
   const headers = ['X-Forwarded-Uri: /public/a', 'X-Original-URI: /public/a', 'X-Forwarded-Method: GET'];
   const refused = async (): Promise<void> => {
     for (const path of ['/files/1', '/admin/x'])
-      expect((await attack.ask({ line: `GET ${path} HTTP/1.1`, headers, token: null })).status).toBe(401);
-    expect((await attack.ask({ line: 'GET /admin/x HTTP/1.1', headers })).status).toBe(403);
+      expect((await attack.request({ line: `GET ${path} HTTP/1.1`, headers, token: null })).status).toBe(401);
+    expect((await attack.request({ line: 'GET /admin/x HTTP/1.1', headers })).status).toBe(403);
     expect(attack.upstream.bytes()).toBe('');
-    await attack.stands();
+    await attack.expectHealthy();
   };
   await refused();
   // Not from a listed proxy either: a forwarded request is judged by its own path.
-  await under(attack.house, trusting, refused);
+  await withSettings(attack.gateway, trusting, refused);
 });
 
 test('oauth2-proxy #3506: an empty list of trusted proxies trusts no proxy', async () => {
   const ask = (): Promise<{ status: number }> =>
-    attack.ask({
+    attack.request({
       line: 'GET /authsvc/check HTTP/1.1',
       headers: ['X-Forwarded-Uri: /public/a', 'X-Forwarded-Method: GET'],
       token: null,
     });
   expect((await ask()).status).toBe(403);
-  await under(attack.house, trusting, async () => expect((await ask()).status).toBe(200));
+  await withSettings(attack.gateway, trusting, async () => expect((await ask()).status).toBe(200));
   expect((await ask()).status).toBe(403);
-  await attack.stands();
+  await attack.expectHealthy();
 });
 
 test('CVE-2025-54576 oauth2-proxy: a query that looks like a public path makes no path public', async () => {
@@ -68,11 +68,11 @@ test('CVE-2025-54576 oauth2-proxy: a query that looks like a public path makes n
     '/admin/x?a=b/public/**',
     '/files/1?%2fpublic%2fa',
   ])
-    expect([target, (await attack.ask({ line: `GET ${target} HTTP/1.1`, token: null })).status]).toEqual([
+    expect([target, (await attack.request({ line: `GET ${target} HTTP/1.1`, token: null })).status]).toEqual([
       target,
       401,
     ]);
-  expect((await attack.ask({ line: 'GET /admin/x?/public/ HTTP/1.1' })).status).toBe(403);
+  expect((await attack.request({ line: 'GET /admin/x?/public/ HTTP/1.1' })).status).toBe(403);
   expect(attack.upstream.bytes()).toBe('');
-  await attack.stands();
+  await attack.expectHealthy();
 });

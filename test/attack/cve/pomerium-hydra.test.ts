@@ -1,40 +1,44 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { deviceSteps } from '../../support/device-steps.ts';
-import { failing } from '../../support/fault-injection.ts';
-import { openRefresh } from '../../support/forge.ts';
+import { createDeviceClient } from '../../support/device-client.ts';
+import { withFailure } from '../../support/fault-injection.ts';
+import { splitRefreshToken } from '../../support/forged-tokens.ts';
 import { freezeClock } from '../../support/frozen-clock.ts';
-import { type House, openHouse, type Reply, type TokenGrant } from '../../support/house.ts';
+import { type Reply, startGateway, type TestGateway, type TokenGrant } from '../../support/test-gateway.ts';
 
 /** Faults of Pomerium, and of Ory Hydra and its library fosite. */
 freezeClock();
-let house: House;
+let gateway: TestGateway;
 beforeAll(async () => {
-  house = await openHouse();
+  gateway = await startGateway();
 });
-afterAll(() => house.close());
+afterAll(() => gateway.close());
 
-const call = async (token: string): Promise<number> => (await house.api('/files/1', token)).status;
+const call = async (token: string): Promise<number> => (await gateway.api('/files/1', token)).status;
 const revoke = (token: string): Promise<Reply> =>
-  house.ask({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${token}` } });
+  gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${token}` } });
 const granted = (reply: Reply): TokenGrant => {
   expect([reply.status, reply.json['Error']]).toEqual([200, undefined]);
   return reply.json as unknown as TokenGrant;
 };
 
 test('CVE-2024-47616 Pomerium: a token of one kind is refused in place of another', async () => {
-  const grant = await house.grant();
-  const codes = await deviceSteps(house).ask();
+  const grant = await gateway.grant();
+  const codes = await createDeviceClient(gateway).requestCodes();
   for (const wrong of [grant.refresh_token, codes.device_code, codes.user_code]) {
     expect(await call(wrong)).toBe(401);
     expect(
-      (await house.ask({ path: '/authsvc/Authorize/Verify', headers: { authorization: `Bearer ${wrong}` } }))
-        .status,
+      (
+        await gateway.request({
+          path: '/authsvc/Authorize/Verify',
+          headers: { authorization: `Bearer ${wrong}` },
+        })
+      ).status,
     ).toBe(401);
     expect((await revoke(wrong)).status).toBe(401);
   }
   for (const wrong of [grant.access_token, codes.device_code])
-    expect(await house.refresh(wrong)).toMatchObject({ status: 400, json: { Error: 'invalid_grant' } });
-  expect(await deviceSteps(house).exchange(grant.refresh_token)).toMatchObject({
+    expect(await gateway.refresh(wrong)).toMatchObject({ status: 400, json: { Error: 'invalid_grant' } });
+  expect(await createDeviceClient(gateway).exchange(grant.refresh_token)).toMatchObject({
     status: 400,
     json: { Error: 'invalid_grant' },
   });
@@ -42,16 +46,16 @@ test('CVE-2024-47616 Pomerium: a token of one kind is refused in place of anothe
 });
 
 test('CVE-2024-39315 Pomerium: no page and no response about a token shows the token', async () => {
-  const grant = await house.grant();
-  const codes = await deviceSteps(house).ask();
-  const last = await deviceSteps(house).walk(codes);
-  const verify = await house.ask({
+  const grant = await gateway.grant();
+  const codes = await createDeviceClient(gateway).requestCodes();
+  const last = await createDeviceClient(gateway).decideInBrowser(codes);
+  const verify = await gateway.request({
     path: '/authsvc/Authorize/Verify',
     headers: { authorization: `Bearer ${grant.access_token}` },
   });
-  const refused = await house.api('/files/1', `${grant.access_token}x`);
-  const probes = await fetch(`http://127.0.0.1:${house.adminPort}/readyz`);
-  const page = await house.ask({ path: '/authsvc/device' });
+  const refused = await gateway.api('/files/1', `${grant.access_token}x`);
+  const probes = await fetch(`http://127.0.0.1:${gateway.adminPort}/readyz`);
+  const page = await gateway.request({ path: '/authsvc/device' });
   const shown = [
     last.text,
     verify.text,
@@ -65,7 +69,7 @@ test('CVE-2024-39315 Pomerium: no page and no response about a token shows the t
 });
 
 test('CVE-2021-29651 Pomerium: no parameter redirects a person, or a token, to another site', async () => {
-  const codes = await deviceSteps(house).ask();
+  const codes = await createDeviceClient(gateway).requestCodes();
   const places = ['https://evil.test/', '//evil.test', '/\\evil.test', 'javascript:alert(1)'];
   const names = ['redirect_uri', 'pomerium_redirect_uri', 'next', 'return_to', 'rd', 'url'];
   for (const place of places) {
@@ -79,7 +83,7 @@ test('CVE-2021-29651 Pomerium: no parameter redirects a person, or a token, to a
       '/authsvc/device/approve',
       '/authsvc/Authorize/Verify',
     ]) {
-      const reply = await house.ask({ path: `${path}?${query.toString()}` });
+      const reply = await gateway.request({ path: `${path}?${query.toString()}` });
       expect([path, reply.headers.location ?? '/authsvc/']).toEqual([
         path,
         expect.stringMatching(/^\/authsvc\//),
@@ -90,9 +94,9 @@ test('CVE-2021-29651 Pomerium: no parameter redirects a person, or a token, to a
 });
 
 test('CVE-2020-15223 fosite: a revocation that was not stored is 503, never 200', async () => {
-  const { store } = house.gateway;
-  const grant = await house.grant();
-  const reply = await failing(store.revocations, 'announce', 'does not happen', () =>
+  const { store } = gateway.server;
+  const grant = await gateway.grant();
+  const reply = await withFailure(store.revocations, 'announce', 'not executed', () =>
     revoke(grant.access_token),
   );
   expect(reply.status).toBe(503);
@@ -102,31 +106,33 @@ test('CVE-2020-15223 fosite: a revocation that was not stored is 503, never 200'
 });
 
 test('Hydra #3604: thirty concurrent refreshes of one token all get the same response', async () => {
-  const grant = await house.grant();
-  const replies = await Promise.all(Array.from({ length: 30 }, () => house.refresh(grant.refresh_token)));
+  const grant = await gateway.grant();
+  const replies = await Promise.all(Array.from({ length: 30 }, () => gateway.refresh(grant.refresh_token)));
   expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200]));
   expect(new Set(replies.map(({ json }) => json['refresh_token'])).size).toBe(1);
   expect(new Set(replies.map(({ json }) => json['access_token'])).size).toBe(1);
 });
 
-test('Hydra #1928: an unreachable store is not reported as a client error, and the grant lives on', async () => {
-  const grant = await house.grant();
-  const { grants } = house.gateway.store;
+test('Hydra #1928: an unreachable store is not reported as a client error, and the grant stays valid', async () => {
+  const grant = await gateway.grant();
+  const { grants } = gateway.server.store;
   for (const operation of ['read', 'replace'] as const) {
-    const reply = await failing(grants, operation, 'does not happen', () =>
-      house.refresh(grant.refresh_token),
+    const reply = await withFailure(grants, operation, 'not executed', () =>
+      gateway.refresh(grant.refresh_token),
     );
     expect(reply).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
     expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
   }
-  granted(await house.refresh(grant.refresh_token));
+  granted(await gateway.refresh(grant.refresh_token));
 });
 
-test('Hydra #1831: a client that lost the response gets it again, and goes on', async () => {
-  const grant = await house.grant();
-  const lost = granted(await house.refresh(grant.refresh_token));
-  house.clock.advance(5);
-  const again = granted(await house.refresh(grant.refresh_token));
+test('Hydra #1831: a client that lost the response gets it again, and continues', async () => {
+  const grant = await gateway.grant();
+  const lost = granted(await gateway.refresh(grant.refresh_token));
+  gateway.clock.advance(5);
+  const again = granted(await gateway.refresh(grant.refresh_token));
   expect([again.refresh_token, again.access_token]).toEqual([lost.refresh_token, lost.access_token]);
-  expect(openRefresh(granted(await house.refresh(again.refresh_token)).refresh_token).generation).toBe(3);
+  expect(
+    splitRefreshToken(granted(await gateway.refresh(again.refresh_token)).refresh_token).generation,
+  ).toBe(3);
 });

@@ -3,12 +3,16 @@ import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { randomGrantId } from '../../../src/grants/issue.ts';
-import { openRedis, type RedisStore } from '../../../src/stores/redis.ts';
-import { RedisUnfit } from '../../../src/stores/redis-checks.ts';
-import { knownHoles, type RedisVersion, redisVersion } from '../../../src/stores/redis-versions.ts';
-import { anAuthenticator } from '../../support/record-keys.ts';
-import { type RedisServer, redisServer } from '../../support/redis-server.ts';
-import { aGrant } from '../../support/store-fixtures.ts';
+import { UnsuitableRedisError } from '../../../src/stores/redis/checks.ts';
+import { openRedisStore, type RedisStore } from '../../../src/stores/redis/store.ts';
+import {
+  findKnownVulnerabilities,
+  type RedisVersion,
+  readRedisVersion,
+} from '../../../src/stores/redis/versions.ts';
+import { testAuthenticator } from '../../support/record-keys.ts';
+import { type RedisServer, startRedis } from '../../support/redis-server.ts';
+import { testGrant } from '../../support/store-fixtures.ts';
 
 /**
  * Vulnerabilities of Redis itself: memory errors that a user who may run commands can exploit. gatehouse reports a
@@ -26,9 +30,9 @@ const stores: RedisStore[] = [];
 
 const open = async (user = 'gatehouse'): Promise<RedisStore> => {
   const url = `redis://${user}:PASSWORD@127.0.0.1:${server.port}`;
-  const store = await openRedis({
+  const store = await openRedisStore({
     url,
-    authenticator: anAuthenticator(),
+    authenticator: testAuthenticator(),
     maxStaleness: 60,
     ack: 'reachable',
   });
@@ -37,16 +41,16 @@ const open = async (user = 'gatehouse'): Promise<RedisStore> => {
 };
 const everything = async (store: RedisStore): Promise<void> => {
   const id = randomGrantId();
-  expect(await store.grants.create(id, aGrant(), later)).toBe('created');
+  expect(await store.grants.create(id, testGrant(), later)).toBe('created');
   const found = await store.grants.read(id);
   if (found === undefined) throw new Error('gone');
-  expect(await store.grants.replace(id, found.version, aGrant(), later)).toBe('replaced');
+  expect(await store.grants.replace(id, found.version, testGrant(), later)).toBe('replaced');
   await store.revocations.announce({ of: 'grant', grantId: id, belowGeneration: 3, keepUntil: later });
   await store.probe();
 };
 
 beforeAll(async () => {
-  server = await redisServer();
+  server = await startRedis();
   admin = new Redis(server.url);
   await admin.call('ACL', 'SETUSER', 'gatehouse', ...RULES.split(' '));
   await admin.call('ACL', 'SETUSER', 'no-eval', ...RULES.split(' '), '-eval');
@@ -70,19 +74,19 @@ const ROWS = [...PAGE.matchAll(/^\| (CVE-[^|]*?) \([^|]*\| ([^|]*) \| ([^|]*) \|
     ],
   }),
 );
-const holesOf = (version: RedisVersion): string => knownHoles(version).join('\n');
+const holesOf = (version: RedisVersion): string => findKnownVulnerabilities(version).join('\n');
 
 describe.each([
   ['CVE-2025-49844', '7.0.15', '7.2.11'],
   ['CVE-2025-46817', '8.2.1', '8.2.2'],
   ['CVE-2025-46818', '6.2.6', '6.2.20'],
   ['CVE-2026-23479', '8.0.9', '8.2.6'],
-])('%s Redis: a vulnerable server', (name, version, mended) => {
+])('%s Redis: a vulnerable server', (name, version, fixedIn) => {
   test('is reported with the next fixed release', () => {
-    const line = knownHoles({ server: 'Redis', version }).find((one) => one.includes(name));
+    const line = findKnownVulnerabilities({ server: 'Redis', version }).find((one) => one.includes(name));
     expect(line).toContain(`Redis ${version} has `);
-    expect(line).toContain(`the next release without it is ${mended}`);
-    expect(line).toContain('unless your distribution has mended it');
+    expect(line).toContain(`it is fixed in ${fixedIn}`);
+    expect(line).toContain('unless your distribution has backported the fix');
   });
 
   test('is distinguished from a fixed one in every branch, as documented', () => {
@@ -103,10 +107,10 @@ test('CVE-2025-49844 Redis: the version of the running server is checked, for Va
   const [, version = ''] = /redis_version:(\S+)/.exec(await admin.info('server')) ?? [];
   const { notices } = await open();
   expect(notices.filter((notice) => notice.includes('CVE'))).toEqual(
-    knownHoles({ server: 'Redis', version }),
+    findKnownVulnerabilities({ server: 'Redis', version }),
   );
   const valkey: Readonly<Record<string, string>> = { redis_version: '7.2.4', valkey_version: '9.1.1' };
-  expect(redisVersion((name) => valkey[name])).toEqual({ server: 'Valkey', version: '9.1.1' });
+  expect(readRedisVersion((name) => valkey[name])).toEqual({ server: 'Valkey', version: '9.1.1' });
 });
 
 test('CVE-2025-49844 Redis: without EVAL the store works while its scripts are loaded, and reports the missing permission when they are not', async () => {
@@ -114,26 +118,28 @@ test('CVE-2025-49844 Redis: without EVAL the store works while its scripts are l
   const store = await open('no-eval');
   await everything(store);
   await admin.script('FLUSH');
-  await expect(store.grants.create(randomGrantId(), aGrant(), later)).rejects.toThrow(
-    /our user may not do this/,
+  await expect(store.grants.create(randomGrantId(), testGrant(), later)).rejects.toThrow(
+    /the Redis user lacks permission for this command/,
   );
   const refusal = await open('no-eval').catch((error: unknown) => error);
-  expect(refusal).toBeInstanceOf(RedisUnfit);
-  expect((refusal as RedisUnfit).problems.join()).toMatch(/may not run EVAL on our keys/);
+  expect(refusal).toBeInstanceOf(UnsuitableRedisError);
+  expect((refusal as UnsuitableRedisError).problems.join()).toMatch(
+    /may not run EVAL on the keys of gatehouse/,
+  );
 });
 
 test('CVE-2025-46817 Redis: no input becomes part of a script', async () => {
   const store = await open();
   const scripts = async (): Promise<string | undefined> =>
     /number_of_cached_scripts:(\d+)/.exec(await admin.info('memory'))?.[1];
-  const carry = async (words: string): Promise<void> => {
-    const grant = { ...aGrant(), identity: words, clientId: words };
+  const carry = async (args: string): Promise<void> => {
+    const grant = { ...testGrant(), identity: args, clientId: args };
     const id = randomGrantId();
     expect(await store.grants.create(id, grant, later)).toBe('created');
     expect((await store.grants.read(id))?.record).toEqual(grant);
-    expect((await store.grantIndex.list({ identity: words, limit: 10 })).grants).toHaveLength(1);
-    await store.revocations.announce({ of: 'client', clientId: words, notBefore: 1, keepUntil: later });
-    await store.revocations.announce({ of: 'identity', identity: words, notBefore: 1, keepUntil: later });
+    expect((await store.grantIndex.list({ identity: args, limit: 10 })).grants).toHaveLength(1);
+    await store.revocations.announce({ of: 'client', clientId: args, notBefore: 1, keepUntil: later });
+    await store.revocations.announce({ of: 'identity', identity: args, notBefore: 1, keepUntil: later });
   };
   await carry('a name');
   const before = await scripts();
@@ -163,8 +169,8 @@ test('CVE-2025-46818 Redis: a stolen password gives access to the keys of gateho
     ['MONITOR'],
     ['FLUSHALL'],
   ];
-  for (const [command, ...words] of tries)
-    await expect(attacker.call(command, ...words), [command, ...words].join(' ')).rejects.toThrow(
+  for (const [command, ...args] of tries)
+    await expect(attacker.call(command, ...args), [command, ...args].join(' ')).rejects.toThrow(
       /NOPERM|user executing the script can't/,
     );
 });

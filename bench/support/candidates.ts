@@ -1,0 +1,131 @@
+import type { BenchGateway, BenchGatewayOptions } from './gateway.ts';
+import {
+  startNginxAuthRequest,
+  startNginxPlain,
+  startNginxTlsUpstream,
+  startNginxWithGatehouse,
+} from './nginx.ts';
+import type { Case } from './rounds.ts';
+import type { BenchEnvironment, BenchServer } from './servers.ts';
+import { startHaproxy, startHttpProxy3, startOathkeeper, startOauth2Proxy } from './third-party-servers.ts';
+import { ALGORITHMS, type Algorithm, type ThirdPartyTokens } from './third-party-tokens.ts';
+import { buildGo } from './tools.ts';
+import type { LoadRun } from './wrk.ts';
+
+/** A server with the tokens it is asked with. */
+export interface Candidate {
+  readonly name: string;
+  readonly front: BenchServer;
+  readonly tokens: string;
+  readonly truncateLog?: () => void;
+}
+
+export const toCandidate = (name: string, gateway: BenchGateway): Candidate => ({
+  name,
+  front: gateway,
+  tokens: gateway.folder.file('tokens'),
+  truncateLog: () => gateway.truncateLog(),
+});
+
+export const createLoadRun = ({ front, tokens }: Candidate, overrides: Partial<LoadRun> = {}): LoadRun => ({
+  port: front.port,
+  pids: front.pids,
+  tokens,
+  path: '/files/1k',
+  ...overrides,
+});
+
+export const createCase = (
+  candidate: Candidate,
+  overrides?: Partial<LoadRun>,
+  name = candidate.name,
+): Case => ({
+  name,
+  createRun: () => createLoadRun(candidate, overrides),
+  ...(candidate.truncateLog && { truncateLog: candidate.truncateLog }),
+});
+
+export interface CandidateOptions {
+  readonly environment: BenchEnvironment;
+  readonly upstream: number;
+  /** The same upstream over TLS. */
+  readonly tlsUpstream: number;
+  readonly thirdPartyTokens: ThirdPartyTokens;
+  readonly startGateway: (options?: Partial<BenchGatewayOptions>) => Promise<BenchGateway>;
+  /** Where two workers run. */
+  readonly pairCores: number | string;
+  readonly isWanted: (name: string) => boolean;
+  readonly log: (text: string) => void;
+}
+
+/** Starts, beside one gatehouse, all it is compared with. What was not asked for or cannot be had is left out. */
+export async function startCandidates(main: BenchGateway, options: CandidateOptions): Promise<Candidate[]> {
+  const { environment, upstream, thirdPartyTokens, startGateway, log } = options;
+  const withTokens =
+    (algorithm: Algorithm, start: () => Promise<BenchServer>) =>
+    async (name: string): Promise<Candidate> => ({
+      name,
+      front: await start(),
+      tokens: thirdPartyTokens.tokens(algorithm),
+    });
+  // Those that ask for no token get one of the same size.
+  const withAnyToken = (start: () => Promise<BenchServer>) => withTokens('ES256', start);
+  const built = (program: Parameters<typeof buildGo>[0], start: typeof startOathkeeper) =>
+    withTokens('RS256', async () => {
+      const file = buildGo(program);
+      return start(environment, file, upstream, thirdPartyTokens);
+    });
+
+  const starts: Record<string, (name: string) => Promise<Candidate>> = {
+    gatehouse: async (name) => toCandidate(name, main),
+    'gatehouse, full path': async (name) => toCandidate(name, await startGateway({ fastPath: false })),
+    'gatehouse, TLS upstream': async (name) => {
+      const tlsUpstream = { port: options.tlsUpstream, ca: `${environment.folder}/ca.pem` };
+      return toCandidate(name, await startGateway({ tlsUpstream }));
+    },
+    'gatehouse, 2 workers': async (name) =>
+      toCandidate(name, await startGateway({ workers: 2, core: options.pairCores })),
+    nginx: withAnyToken(() => startNginxPlain(environment, upstream)),
+    'nginx, TLS upstream': withAnyToken(() => startNginxTlsUpstream(environment, options.tlsUpstream)),
+    'nginx + auth_request to return 204': withAnyToken(() =>
+      startNginxAuthRequest(environment, upstream, true),
+    ),
+    'nginx + auth_request to return 204, a connection each': withAnyToken(() =>
+      startNginxAuthRequest(environment, upstream, false),
+    ),
+    'nginx + auth_request to gatehouse': async (name) => {
+      const gateway = await startGateway({ isForwardAuth: true });
+      const front = await startNginxWithGatehouse(
+        environment,
+        upstream,
+        gateway,
+        gateway.folder.file('ca.pem'),
+      );
+      return { ...toCandidate(name, gateway), front };
+    },
+    HAProxy: withAnyToken(() => startHaproxy(environment, upstream)),
+    ...Object.fromEntries(
+      ALGORITHMS.map((algorithm) => [
+        `HAProxy, JWT ${algorithm}`,
+        withTokens(algorithm, () =>
+          startHaproxy(environment, upstream, { algorithm, tokens: thirdPartyTokens }),
+        ),
+      ]),
+    ),
+    'http-proxy-3': withAnyToken(() => startHttpProxy3(environment, upstream)),
+    'oauth2-proxy, JWT RS256': built('oauth2-proxy', startOauth2Proxy),
+    'Oathkeeper, JWT RS256': built('oathkeeper', startOathkeeper),
+  };
+
+  const started: Candidate[] = [];
+  for (const [name, start] of Object.entries(starts)) {
+    if (!options.isWanted(name)) continue;
+    log(`starting ${name}`);
+    try {
+      started.push(await start(name));
+    } catch (error) {
+      log(`skipped: ${name}: ${(error as Error).message}`);
+    }
+  }
+  return started;
+}

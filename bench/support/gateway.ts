@@ -1,0 +1,80 @@
+import { truncateSync } from 'node:fs';
+import type { SettingsInput } from '../../src/config/schema.ts';
+import { type StoreContents, seedStore } from './fill-store.ts';
+import { type BenchFolder, createBenchFolder } from './folder.ts';
+import { listProcessTree } from './linux.ts';
+import { startGatehouse } from './programs.ts';
+import type { BenchServer } from './servers.ts';
+
+/** A gatehouse of the benchmark: everything on, as in production, with what it holds. */
+export interface BenchGatewayOptions extends Partial<StoreContents> {
+  readonly upstream: number;
+  readonly core: number | string;
+  readonly entry: string;
+  readonly workers?: number;
+  readonly routes?: number;
+  /** False: ordinary requests take the full path too. */
+  readonly fastPath?: boolean;
+  /** The name of that setting; commits before its rename have `fastLane`. */
+  readonly fastPathName?: 'fastPath' | 'fastLane';
+  /** The upstream over TLS; `ca` is a file. */
+  readonly tlsUpstream?: { readonly port: number; readonly ca: string };
+  /** It is asked by nginx about the requests of others. */
+  readonly isForwardAuth?: boolean;
+  readonly nodeOptions?: readonly string[];
+  /** Left out: the embedded one. */
+  readonly store?: SettingsInput['store'];
+}
+
+export interface BenchGateway extends BenchServer {
+  readonly folder: BenchFolder;
+  /** Empties its log, so that no disk fills up. */
+  truncateLog(): void;
+}
+
+const TOKENS = 100;
+const ROUTES = 10;
+const LIVE_GRANTS = 1_000;
+
+export async function startBenchGateway(options: BenchGatewayOptions): Promise<BenchGateway> {
+  const { upstream, workers = 1, routes = ROUTES, fastPath = true, isForwardAuth = false } = options;
+  const { fastPathName = 'fastPath', tlsUpstream } = options;
+  const folder = await createBenchFolder((settings) => ({
+    ...settings,
+    listen: { ...settings.listen, workers, [fastPathName]: fastPath },
+    // The benchmark may take longer than an hour.
+    tokens: { accessLifetime: '1d' },
+    // Thousands of connections that all begin at once are not what a queue is for.
+    upstreams: {
+      default: {
+        ...(tlsUpstream === undefined
+          ? { url: `http://127.0.0.1:${upstream}` }
+          : { url: `https://127.0.0.1:${tlsUpstream.port}`, ca: tlsUpstream.ca, serverName: 'localhost' }),
+        maxPending: 10_000,
+      },
+    },
+    // Those that are asked for come last.
+    routes: [
+      ...Array.from({ length: routes - 2 }, (_, index) => ({
+        path: `/area-${index}/items/**`,
+        requires: 'files:read',
+      })),
+      { path: '/files/**', methods: ['GET', 'HEAD'], requires: 'files:read' },
+      { path: '/reports/**', requires: 'reports:write' },
+    ],
+    limits: {},
+    ...(options.store && { store: options.store }),
+    ...(isForwardAuth && { trustedProxies: ['127.0.0.1'] }),
+  }));
+  const { grants = LIVE_GRANTS, revocations = 0, tokens = TOKENS, cold } = options;
+  await seedStore(folder.path, { grants, revocations, tokens, ...(cold && { cold }) });
+  const { entry, core, nodeOptions = [] } = options;
+  const program = await startGatehouse({ folder: folder.path, entry, core, nodeOptions });
+  return {
+    folder,
+    port: program.port,
+    pids: listProcessTree(program.pid),
+    truncateLog: () => truncateSync(folder.file('serve.log')),
+    stop: () => program.stop(),
+  };
+}

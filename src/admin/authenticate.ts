@@ -1,0 +1,43 @@
+import { hash, timingSafeEqual } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import type { IncomingMessage } from 'node:http';
+import { TLSSocket } from 'node:tls';
+import { isReadableByOthers } from '../tokens/keyring-file.ts';
+
+/**
+ * The operator's name for the audit log; undefined for an unauthenticated client. The token file is read for each request, so
+ * that a new token applies at once. A file that is empty, or that other users can read (`onExposed`), authenticates no one.
+ */
+export function authenticateAdmin(
+  request: IncomingMessage,
+  tokenFile: string,
+  onExposed: () => void,
+): string | undefined {
+  const { socket } = request;
+  if (socket instanceof TLSSocket && socket.authorized) {
+    const certificate = socket.getPeerX509Certificate();
+    if (certificate !== undefined) return `certificate ${certificate.subject.replaceAll('\n', ', ')}`;
+  }
+  const authorization = request.headersDistinct['authorization'] ?? [];
+  if (authorization.length !== 1) return undefined;
+  const token = /^Bearer ([A-Za-z0-9._~+/=-]{1,512})$/i.exec(authorization[0] ?? '')?.[1];
+  const expected = readToken(tokenFile, onExposed);
+  if (token === undefined || expected === undefined) return undefined;
+  const digest = (text: string): Buffer => hash('sha256', text, 'buffer');
+  return timingSafeEqual(digest(token), digest(expected)) ? 'admin token' : undefined;
+}
+
+const MIN_TOKEN_LENGTH = 16;
+
+function readToken(file: string, onExposed: () => void): string | undefined {
+  try {
+    if (process.platform !== 'win32' && isReadableByOthers(file)) {
+      onExposed();
+      return undefined;
+    }
+    const token = readFileSync(file, 'utf8').trim();
+    return token.length >= MIN_TOKEN_LENGTH ? token : undefined;
+  } catch {
+    return undefined;
+  }
+}

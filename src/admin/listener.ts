@@ -1,0 +1,294 @@
+import { constants } from 'node:crypto';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createSecureServer, Server as SecureServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { type JsonResponse, sendJson } from '../http/json-response.ts';
+import { EXPOSITION_CONTENT_TYPE } from '../observability/exposition.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
+import { createReportLimiter } from '../observability/report-limiter.ts';
+import { Fault } from '../ports/fault.ts';
+import { authenticateAdmin } from './authenticate.ts';
+import { limitConnections } from './connection-limit.ts';
+import type { AdminRequest } from './grants-api.ts';
+import { createHostCheck } from './host-check.ts';
+import {
+  createErrorResponse,
+  FROM_BROWSER,
+  METHOD_NOT_ALLOWED,
+  MISDIRECTED,
+  STORE_NOT_READY,
+  UNAUTHENTICATED,
+} from './responses.ts';
+
+export interface ReadinessCheck {
+  readonly name: string;
+  /** Rejects with the problem. */
+  check(): Promise<void>;
+}
+
+export interface CheckResult {
+  readonly name: string;
+  readonly status: 'ok' | 'failed';
+  readonly problem?: string;
+}
+
+export interface AdminListenerOptions {
+  readonly host: string;
+  readonly port: number;
+  readonly checks: readonly ReadinessCheck[];
+  /** Omitted: plain HTTP. */
+  readonly tls?: AdminTls | undefined;
+  /** Accepted host names, in addition to `localhost` and IP addresses. */
+  readonly hostNames?: readonly string[];
+  readonly tokenFile: string;
+  readonly handleAdminRequest?: ((request: AdminRequest) => Promise<JsonResponse>) | undefined;
+  /** Metrics of all processes, in the Prometheus text format. */
+  readonly metrics?: (results: readonly CheckResult[]) => Promise<string>;
+  readonly log?: Pick<Logger, 'error' | 'warn'>;
+}
+
+/** PEM. A client certificate issued by `clientCa` authenticates to the admin API; probes need none. */
+export interface AdminTls {
+  readonly certificate: string;
+  readonly key: string;
+  readonly clientCa?: string | undefined;
+}
+
+export interface AdminListener {
+  readonly port: number;
+  /** Uses renewed certificates. Throws, and keeps the old ones, when they cannot be used. */
+  setTls(tls: AdminTls): void;
+  close(): Promise<void>;
+}
+
+/** Probes need neither certificate nor token: kubelets have none. The aliases are those of other gateways. */
+const LIVENESS_PATHS = new Set(['/livez', '/healthz', '/ping', '/health/alive']);
+const READINESS_PATHS = new Set(['/readyz', '/ready', '/health/ready']);
+const METRICS_PATH = '/metrics';
+const ADMIN_PATH = '/admin/v1';
+const MAX_CONNECTIONS = 256;
+const IDLE_TIMEOUT_MS = 120_000;
+
+/** Probes, metrics and the admin API. None of it is reachable through the public listener. */
+export async function openAdminListener(options: AdminListenerOptions): Promise<AdminListener> {
+  const { host, port, tls } = options;
+  let certificate = tls?.certificate;
+  const server = createAdminServer(tls);
+  const isAllowedHost = createHostCheck([host, ...(options.hostNames ?? [])], () => certificate);
+  server.on('request', createRequestHandler(options, isAllowedHost));
+  await listen(server, host, port);
+  return {
+    port: (server.address() as AddressInfo).port,
+    setTls(next) {
+      if (!(server instanceof SecureServer)) return;
+      // `requestCert` is set at start: without a clientCa, Node would accept certificates of every public CA.
+      if ((next.clientCa === undefined) !== (tls?.clientCa === undefined))
+        throw new Error('adding or removing admin.tls.clientCa needs a restart');
+      server.setSecureContext(createTlsOptions(next));
+      certificate = next.certificate;
+    },
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}
+
+function createAdminServer(tls: AdminTls | undefined): Server | SecureServer {
+  const timeouts = { headersTimeout: 5_000, requestTimeout: 10_000, connectionsCheckingInterval: 1_000 };
+  const server =
+    tls === undefined
+      ? createServer(timeouts)
+      : createSecureServer({
+          ...timeouts,
+          ...createTlsOptions(tls),
+          handshakeTimeout: 5_000,
+          // Probes have no certificate; the admin API checks `authorized`.
+          requestCert: tls.clientCa !== undefined,
+          rejectUnauthorized: false,
+        });
+  limitConnections(server, MAX_CONNECTIONS);
+  // A second bound: connections that are closing still count.
+  server.maxConnections = 4 * MAX_CONNECTIONS;
+  // Clients that do not read their response.
+  server.setTimeout(IDLE_TIMEOUT_MS);
+  return server;
+}
+
+const createTlsOptions = ({ certificate, key, clientCa }: AdminTls) => ({
+  cert: certificate,
+  key,
+  minVersion: 'TLSv1.2' as const,
+  // A resumed session would keep `authorized` of its first handshake, even after the certificate has expired.
+  secureOptions: constants.SSL_OP_NO_TICKET,
+  ...(clientCa !== undefined && { ca: clientCa }),
+});
+
+type RequestHandler = (request: IncomingMessage, response: ServerResponse) => void;
+
+function createRequestHandler(
+  options: AdminListenerOptions,
+  isAllowedHost: (request: IncomingMessage) => boolean,
+): RequestHandler {
+  const { checks, metrics, log } = options;
+  const getCheckResults = coalesce(() => runChecks(checks));
+  const scrape =
+    metrics &&
+    coalesce(async () => {
+      try {
+        return await metrics(await getCheckResults());
+      } catch (error) {
+        log?.error('metrics_failed', errorFields(error));
+        return createErrorResponse(500, 'server_error');
+      }
+    });
+  const reportExposedToken = createExposedTokenReporter(options);
+  const reportHost = createHostReporter(log);
+
+  const checkReadiness = async (request: IncomingMessage, query: string): Promise<JsonResponse> => {
+    const results = await getCheckResults();
+    const isReady = results.every(({ problem }) => problem === undefined);
+    const isVerbose =
+      (query.split('&').includes('verbose') || !isReady) && isAllowedHost(request) && !isFromBrowser(request);
+    return {
+      status: isReady ? 200 : 503,
+      body: { status: isReady ? 'ready' : 'not ready', ...(isVerbose && { checks: results }) },
+    };
+  };
+
+  const respond = async (
+    request: IncomingMessage,
+    path: string,
+    query: string,
+  ): Promise<JsonResponse | string> => {
+    const isAdminPath = path === ADMIN_PATH || path.startsWith(`${ADMIN_PATH}/`);
+    if (isAdminPath || path === METRICS_PATH) {
+      if (!isAllowedHost(request)) {
+        reportHost(request);
+        return MISDIRECTED;
+      }
+      if (isFromBrowser(request)) return FROM_BROWSER;
+    }
+    if (isAdminPath) return handleAdminPath(options, request, path, query, reportExposedToken);
+    if (request.method !== 'GET' && request.method !== 'HEAD') return METHOD_NOT_ALLOWED;
+    if (LIVENESS_PATHS.has(path)) return { status: 200, body: { status: 'alive' } };
+    if (READINESS_PATHS.has(path)) return checkReadiness(request, query);
+    if (path === METRICS_PATH && scrape !== undefined) return scrape();
+    return createErrorResponse(404, 'not_found');
+  };
+
+  return (request, response) => {
+    // RFC 3986 §3.4: a query may contain question marks.
+    const [, path = '', query = ''] = /^([^?]*)\??(.*)$/s.exec(request.url ?? '') ?? [];
+    void respond(request, path, query).then((result) =>
+      typeof result === 'string' ? sendMetrics(response, result) : sendJson(response, result),
+    );
+  };
+}
+
+/**
+ * Was this sent by a web page? A browser may hold an operator's certificate and present it for any page. The admin listener
+ * serves no pages, so no page has a reason to call it.
+ */
+const isFromBrowser = ({ headers: { origin, 'sec-fetch-site': site } }: IncomingMessage): boolean =>
+  origin !== undefined || (site !== undefined && site !== 'none');
+
+/** Authenticates first: unauthenticated clients get the same response for every path. */
+async function handleAdminPath(
+  { tokenFile, handleAdminRequest, log }: AdminListenerOptions,
+  request: IncomingMessage,
+  path: string,
+  query: string,
+  reportExposedToken: () => void,
+): Promise<JsonResponse> {
+  try {
+    const by = authenticateAdmin(request, tokenFile, reportExposedToken);
+    if (by === undefined) return UNAUTHENTICATED;
+    if (handleAdminRequest === undefined) return STORE_NOT_READY;
+    return await handleAdminRequest({
+      method: request.method ?? '',
+      path: path.slice(ADMIN_PATH.length),
+      query: new URLSearchParams(query),
+      request,
+      by,
+    });
+  } catch (error) {
+    if (error instanceof Fault) return STORE_NOT_READY;
+    // Without path and body: they may identify users.
+    log?.error('admin_request_failed', { method: request.method, ...errorFields(error) });
+    return createErrorResponse(500, 'server_error', 'Internal error.');
+  }
+}
+
+/** At most once a minute: any client can cause it. */
+function createExposedTokenReporter({ tokenFile: file, log }: AdminListenerOptions): () => void {
+  let reportedAt = Number.NEGATIVE_INFINITY;
+  return () => {
+    if (performance.now() - reportedAt < 60_000) return;
+    reportedAt = performance.now();
+    log?.error('admin_token_refused', { file, problem: 'other users can read it; run chmod 600' });
+  };
+}
+
+/** RFC 1035 §2.3.4: a name of 253 characters; plus a colon and a port. */
+const MAX_HOST_LENGTH = 259;
+
+function createHostReporter(log: AdminListenerOptions['log']): (request: IncomingMessage) => void {
+  const limitReports = createReportLimiter();
+  return ({ headers, socket }) => {
+    const host = (headers.host ?? '').toLowerCase().slice(0, MAX_HOST_LENGTH);
+    const report = log && limitReports(host);
+    if (report === undefined) return;
+    const peer = socket.remoteAddress;
+    log?.warn('admin_host_refused', { host, peer, setting: 'admin.hostNames', ...report });
+  };
+}
+
+const CHECK_TIMEOUT_MS = 2_000;
+
+const runChecks = (checks: readonly ReadinessCheck[]): Promise<CheckResult[]> =>
+  Promise.all(
+    checks.map(async (readinessCheck): Promise<CheckResult> => {
+      const { name } = readinessCheck;
+      const timeout = Promise.withResolvers<never>();
+      const timer = setTimeout(() => timeout.reject(new Error('timed out')), CHECK_TIMEOUT_MS);
+      try {
+        await Promise.race([readinessCheck.check(), timeout.promise]);
+        return { name, status: 'ok' };
+      } catch (error) {
+        return { name, status: 'failed', problem: (error as Error).message };
+      } finally {
+        clearTimeout(timer);
+      }
+    }),
+  );
+
+function sendMetrics(response: ServerResponse, text: string): void {
+  response.writeHead(200, {
+    'content-type': EXPOSITION_CONTENT_TYPE,
+    'content-length': Buffer.byteLength(text),
+    'cache-control': 'no-store',
+  });
+  response.end(response.req.method === 'HEAD' ? '' : text);
+}
+
+/** Concurrent callers share one run. */
+function coalesce<T>(run: () => Promise<T>): () => Promise<T> {
+  let running: Promise<T> | undefined;
+  return () => {
+    running ??= run().finally(() => {
+      running = undefined;
+    });
+    return running;
+  };
+}
+
+const listen = (server: Server, host: string, port: number): Promise<void> =>
+  new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(port, host, () => {
+      server.off('error', reject).on('error', () => {});
+      resolve();
+    });
+  });

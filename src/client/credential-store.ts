@@ -1,0 +1,38 @@
+import type { StoredGrant } from './grant.ts';
+
+/** Where a client stores its grant. */
+export interface CredentialStore {
+  read(): Promise<StoredGrant | undefined>;
+  /**
+   * Exclusive among all processes that share the store. `save` stores or deletes the grant durably before it resolves,
+   * because a refresh token is valid once.
+   */
+  withLock<T>(work: (stored: StoredGrant | undefined, save: SaveGrant) => Promise<T>): Promise<T>;
+}
+
+export type SaveGrant = (next: StoredGrant | undefined) => Promise<void>;
+
+/** For one process. */
+export function memoryCredentialStore(): CredentialStore {
+  let stored: StoredGrant | undefined;
+  const runExclusive = createMutex();
+  return {
+    read: async () => stored,
+    withLock: (work) =>
+      runExclusive(() =>
+        work(stored, async (next) => {
+          stored = next;
+        }),
+      ),
+  };
+}
+
+/** Runs functions one after the other, also after a failure. */
+export function createMutex(): <T>(work: () => Promise<T>) => Promise<T> {
+  let last: Promise<unknown> = Promise.resolve();
+  return (work) => {
+    const run = last.then(work, work);
+    last = run.catch(() => undefined);
+    return run;
+  };
+}

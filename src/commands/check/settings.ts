@@ -1,0 +1,147 @@
+import { X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { isIP } from 'node:net';
+import type { Settings } from '../../config/schema.ts';
+import {
+  getPossiblyIgnoredDifferences,
+  normalizePattern,
+  patternCovers,
+  UNKNOWN_COMPARISON,
+} from '../../domain/path-comparison.ts';
+import { compileRules } from '../../domain/rule-matcher.ts';
+import { covers, formatScope } from '../../domain/scope.ts';
+import { buildRules } from '../../server/build-from-settings.ts';
+import { getPagesOrigin } from '../../server/pages-origin.ts';
+import type { Check } from '../check.ts';
+import { checkKeyFileMode } from './files.ts';
+
+export const checkLikelyMistakes: Check = ({ hosts, integrations, routes, upstreams, tokens }) => {
+  const usedUpstreams = new Set(routes.map(({ upstream }) => upstream));
+  return {
+    warnings: [
+      ...integrations.flatMap(({ access }, index) =>
+        access.length === 0
+          ? [`integrations[${index}].access: is empty, so this integration cannot be used`]
+          : [],
+      ),
+      ...routes.flatMap(({ path, reportOnly }, index) =>
+        reportOnly
+          ? [`routes[${index}].reportOnly: requests to ${path} are never rejected, only logged`]
+          : [],
+      ),
+      ...(hosts.others === 'refuse' && hosts.allowed.includes('*')
+        ? ['hosts.others: refuse has no effect with "*" in hosts.allowed']
+        : []),
+      ...(routes.length === 0 ? ['routes: is empty, so every request is denied'] : []),
+      ...Object.keys(upstreams).flatMap((name) =>
+        usedUpstreams.has(name) ? [] : [`upstreams.${name}: no route forwards to it`],
+      ),
+      ...(tokens.accessLifetime > tokens.grantLifetime
+        ? ['tokens.accessLifetime: is longer than tokens.grantLifetime, which ends every token sooner']
+        : []),
+    ],
+  };
+};
+
+/** Valid settings that no request can ever satisfy. */
+export const checkReachability: Check = (settings) => {
+  const { directories, integrations, routes, listen } = settings;
+  const groups = new Set(
+    Object.values(directories).flatMap(({ users }) => users.flatMap((user) => user.groups)),
+  );
+  const hasExternalGroups = Object.values(directories).some(({ ldap }) => ldap !== undefined);
+  return {
+    warnings: [
+      ...routes.flatMap(({ path, requires }, index) =>
+        requires === undefined ||
+        requires === 'any-token' ||
+        integrations.some(({ scope }) => covers(scope, requires))
+          ? []
+          : [
+              `routes[${index}].requires: no integration has the scope ${formatScope(requires)}, so every request to ${path} is rejected`,
+            ],
+      ),
+      ...integrations.flatMap(({ access }, index) =>
+        access.flatMap((entry, at) =>
+          entry.groups
+            .filter((group) => !hasExternalGroups && !groups.has(group))
+            .map((group) => `integrations[${index}].access[${at}].groups: no user is in "${group}"`),
+        ),
+      ),
+      ...(listen.tls === undefined ? [] : checkServerTls(settings, listen.tls)),
+    ],
+  };
+};
+
+function checkServerTls(
+  { publicUrl, pages }: Settings,
+  tls: NonNullable<Settings['listen']['tls']>,
+): readonly string[] {
+  const { protocol, hostname } = new URL(publicUrl);
+  const { host: pagesHost } = getPagesOrigin({ publicUrl, pages });
+  const warnings = protocol === 'http:' ? ['publicUrl: is http, but the listener uses TLS'] : [];
+  try {
+    const leaf = new X509Certificate(readFileSync(tls.certificate));
+    for (const [setting, host] of [
+      ['publicUrl', hostname],
+      ['pages.url', pagesHost],
+    ] as const) {
+      const name = host?.replace(/^\[|\]$/g, '');
+      if (name === undefined) continue;
+      // `checkIP` throws for a name.
+      if ((isIP(name) === 0 ? leaf.checkHost(name) : leaf.checkIP(name)) === undefined)
+        warnings.push(
+          `listen.tls.certificate: is not valid for ${name}, the host of ${setting}; clients will reject it`,
+        );
+    }
+    warnings.push(...checkKeyFileMode('listen.tls.key', tls.key));
+  } catch {
+    // Reported by `checkCertificates`.
+  }
+  return warnings;
+}
+
+/**
+ * Routes on which a browser can open an HTML document of the API on the origin of the pages. A navigation has no bearer
+ * token, so only routes that let requests pass without one can serve a document.
+ */
+export const checkPagesOrigin: Check = ({ publicUrl, pages, device, integrations, routes }) => {
+  const usesPages = device.enabled && integrations.some(({ grants }) => grants.includes('device'));
+  if (pages.url !== undefined || !usesPages) return {};
+  const { hostname } = new URL(publicUrl);
+  const sharedRoutes = routes.flatMap(({ public: isPublic, reportOnly, methods, host, path }, index) => {
+    const isNavigable = methods === undefined || methods.includes('GET') || methods.includes('POST');
+    const isShared = host === undefined || host.toLowerCase() === hostname;
+    return (isPublic === true || reportOnly) && isNavigable && isShared ? [`routes[${index}] (${path})`] : [];
+  });
+  if (sharedRoutes.length === 0) return {};
+  return {
+    warnings: [
+      `pages.url: is not set, so the pages share their origin with ${sharedRoutes.join(', ')}; a script in an HTML response from there could act on the pages; give the pages a separate host, or set shared if the API serves no HTML`,
+    ],
+  };
+};
+
+/** Requests that are rejected because their path is another spelling of the path of a stricter route. */
+export const checkPathVariants: Check = (settings) => {
+  const { conflicts } = compileRules(buildRules(settings));
+  const warnings = conflicts.flatMap(({ rule, stricter }) => {
+    const ignoredDifferences = getPossiblyIgnoredDifferences(rule.paths ?? UNKNOWN_COMPARISON);
+    const wide = normalizePattern(stricter.pattern, ignoredDifferences);
+    const narrow = normalizePattern(rule.pattern, ignoredDifferences);
+    return patternCovers(wide, narrow)
+      ? [
+          `${rule.name}: differs from ${stricter.name} only in letter case or by a trailing slash and is less strict, so its requests are rejected; set upstreams.${rule.upstream}.paths if the API distinguishes such paths`,
+        ]
+      : [];
+  });
+  const undeclared = conflicts.filter(({ rule }) =>
+    Object.values(rule.paths ?? UNKNOWN_COMPARISON).includes('unknown'),
+  );
+  const byUpstream = Map.groupBy(undeclared, ({ rule }) => rule.upstream);
+  const notes = [...byUpstream].map(([name, [first, ...more]]) => {
+    const morePairs = more.length === 0 ? '' : ` (and ${more.length} more such pairs)`;
+    return `upstreams.${name}.paths: a path that differs from ${first?.stricter.name} only in letter case or by a trailing slash is rejected, not forwarded by the less strict ${first?.rule.name}${morePairs}; set letterCase and trailingSlash there to distinct if the API distinguishes such paths, to same if it does not`;
+  });
+  return { warnings, notes };
+};

@@ -1,0 +1,65 @@
+import { printable } from '../../lib/printable.ts';
+import { type AuditEvent, createLogger, type LogFields, type Logger } from '../../observability/logger.ts';
+
+const EVENT_TEXTS: Readonly<Record<AuditEvent, string>> = {
+  grant_issued: 'token issued',
+  grant_refreshed: 'token refreshed',
+  refresh_retried: 'lost response sent again',
+  refresh_reuse: 'used refresh token presented again',
+  refresh_rolled_forward: 'token refreshed after recovery',
+  grant_revoked: 'grant revoked',
+  grant_denied: 'token denied',
+  device_requested: 'device requests confirmation',
+  device_confirmed: 'device confirmed',
+  device_denied: 'device denied by the user',
+  device_closed: 'device closed after wrong passwords',
+  device_evicted: 'device request expired early',
+  device_code_replayed: 'used device code presented again',
+  sign_in: 'signed in',
+  sign_in_failed: 'sign-in failed',
+  code_guess_failed: 'wrong device code typed',
+  certificate_names_differ: 'certificate names differ',
+  configuration_changed: 'configuration applied',
+  locked_out: 'locked out after too many attempts',
+  keys_changed: 'keys changed',
+  record_refused: 'record failed authentication',
+  revocations_restored: 'missing revocations restored',
+  admin_action: 'admin action',
+  service_started: 'serving',
+  service_stopped: 'stopping',
+};
+
+/** Covered by the walkthrough. */
+const OMITTED_EVENTS: ReadonlySet<AuditEvent> = new Set(['service_started', 'service_stopped']);
+
+const SHOWN_FIELDS = ['act', 'identity', 'client', 'scope', 'reason', 'excess', 'detail'] as const;
+
+/** A short log for the terminal of the walkthrough: one line per audit event, plus warnings and errors. */
+export function createDemoLog(
+  write: (line: string) => void,
+  resolveName: (identity: string) => string,
+): Logger {
+  const logger = createLogger({ level: 'warn', format: 'text', write });
+  return {
+    ...logger,
+    info: () => {},
+    debug: () => {},
+    audit: (event, fields = {}) => {
+      if (!OMITTED_EVENTS.has(event))
+        write(`${formatClock()}  ${EVENT_TEXTS[event]}${formatFields(fields, resolveName)}\n`);
+    },
+  };
+}
+
+const formatClock = (): string => new Date().toISOString().slice(11, 19);
+
+function formatFields(fields: LogFields, resolveName: (identity: string) => string): string {
+  const parts = SHOWN_FIELDS.flatMap((name) => {
+    const value = fields[name];
+    if (typeof value !== 'string' || value === '') return [];
+    const text = printable(value.slice(0, 120));
+    if (name === 'identity') return [resolveName(text)];
+    return [name === 'reason' || name === 'act' ? text.replaceAll('_', ' ') : text];
+  });
+  return parts.length === 0 ? '' : `: ${parts.join(', ')}`;
+}

@@ -1,0 +1,75 @@
+/** Commands for another terminal that demonstrate the product in a few minutes. */
+export interface WalkthroughOptions {
+  readonly url: string;
+  readonly adminUrl: string;
+  /** Undefined when the configuration names another upstream. */
+  readonly apiUrl: string | undefined;
+  readonly folder: string;
+  readonly hasCurl: boolean;
+  /** The command that runs gatehouse from the folder. */
+  readonly program: string;
+  readonly password: string | undefined;
+  readonly renewed: string;
+}
+
+const JSON_TYPE = `-H 'Content-Type: application/json'`;
+
+export function renderWalkthrough(options: WalkthroughOptions): string {
+  const { url, folder, password } = options;
+  const requestCommand = options.hasCurl
+    ? `curl -sS -w '  [%{http_code}]\\n' --cacert pki/ca.pem "$@"`
+    : `${options.program} call --show-status --cacert pki/ca.pem "$@"`;
+  return [
+    `gatehouse is running: ${url}`,
+    `  admin listener  ${options.adminUrl}`,
+    ...(options.apiUrl === undefined ? [] : [`  demo API        ${options.apiUrl}`]),
+    `  files           ${folder}`,
+    ...(options.renewed === '' ? [] : [`  renewed         ${options.renewed}`]),
+    'gatehouse.yaml there is a configuration to start from. Saved changes apply immediately,',
+    'except for settings that need a restart.',
+    '',
+    'Paste this into another terminal, line by line or all at once:',
+    '',
+    `    cd ${quoteForShell(folder)}; URL=${url}`,
+    `    ask() { ${requestCommand}; }`,
+    `    field() { sed -n "s/.*\\"$1\\":\\"\\([^\\"]*\\)\\".*/\\1/p"; }`,
+    "    echo '# 1. alice gets a token with her certificate'",
+    '    GRANT=$(ask --cert pki/alice.pem --key pki/alice-key.pem \\',
+    `      ${JSON_TYPE} \\`,
+    `      -d '{"client_id":"report-runner","scope":"files:read"}' \\`,
+    '      $URL/authsvc/Authorize/Certificate); echo "$GRANT"',
+    '    TOKEN=$(echo "$GRANT" | field access_token)',
+    '    REFRESH=$(echo "$GRANT" | field refresh_token)',
+    "    echo '# 2. through the gateway to the API, which receives the identity of the caller'",
+    '    ask -H "Authorization: Bearer $TOKEN" $URL/files/welcome.txt',
+    "    echo '# 3. rejected: this token may read files, not write reports'",
+    `    ask -H "Authorization: Bearer $TOKEN" -d 'A quiet day' $URL/reports`,
+    "    echo '# 4. a refresh returns a new pair of tokens'",
+    `    ask ${JSON_TYPE} \\`,
+    `      -d '{"client_id":"report-runner","refresh_token":"'"$REFRESH"'"}' \\`,
+    '      $URL/authsvc/Authorize/Token',
+    "    echo '# 5. a revocation ends the grant: its tokens are rejected from now on'",
+    '    ask -H "Authorization: Bearer $TOKEN" $URL/authsvc/Revoke/Token',
+    '    ask -H "Authorization: Bearer $TOKEN" $URL/files/welcome.txt',
+    "    echo '# 6. a device without a certificate asks for a token; a user confirms in a browser'",
+    '    DEVICE=$(ask -d client_id=report-runner -d scope=files:read \\',
+    '      $URL/authsvc/Authorize/Device); echo "$DEVICE"',
+    '    echo "Open $(echo "$DEVICE" | field verification_uri_complete)"',
+    ...(password === undefined ? [] : [`    echo "and sign in as bob, password ${password}"`]),
+    "    echo '# 7. authorization_pending until bob has confirmed; then run it again'",
+    '    ask -d client_id=report-runner \\',
+    '      -d grant_type=urn:ietf:params:oauth:grant-type:device_code \\',
+    '      -d "device_code=$(echo "$DEVICE" | field device_code)" \\',
+    '      $URL/authsvc/Authorize/Token',
+    '',
+    'The browser does not trust the development CA (pki/ca.pem) and shows a warning: accept it.',
+    'pki/alice.p12 and pki/bob.p12 are for browsers; their passwords are in passwords.txt.',
+    'Ctrl-C stops gatehouse. Events are logged below.',
+    '',
+    '',
+  ].join('\n');
+}
+
+/** Quotes a word for sh where necessary. */
+export const quoteForShell = (word: string): string =>
+  /^[A-Za-z0-9_./:@%+-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;

@@ -1,0 +1,231 @@
+import { z } from 'zod';
+import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
+import { NAME_SOURCES } from '../../ports/directory.ts';
+import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
+import type { SettingPath } from '../setting-path.ts';
+import { type PathSchema, peers } from '../units.ts';
+import { checkLdap, ldapSection } from './ldap.ts';
+
+/** `certificates`: which client certificates are trusted, and which name in them is the identity. */
+export function certificatesSection(path: PathSchema) {
+  const nameSource = z.enum(NAME_SOURCES);
+
+  const issuer = z.union([
+    path.transform((file): Issuer => ({ file })),
+    z.strictObject({
+      name: z.string().min(1).exactOptional().meta({
+        description:
+          'Short name for `integrations[].issuers` and logs. Default: the file name without its extension.',
+      }),
+      file: path.meta({ description: 'Issuer certificate, PEM.' }),
+      directory: z
+        .string()
+        .exactOptional()
+        .meta({ description: 'Directory for names in certificates of this issuer.' }),
+      identityFrom: nameSource
+        .exactOptional()
+        .meta({ description: 'Which name in certificates of this issuer is the identity.' }),
+    }),
+  ]);
+
+  return z.strictObject({
+    issuers: z.array(issuer).prefault([]).meta({
+      description:
+        'Approved direct issuers of client certificates (pinned by key). List an intermediate CA itself, not its root.',
+    }),
+    crls: z.array(path).prefault([]).meta({
+      description:
+        'Certificate revocation lists, PEM (several in one file) or DER. If an issuer has a list, it must be current. A reload is rejected if a file is missing, empty or truncated, or holds an older list than before.',
+    }),
+    requireCrl: z
+      .boolean()
+      .default(false)
+      .meta({ description: 'Reject certificates of issuers without a revocation list.' }),
+    identityFrom: nameSource.default('commonName').meta({
+      description:
+        'Which name in the certificate is the identity: the common name of the subject, or the email address or user principal name in the subjectAltName.',
+    }),
+    directory: z.string().exactOptional().meta({ description: 'Directory in which this name is looked up.' }),
+    requireClientAuth: z
+      .boolean()
+      .default(true)
+      .meta({ description: 'The certificate must have the clientAuth extended key usage.' }),
+    asciiNames: z
+      .boolean()
+      .default(true)
+      .meta({ description: 'Reject names with non-ASCII characters (look-alikes).' }),
+    forwardedFrom: peers.prefault([]).meta({
+      description:
+        'Front proxies (address or CIDR) that terminate TLS and forward the client certificate in `certificates.forwardedHeader`. Each must overwrite or remove that header on every request.',
+    }),
+    forwardedHeader: z
+      .enum([
+        'client-cert',
+        'x-forwarded-client-cert',
+        'ssl-client-cert',
+        'x-ssl-client-cert',
+        'x-forwarded-tls-client-cert',
+      ])
+      .exactOptional()
+      .meta({
+        description:
+          'Header in which the peers in `certificates.forwardedFrom` forward it; required with them. Requests with another spelling of the name, or with the header twice, are rejected.',
+      }),
+  });
+}
+
+export interface Issuer {
+  readonly file: string;
+  readonly name?: string;
+  readonly directory?: string;
+  readonly identityFrom?: (typeof NAME_SOURCES)[number];
+}
+
+export const getIssuerName = ({ file, name }: Pick<Issuer, 'file' | 'name'>): string =>
+  name ?? (file.split('/').at(-1) ?? file).replace(/\.[^.]+$/, '');
+
+/** `directories.*`: users and workloads. */
+export function directorySection(path: PathSchema) {
+  const user = z.strictObject({
+    id: z
+      .string()
+      .refine(isIdentityId, 'must be a braced GUID or a hex string')
+      .meta({
+        description: 'A braced GUID or a hex string.',
+        examples: ['{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}'],
+      }),
+    name: z.string().min(1).max(256).meta({ description: 'User name for sign-in.' }),
+    displayName: z
+      .string()
+      .min(1)
+      .max(256)
+      .exactOptional()
+      .meta({ description: 'Name on the pages. Default: `name`.' }),
+    commonName: z
+      .string()
+      .min(1)
+      .max(256)
+      .exactOptional()
+      .meta({ description: 'Common name in client certificates of this user.' }),
+    email: z
+      .string()
+      .min(3)
+      .max(256)
+      .exactOptional()
+      .meta({ description: 'Email address in client certificates of this user.' }),
+    userPrincipalName: z
+      .string()
+      .min(3)
+      .max(256)
+      .exactOptional()
+      .meta({ description: 'User principal name in client certificates of this user.' }),
+    groups: z
+      .array(z.string().min(1))
+      .default([])
+      .meta({ description: 'Groups, for `access` of integrations.' }),
+    disabled: z
+      .boolean()
+      .default(false)
+      .meta({ description: 'The user cannot sign in, and existing grants cannot be refreshed.' }),
+    passwordHash: z
+      .string()
+      .regex(
+        /^\$argon2id\$v=19\$m=\d+,t=\d+,p=\d+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+$/,
+        'must be the output of `gatehouse hash-password`',
+      )
+      .exactOptional()
+      .meta({
+        description:
+          'Output of `gatehouse hash-password`. Without it, the user cannot sign in with a password.',
+      }),
+    passwordHashFile: path.exactOptional().meta({ description: 'File that contains the password hash.' }),
+  });
+
+  return z.strictObject({
+    label: z
+      .string()
+      .refine(isIdentityLabel, 'must be letters, digits, dot, dash or underscore')
+      .meta({ description: 'Part of an identity before the colon.' }),
+    users: z.array(user).default([]).meta({ description: 'Users, listed in this file.' }),
+    derive: z.boolean().default(false).meta({
+      description:
+        'Instead of a list: the id is a digest of the name in the certificate. For workloads whose CA acts as the directory.',
+    }),
+    ldap: ldapSection(path)
+      .exactOptional()
+      .meta({ description: 'Instead of a list: users of an LDAP server such as Active Directory.' }),
+  });
+}
+
+/** Checks that a directory exists. */
+export const createDirectoryCheck =
+  (directories: ParsedSections['directories'], report: ReportProblem) =>
+  (name: string | undefined, path: SettingPath): void => {
+    if (name !== undefined && !Object.hasOwn(directories, name))
+      report(path, `no such directory: "${name}"${formatKnownNames(Object.keys(directories))}`);
+  };
+
+function checkDirectory(
+  { derive, users, ldap }: NonNullable<ParsedSections['directories'][string]>,
+  path: SettingPath,
+  report: ReportProblem,
+): void {
+  if (derive && users.length > 0) report([...path, 'users'], 'cannot be combined with derive: true');
+  if (ldap !== undefined && (derive || users.length > 0))
+    report([...path, 'ldap'], 'cannot be combined with users or derive: true');
+  for (const field of ['id', 'name', 'commonName', 'email', 'userPrincipalName'] as const) {
+    const seen = new Set<string>();
+    users.forEach((entry, index) => {
+      const value = entry[field];
+      if (value === undefined) return;
+      const folded = field === 'commonName' ? value : value.toLowerCase();
+      if (seen.has(folded))
+        report([...path, 'users', index, field], `"${value}" belongs to another user too`);
+      seen.add(folded);
+    });
+  }
+  if (ldap) checkLdap(ldap, [...path, 'ldap'], report);
+}
+
+export const identityRules = [
+  crossCheck(['certificates'], ({ certificates }, report) => {
+    const { issuers, directory, forwardedFrom, forwardedHeader } = certificates;
+    if (forwardedFrom.hasEntries && forwardedHeader === undefined)
+      report(
+        ['certificates', 'forwardedHeader'],
+        'is missing; set it to the header in which the peers in certificates.forwardedFrom forward the client certificate',
+      );
+    const names = new Set<string>();
+    issuers.forEach((entry, index) => {
+      if (entry.directory === undefined && directory === undefined)
+        report(
+          ['certificates', 'issuers', index, 'directory'],
+          'is missing; set it here or in certificates.directory',
+        );
+      const name = getIssuerName(entry);
+      if (names.has(name))
+        report(
+          ['certificates', 'issuers', index, 'name'],
+          `"${name}" is the name of another issuer too; choose another name`,
+        );
+      names.add(name);
+    });
+  }),
+  crossCheck(['directories'], ({ directories }, report) => {
+    const labels = new Set<string>();
+    for (const [name, directory] of Object.entries(directories)) {
+      if (!directory) continue;
+      if (labels.has(directory.label))
+        report(['directories', name, 'label'], `"${directory.label}" is the label of another directory too`);
+      labels.add(directory.label);
+      checkDirectory(directory, ['directories', name], report);
+    }
+  }),
+  crossCheck(['certificates', 'directories'], ({ certificates, directories }, report) => {
+    const checkReference = createDirectoryCheck(directories, report);
+    checkReference(certificates.directory, ['certificates', 'directory']);
+    certificates.issuers.forEach((issuer, index) =>
+      checkReference(issuer.directory, ['certificates', 'issuers', index, 'directory']),
+    );
+  }),
+];

@@ -1,0 +1,4 @@
+export interface Rate {
+  readonly burst: number;
+  readonly perSecond: number;
+}

@@ -1,0 +1,18 @@
+import type { AccessRule } from './access-rule.ts';
+import { covers } from './scope.ts';
+
+/** Whether `other` allows everything that `rule` allows. Path, host and method are not compared. */
+export function isAtLeastAsStrict(rule: AccessRule, other: AccessRule): boolean {
+  if (rule.websocket === true && other.websocket !== true) return false;
+  if (allowsAll(other)) return true;
+  if (allowsAll(rule)) return false;
+  if (other.requirement.kind === 'scope') {
+    if (rule.requirement.kind !== 'scope' || !covers(rule.requirement.scope, other.requirement.scope))
+      return false;
+  }
+  const { clients } = other;
+  return clients === undefined || (rule.clients !== undefined && rule.clients.isSubsetOf(clients));
+}
+
+const allowsAll = ({ requirement, reportOnly }: AccessRule): boolean =>
+  requirement.kind === 'public' || reportOnly === true;

@@ -1,0 +1,15 @@
+/** A user or workload of a directory. */
+export interface User {
+  /** `<label>:<id>`, with a braced GUID or a hex string as id. */
+  readonly identity: string;
+  readonly displayName: string;
+  readonly directory: string;
+  readonly groups: ReadonlySet<string>;
+  readonly disabled: boolean;
+}
+
+const BRACED_GUID = /^\{[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\}$/i;
+const HEX = /^[0-9a-f]{8,128}$/i;
+
+export const isIdentityId = (id: string): boolean => BRACED_GUID.test(id) || HEX.test(id);
+export const isIdentityLabel = (label: string): boolean => /^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/.test(label);

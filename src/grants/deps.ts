@@ -1,0 +1,51 @@
+import type { Epoch } from '../domain/epoch.ts';
+import type { Integration } from '../domain/integration.ts';
+import type { Logger } from '../observability/logger.ts';
+import type { CertificateValidator } from '../ports/certificate-validator.ts';
+import type { UserDirectory } from '../ports/directory.ts';
+import type { Sealer } from '../ports/sealer.ts';
+import type { Store } from '../ports/store.ts';
+import type { TokenIssuer } from '../ports/token-issuer.ts';
+import type { OutageTracker } from './outage-tracker.ts';
+import type { PendingDeviceLimiter } from './pending-device-limiter.ts';
+import type { PollLimiter } from './poll-limiter.ts';
+
+/** Dependencies of the grant functions. One per configuration; the store and the limiters outlive it. */
+export interface GrantDeps {
+  readonly store: Pick<
+    Store,
+    'grants' | 'grantIndex' | 'devices' | 'userCodes' | 'revocations' | 'waitUntilDurable' | 'time'
+  >;
+  readonly users: UserDirectory;
+  readonly certificateValidator: CertificateValidator;
+  readonly tokenIssuer: TokenIssuer;
+  readonly sealer: Sealer;
+  readonly integrations: ReadonlyMap<string, Integration>;
+  readonly policy: GrantPolicy;
+  readonly pollLimiter: PollLimiter;
+  readonly pendingLimiter: PendingDeviceLimiter;
+  /** Outages until now, by the store's clock. They extend the time in which a client can retry. */
+  readonly getOutages: OutageTracker['getOutages'];
+  /** Can required audit events be recorded? Omitted: always. */
+  readonly isAuditAvailable?: () => boolean;
+  readonly now: () => Epoch;
+  readonly log: Logger;
+}
+
+export interface GrantPolicy {
+  /** Seconds in which a lost refresh response can be repeated. */
+  readonly retryWindow: number;
+  readonly reuse: 'revoke' | 'reject';
+  readonly supersede: boolean;
+  readonly device: {
+    readonly enabled: boolean;
+    readonly codeLifetime: number;
+    readonly interval: number;
+  };
+}
+
+/** The id where the integration is no longer configured. */
+export const getIntegrationName = (
+  { integrations }: Pick<GrantDeps, 'integrations'>,
+  clientId: string,
+): string => integrations.get(clientId)?.name ?? clientId;

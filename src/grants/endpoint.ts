@@ -1,0 +1,213 @@
+import type { Outcome } from '../domain/outcome.ts';
+import type { Refusal } from '../domain/refusal.ts';
+import type { PresentedCertificate } from '../domain/verified-token.ts';
+import { describeRefusal, type ErrorTable } from '../http/error-table.ts';
+import type { JsonResponse } from '../http/json-response.ts';
+import { type Encoding, NO_PARAMETERS, type Parameters, readParameters } from '../http/parameters.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import {
+  AMBIGUOUS_CERTIFICATE,
+  getRetryAfter,
+  INTERNAL_ERROR_DESCRIPTION,
+  isDenial,
+  OVERLOADED_RETRY_AFTER,
+  sendResponse,
+  toAuditFields,
+} from '../http/service-response.ts';
+import { getRateLimitKey, type RateLimiter } from '../lib/rate-limiter.ts';
+import { errorFields } from '../observability/logger.ts';
+import { Fault } from '../ports/fault.ts';
+import type { GrantDeps } from './deps.ts';
+import type { RateLimitKey } from './rate-limit-key.ts';
+
+/** What the token API (`Authorize/…`) and the OAuth endpoints (`oauth2/…`) have in common. */
+export interface EndpointService<Name extends string> {
+  readonly grantDeps: GrantDeps;
+  /** The issuer of access tokens. */
+  readonly publicUrl: string;
+  /** Origin of the confirmation pages. */
+  readonly pagesUrl: string;
+  /** The first service path; responses refer to it. */
+  readonly path: string;
+  /** Seconds in which a request body must arrive. */
+  readonly bodyTimeout: number;
+  /** Kept across reloads, so that a reload resets no counter. */
+  readonly rateLimits: Readonly<Record<Name, RateLimiter>>;
+  /** The client certificate of the TLS connection, or the one that a trusted proxy forwards. */
+  readonly getCertificate: (context: RequestContext) => ClientCertificate | undefined;
+  /** The same with its validity now, for certificate-bound tokens. */
+  readonly getPresentedCertificate: (context: RequestContext) => PresentedCertificate | undefined;
+  /** Is it ambiguous which client certificate a proxy forwards? */
+  readonly isCertificateAmbiguous: (context: RequestContext) => boolean;
+  readonly isOverloaded?: () => boolean;
+}
+
+export interface ClientCertificate {
+  readonly der: Uint8Array;
+  /** SHA-256, base64url. */
+  readonly fingerprint: string;
+}
+
+export interface Endpoint<Name extends string, Service extends EndpointService<Name>> {
+  readonly name: Name;
+  readonly method: 'POST' | 'GET';
+  /** HEAD is served like GET; not where a GET has an effect. */
+  readonly allowsHead?: true;
+  /** Below the service path, in lower case. */
+  readonly path: string;
+  readonly errors: (parameters: Parameters) => ErrorTable;
+  /** Where the specification allows only 400, internal errors are reported with it. Omitted: 503. */
+  readonly internalErrorStatus?: 400;
+  readonly body?: { readonly parameterNames: readonly string[]; readonly encodings: readonly Encoding[] };
+  /** The caller, if the credential proves it. Omitted or undefined: requests are counted by address. */
+  identifyCaller?(
+    service: Service,
+    context: RequestContext,
+    parameters: Parameters,
+  ): RateLimitKey | Promise<RateLimitKey>;
+  handle(service: Service, context: RequestContext, parameters: Parameters): Promise<Outcome<JsonResponse>>;
+}
+
+/** How one API differs from the other on the wire and in the logs. */
+export interface EndpointSet<Name extends string, Service extends EndpointService<Name>> {
+  readonly endpoints: readonly Endpoint<Name, Service>[];
+  /** Name of an endpoint in the request log and in audit events. */
+  readonly getRule: (name: Name) => string;
+  readonly getAuditName: (name: Name) => string;
+  readonly formatError: (code: string, description: string) => unknown;
+  /** RFC 9110 §11.6.1: the WWW-Authenticate field of a 401 response. */
+  readonly formatChallenge: (name: Name, code: string, context: RequestContext) => string;
+  /** Requests that no endpoint of this API accepts. */
+  readonly findRefusal?: (context: RequestContext, parameters: Parameters) => Refusal | undefined;
+  readonly getRefusalHeaders?: (
+    refusal: Refusal,
+    context: RequestContext,
+  ) => Readonly<Record<string, string>>;
+}
+
+/** Handles a request for `subpath` below the service path. */
+export async function handleEndpoint<Name extends string, Service extends EndpointService<Name>>(
+  api: EndpointSet<Name, Service>,
+  service: Service,
+  context: RequestContext,
+  subpath: string,
+): Promise<void> {
+  const endpoint = api.endpoints.find(({ path }) => path === subpath.toLowerCase());
+  if (endpoint === undefined)
+    return sendResponse(
+      context,
+      createErrorResponse(api, 404, 'not_found', 'No such endpoint of the token service.'),
+    );
+  const { name, method, allowsHead } = endpoint;
+  context.note({ rule: api.getRule(name) });
+  if (context.request.method !== method && !(context.request.method === 'HEAD' && allowsHead)) {
+    const allow = allowsHead ? `${method}, HEAD` : method;
+    return sendResponse(
+      context,
+      createErrorResponse(api, 405, 'invalid_request', `Use ${method}.`, { allow }),
+    );
+  }
+  // Never shed revocations under load.
+  if (name !== 'revoke' && service.isOverloaded?.() === true) {
+    context.note({ decision: 'failed', reason: 'overloaded' });
+    return sendResponse(context, createInternalErrorResponse(api, endpoint, OVERLOADED_RETRY_AFTER));
+  }
+  try {
+    sendResponse(context, await runEndpoint(api, endpoint, service, context));
+  } catch (error) {
+    const isFault = error instanceof Fault;
+    service.grantDeps.log.error(isFault ? 'dependency_failed' : 'internal_error', {
+      request_id: context.id,
+      operation: api.getAuditName(name),
+      ...errorFields(error),
+    });
+    context.note({ decision: 'failed', reason: isFault ? error.code : 'internal_error' });
+    sendResponse(context, createInternalErrorResponse(api, endpoint, isFault ? error.retryAfter : 1));
+  }
+}
+
+async function runEndpoint<Name extends string, Service extends EndpointService<Name>>(
+  api: EndpointSet<Name, Service>,
+  endpoint: Endpoint<Name, Service>,
+  service: Service,
+  context: RequestContext,
+): Promise<JsonResponse> {
+  let parameters = NO_PARAMETERS;
+  const refuse = (refusal: Refusal): JsonResponse =>
+    createRefusalResponse(api, endpoint, service, { context, parameters, refusal });
+  const checkRateLimit = async (caller: RateLimitKey): Promise<JsonResponse | undefined> => {
+    const key = caller ?? getRateLimitKey(context.clientAddress);
+    const retryAfter = await service.rateLimits[endpoint.name].take(key);
+    return retryAfter > 0 ? refuse({ reason: 'too_many_requests', retryAfter }) : undefined;
+  };
+
+  if (service.isCertificateAmbiguous(context)) return refuse(AMBIGUOUS_CERTIFICATE);
+  if (endpoint.body !== undefined) {
+    const { parameterNames, encodings } = endpoint.body;
+    const result = await readParameters(context, parameterNames, encodings, service.bodyTimeout);
+    if ('status' in result)
+      return (
+        (await checkRateLimit(undefined)) ??
+        createErrorResponse(api, result.status, 'invalid_request', result.detail, { connection: 'close' })
+      );
+    if (!result.ok) return (await checkRateLimit(undefined)) ?? refuse(result.refusal);
+    parameters = result.value;
+  }
+  const limitResponse = await checkRateLimit(await endpoint.identifyCaller?.(service, context, parameters));
+  if (limitResponse !== undefined) return limitResponse;
+  const refusal = api.findRefusal?.(context, parameters);
+  if (refusal !== undefined) return refuse(refusal);
+  const outcome = await endpoint.handle(service, context, parameters);
+  if (!outcome.ok) return refuse(outcome.refusal);
+  context.note({ decision: 'allowed' });
+  return outcome.value;
+}
+
+function createRefusalResponse<Name extends string, Service extends EndpointService<Name>>(
+  api: EndpointSet<Name, Service>,
+  { name, errors }: Endpoint<Name, Service>,
+  { grantDeps }: Service,
+  {
+    context,
+    parameters,
+    refusal,
+  }: { readonly context: RequestContext; readonly parameters: Parameters; readonly refusal: Refusal },
+): JsonResponse {
+  const { status, code, description } = describeRefusal(errors(parameters), refusal);
+  const retryAfter = getRetryAfter(refusal);
+  context.note({ decision: 'refused', reason: refusal.reason });
+  if (isDenial(refusal))
+    grantDeps.log.audit('grant_denied', {
+      request_id: context.id,
+      operation: api.getAuditName(name),
+      from: context.clientAddress,
+      ...toAuditFields(refusal),
+    });
+  return createErrorResponse(api, status, code, description, {
+    ...(retryAfter !== undefined && { 'retry-after': String(retryAfter) }),
+    ...(status === 401 && { 'www-authenticate': api.formatChallenge(name, code, context) }),
+    ...api.getRefusalHeaders?.(refusal, context),
+  });
+}
+
+/** Temporary, and never reported as an error of the client. */
+const createInternalErrorResponse = <Name extends string, Service extends EndpointService<Name>>(
+  api: EndpointSet<Name, Service>,
+  { internalErrorStatus }: Endpoint<Name, Service>,
+  retryAfter: number,
+): JsonResponse =>
+  createErrorResponse(
+    api,
+    internalErrorStatus ?? 503,
+    internalErrorStatus === undefined ? 'temporarily_unavailable' : 'invalid_request',
+    INTERNAL_ERROR_DESCRIPTION,
+    { 'retry-after': String(retryAfter) },
+  );
+
+export const createErrorResponse = (
+  { formatError }: { readonly formatError: (code: string, description: string) => unknown },
+  status: number,
+  code: string,
+  description: string,
+  headers: Readonly<Record<string, string>> = {},
+): JsonResponse => ({ status, body: formatError(code, description), headers, reason: description });

@@ -1,0 +1,87 @@
+import type { DeviceRequest } from '../domain/device-request.ts';
+import type { Epoch } from '../domain/epoch.ts';
+import { getNetworks } from '../lib/rate-limiter.ts';
+import type { PendingEntry, SharedLimits } from '../ports/shared-limits.ts';
+
+type PendingDeviceRequest = Pick<DeviceRequest, 'id' | 'clientId' | 'askedFrom' | 'expires'>;
+
+/**
+ * Limits how many device requests are pending: in all, for each integration, and for each network at an integration.
+ * When a limit is reached, the network with the most pending requests loses one to a newcomer from a network with
+ * fewer, so that a few networks cannot keep everyone else out.
+ */
+export interface PendingDeviceLimiter {
+  admit(
+    request: PendingDeviceRequest,
+    now: Epoch,
+  ): Promise<{
+    readonly admitted: boolean;
+    /** Ids of requests that must expire now. */
+    readonly displaced: readonly string[];
+  }>;
+  /** A request has ended before it expired. */
+  release(request: PendingDeviceRequest): Promise<void>;
+}
+
+export interface PendingDeviceLimits {
+  readonly all: number;
+  readonly perClient: number;
+}
+
+/** The share of an integration's limit that one address (IPv6: a /64) may use. */
+const MAX_SHARE_PER_ADDRESS = 0.1;
+
+export function createPendingDeviceLimiter({
+  limits,
+  shared,
+  digestName,
+}: {
+  /** Read for each request: a reload may change them. */
+  readonly limits: () => PendingDeviceLimits;
+  readonly shared: Pick<SharedLimits, 'admit' | 'release'>;
+  readonly digestName: (text: string) => string;
+}): PendingDeviceLimiter {
+  const getGlobalName = (): string => digestName('pending\nall');
+  const getClientName = (clientId: string): string => digestName(`pending\nclient ${clientId}`);
+  const createEntry = ({ id, askedFrom, expires }: PendingDeviceRequest): PendingEntry => ({
+    id,
+    networks: getNetworks(askedFrom).map((network) =>
+      digestName(`pending\n${network}`).slice(0, DIGEST_LENGTH),
+    ),
+    expires,
+  });
+  return {
+    async admit(request, now) {
+      const { all, perClient } = limits();
+      const entry = createEntry(request);
+      const seconds = Math.max(1, request.expires - now);
+      const perNetwork = Math.max(1, Math.ceil(perClient * MAX_SHARE_PER_ADDRESS));
+      const clientOutcome = await shared.admit(getClientName(request.clientId), entry, {
+        total: perClient,
+        perNetwork,
+        seconds,
+      });
+      if (!clientOutcome.admitted) return { admitted: false, displaced: [] };
+      const globalOutcome = await shared.admit(getGlobalName(), entry, { total: all, seconds });
+      if (!globalOutcome.admitted) {
+        // A refused request displaces no other: the one displaced from the first limit stays pending.
+        await shared.release(getClientName(request.clientId), entry);
+        return { admitted: false, displaced: [] };
+      }
+      return {
+        admitted: true,
+        displaced: [clientOutcome.displaced, globalOutcome.displaced].filter((id) => id !== undefined),
+      };
+    },
+    async release(request) {
+      const entry = createEntry(request);
+      await Promise.all([
+        shared.release(getClientName(request.clientId), entry),
+        shared.release(getGlobalName(), entry),
+      ]);
+    },
+  };
+}
+
+/** 72 bits: networks with equal digests would merely share a limit. */
+const DIGEST_LENGTH = 12;

@@ -1,0 +1,26 @@
+import type { IncomingMessage } from 'node:http';
+import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { getQuery } from './query.ts';
+import { getHeaderValues } from './raw-headers.ts';
+
+/** RFC 6750 §2.1: the scheme in any case, one space, b64token. Opaque tokens contain `+`, `/` and `=`. */
+export const BEARER_CREDENTIALS = /^bearer ([A-Za-z0-9._~+/-]+=*)$/i;
+
+/** The token in the Authorization header. Its content is not checked. */
+export function readBearerToken(request: IncomingMessage): Outcome<string> {
+  // RFC 6750 §5.3: tokens do not belong in URLs.
+  if (/(?:^|&)(?:access_token|token)=/i.test(decodeLoosely(getQuery(request))))
+    return refused({
+      reason: 'request_malformed',
+      detail: 'Send the access token in the Authorization header, not in the URL.',
+    });
+  const [value, ...more] = getHeaderValues(request.rawHeaders, 'authorization');
+  if (value === undefined) return refused({ reason: 'token_missing' });
+  if (more.length > 0)
+    return refused({ reason: 'request_malformed', detail: 'Send one Authorization header.' });
+  const token = BEARER_CREDENTIALS.exec(value)?.[1];
+  return token === undefined ? refused({ reason: 'token_invalid', fault: 'malformed' }) : ok(token);
+}
+
+const decodeLoosely = (query: string): string =>
+  query.replace(/%([0-9a-f]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));

@@ -1,0 +1,25 @@
+/**
+ * Lookup in raw header lists (`IncomingMessage.rawHeaders`: names and values alternate, nothing merged). Field names are
+ * case-insensitive (RFC 9110 §5.1); `name` is lower case.
+ */
+
+export function getHeaderValues(rawHeaders: readonly string[], name: string): string[] {
+  const values: string[] = [];
+  for (let at = 0; at + 1 < rawHeaders.length; at += 2)
+    if (isNamed(rawHeaders[at], name)) values.push(rawHeaders[at + 1] ?? '');
+  return values;
+}
+
+/** Undefined when the field is absent or repeated. */
+export function getSingleHeader(rawHeaders: readonly string[], name: string): string | undefined {
+  let value: string | undefined;
+  for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
+    if (!isNamed(rawHeaders[at], name)) continue;
+    if (value !== undefined) return undefined;
+    value = rawHeaders[at + 1];
+  }
+  return value;
+}
+
+const isNamed = (candidate = '', name: string): boolean =>
+  candidate.length === name.length && candidate.toLowerCase() === name;

@@ -1,0 +1,58 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
+import type { Epoch } from '../domain/epoch.ts';
+
+/** A request, its response, and what the listener knows about them. */
+export interface RequestContext {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  /** In all log lines and refusals of this request. */
+  readonly id: string;
+  readonly arrivedAt: Epoch;
+  /** The remote address of the socket, or the source in its PROXY header. */
+  readonly peer: string;
+  /** `peer` is a load balancer whose PROXY header names no source: forwarded headers are not trusted. */
+  readonly sourceUnknown?: boolean;
+  /** The peer, or the address that trusted proxies forward. */
+  readonly clientAddress: string;
+  /** The client's leaf certificate (DER), whose key it proved to hold in the handshake of this connection. */
+  readonly certificate: () => Buffer | undefined;
+  /** For a WebSocket handshake: the unread connection, and the bytes received after the header section. */
+  readonly upgrade?: { readonly socket: Duplex; readonly head: Buffer };
+  /** Adds fields to the access log line. */
+  note(fields: RequestNotes): void;
+  readonly notes: RequestNotes;
+}
+
+/** A request after its end, for logs and metrics. */
+export interface CompletedRequest extends Pick<RequestContext, 'id' | 'clientAddress' | 'notes'> {
+  readonly request: { readonly method?: string | undefined; readonly url?: string | undefined };
+}
+
+export interface TransferStats {
+  /** Until the upstream response began. */
+  readonly upstreamSeconds: number | undefined;
+  /** Body bytes to the upstream and from it. */
+  readonly bytesIn: number;
+  readonly bytesOut: number;
+}
+
+export interface RequestNotes {
+  rule?: string;
+  decision?: string;
+  reason?: string;
+  identity?: string;
+  clientId?: string;
+  grantId?: string;
+  upstream?: string;
+  /** The traceparent sent to the upstream, and the caller's span if this request is recorded. */
+  trace?: string;
+  parentSpan?: string;
+  upstreamSeconds?: number;
+  bytesIn?: number;
+  bytesOut?: number;
+  /** Instead of these three: counters that are still changing. */
+  transfer?: TransferStats;
+  /** Method and path of the request that another gateway asks about. */
+  original?: string;
+}

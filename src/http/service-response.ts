@@ -1,0 +1,45 @@
+import type { Refusal } from '../domain/refusal.ts';
+import { type JsonResponse, sendJson } from './json-response.ts';
+import type { RequestContext } from './request-context.ts';
+
+/** Retry-After, in seconds, while the process is overloaded. */
+export const OVERLOADED_RETRY_AFTER = 2;
+
+export const INTERNAL_ERROR_DESCRIPTION =
+  'Temporary internal error. Your credentials are not the problem; retry later.';
+
+/** The certificate header of a front proxy is repeated, or there is one of a similar name. */
+export const AMBIGUOUS_CERTIFICATE = {
+  reason: 'request_malformed',
+  detail: 'The forwarded client certificate is ambiguous.',
+} as const satisfies Refusal;
+
+/** Slots become free when device codes expire. */
+const DEVICE_REQUESTS_FULL_RETRY_AFTER = 60;
+
+/** Seconds after which a retry may succeed; undefined if it cannot. */
+export const getRetryAfter = (refusal: Refusal): number | undefined =>
+  'retryAfter' in refusal
+    ? refusal.retryAfter
+    : refusal.reason === 'too_many_device_requests'
+      ? DEVICE_REQUESTS_FULL_RETRY_AFTER
+      : undefined;
+
+/** Polling of a pending device request is not denied, and not audited. */
+export const isDenial = ({ reason }: Refusal): boolean =>
+  reason !== 'device_pending' && reason !== 'device_polled_too_soon';
+
+/** Refusals contain no secrets. Text from clients is truncated. */
+export function toAuditFields(refusal: Refusal): Readonly<Record<string, string | number>> {
+  const fields: Record<string, string | number> = {};
+  for (const [name, value] of Object.entries(refusal))
+    fields[name] = typeof value === 'string' ? value.slice(0, 256) : Number(value);
+  return fields;
+}
+
+/** With the request id, by which operators find the log lines. */
+export const sendResponse = (context: RequestContext, jsonResponse: JsonResponse): void =>
+  sendJson(context.response, {
+    ...jsonResponse,
+    headers: { 'x-request-id': context.id, ...jsonResponse.headers },
+  });

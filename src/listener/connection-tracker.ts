@@ -1,0 +1,145 @@
+import type { ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { TLSSocket } from 'node:tls';
+import type { InterceptedSession } from './connection-interceptor.ts';
+import { closeUnassignedResponse } from './node-quirks/http1.ts';
+
+/** How long idle connections stay open when draining starts: a request may be in flight, and is served as the last one. */
+const GRACE_SECONDS = 1;
+const NONE: readonly ServerResponse[] = [];
+
+/**
+ * The pending responses of a connection are stored on its socket. In a table of all connections thousands would come and go,
+ * and each resized table would keep the responses of that moment alive until a full garbage collection.
+ */
+const RESPONSES = Symbol('pending responses');
+type TrackedSocket = Duplex & { [RESPONSES]?: ServerResponse[] };
+const getResponses = (socket: TrackedSocket): readonly ServerResponse[] => socket[RESPONSES] ?? NONE;
+
+/**
+ * Open connections and their pending responses, for graceful shutdown: `server.close()` alone leaves a connection open whose
+ * response already announced `keep-alive`.
+ */
+export class ConnectionTracker {
+  readonly #isTls: boolean;
+  /** TCP sockets, one per connection. */
+  readonly #sockets = new Set<Socket>();
+  /** The sockets that HTTP/1.1 runs on: TCP sockets, or the TLS sockets above them. */
+  readonly #httpSockets = new Set<Socket>();
+  readonly #http2Sessions = new Map<TLSSocket, () => void>();
+  readonly #intercepted = new Map<Socket, InterceptedSession>();
+  /** `grace`: draining, idle connections are still open. `drain`: they are closed. */
+  #phase: 'open' | 'grace' | 'drain' = 'open';
+  #onEmpty: (() => void) | undefined;
+
+  constructor(isTls: boolean) {
+    this.#isTls = isTls;
+  }
+
+  add(socket: Socket): void {
+    if (this.#sockets.has(socket)) return;
+    this.#sockets.add(socket);
+    if (!this.#isTls) this.#httpSockets.add(socket);
+    socket.once('close', () => {
+      this.#httpSockets.delete(socket);
+      if (this.#sockets.delete(socket) && this.#sockets.size === 0) this.#onEmpty?.();
+    });
+  }
+
+  addTls(socket: TLSSocket): void {
+    this.#httpSockets.add(socket);
+    socket.once('close', () => this.#httpSockets.delete(socket));
+  }
+
+  /** `close` sends GOAWAY and lets active streams end. */
+  addHttp2(socket: TLSSocket, close: () => void): void {
+    this.#http2Sessions.set(socket, close);
+    socket.once('close', () => this.#http2Sessions.delete(socket));
+    if (this.#phase !== 'open') close();
+  }
+
+  markIntercepted(socket: Socket, session: InterceptedSession): void {
+    this.#intercepted.set(socket, session);
+    socket.once('close', () => this.#intercepted.delete(socket));
+    if (this.#phase !== 'open') session.drain(this.#phase === 'drain');
+  }
+
+  markReleased(socket: Socket): void {
+    this.#intercepted.delete(socket);
+  }
+
+  beginRequest(socket: Socket & TrackedSocket, response: ServerResponse): void {
+    if (this.#phase !== 'open') response.shouldKeepAlive = false;
+    (socket[RESPONSES] ??= []).push(response);
+  }
+
+  endRequest(socket: Socket & TrackedSocket, response: ServerResponse): void {
+    const responses = socket[RESPONSES];
+    const at = responses?.indexOf(response) ?? -1;
+    if (responses === undefined || at < 0) return;
+    responses.splice(at, 1);
+    if (responses.length > 0 || this.#phase === 'open') return;
+    if (this.#phase === 'drain' || !response.shouldKeepAlive) socket.end();
+  }
+
+  /** Node's HTTP server has released a connection with pending responses (`upgrade`, `connect`). */
+  markDetached(socket: Duplex): void {
+    socket.once('close', () => {
+      // A copy: each response that closes is removed from the list.
+      for (const response of getResponses(socket).slice()) closeUnassignedResponse(response);
+    });
+  }
+
+  /** Whether a response on this connection has announced `Connection: close`. */
+  isClosing(socket: Duplex): boolean {
+    for (const response of getResponses(socket))
+      if (response.headersSent && !response.shouldKeepAlive) return true;
+    return false;
+  }
+
+  /** The response to the oldest pending request. */
+  getActiveResponse(socket: Duplex): ServerResponse | undefined {
+    return getResponses(socket)[0];
+  }
+
+  /** The response to the newest pending request. */
+  getLastResponse(socket: Duplex): ServerResponse | undefined {
+    return getResponses(socket).at(-1);
+  }
+
+  count(): number {
+    return this.#sockets.size;
+  }
+
+  /** Returns whether all connections ended in time; the others are destroyed. */
+  async drain(seconds: number): Promise<boolean> {
+    this.#phase = 'grace';
+    for (const socket of this.#httpSockets)
+      for (const response of getResponses(socket))
+        if (!response.headersSent) response.shouldKeepAlive = false;
+    for (const close of this.#http2Sessions.values()) close();
+    for (const session of this.#intercepted.values()) session.drain(false);
+    if (seconds > 0) {
+      const ended = new Promise<void>((resolve) => {
+        this.#onEmpty = resolve;
+        if (this.#sockets.size === 0) resolve();
+      });
+      const limit = sleep(seconds * 1_000, undefined, { ref: false });
+      await Promise.race([ended, sleep(Math.min(GRACE_SECONDS, seconds / 2) * 1_000)]);
+      this.#phase = 'drain';
+      for (const session of this.#intercepted.values()) session.drain(true);
+      for (const socket of this.#httpSockets) if (this.#isIdle(socket)) socket.end();
+      await Promise.race([ended, limit]);
+    }
+    const graceful = this.#sockets.size === 0;
+    for (const socket of [...this.#httpSockets, ...this.#http2Sessions.keys(), ...this.#sockets])
+      socket.destroy();
+    return graceful;
+  }
+
+  #isIdle(socket: Socket): boolean {
+    return getResponses(socket).length === 0 && this.#intercepted.get(socket)?.isBusy() !== true;
+  }
+}

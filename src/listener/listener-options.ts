@@ -1,0 +1,72 @@
+import type { Epoch } from '../domain/epoch.ts';
+import type { CompletedRequest, RequestContext } from '../http/request-context.ts';
+import type { Logger } from '../observability/logger.ts';
+import type { PeerList } from './client-address.ts';
+import type { ConnectionInterceptor } from './connection-interceptor.ts';
+import type { SessionTicketOptions } from './session-tickets.ts';
+
+/** The settings of a secure context. All are needed at every change: Node keeps none of the previous context. */
+export interface TlsContextOptions {
+  /** The certificate chain, PEM. */
+  readonly certificate: string;
+  readonly key: string;
+  readonly minVersion: 'TLSv1.2' | 'TLSv1.3';
+  /** PEM of the issuers whose names are sent in the certificate request; a hint for clients only. */
+  readonly issuers: readonly string[];
+  /** If omitted, sessions are not resumed. */
+  readonly tickets?: SessionTicketOptions | undefined;
+}
+
+export interface PublicListenerOptions {
+  readonly host: string;
+  readonly port: number;
+  /** If omitted, plain HTTP, behind a proxy that terminates TLS. */
+  readonly tls?: TlsContextOptions & {
+    /** Whether to request a client certificate: always, never, or for these server names (SNI). */
+    readonly askCertificate: 'always' | 'never' | readonly string[];
+    readonly http2?: boolean;
+  };
+  readonly limits: ListenerLimits;
+  readonly proxyProtocol: PeerList;
+  readonly trustedProxies: PeerList;
+  readonly onRequest: (context: RequestContext) => void;
+  readonly onHandshake?: (resumed: boolean) => void;
+  /** The handshake failed, or the connection limit is reached. */
+  readonly onRejected?: (stage: 'handshake' | 'connection') => void;
+  /** Always followed by `onRequestEnd`. */
+  readonly onRequestStart?: () => void;
+  /** The response was sent, or the client disconnected. */
+  readonly onRequestEnd?: (context: CompletedRequest, outcome: RequestOutcome) => void;
+  readonly interceptor?: ConnectionInterceptor | undefined;
+  readonly log: Logger;
+  readonly now: () => Epoch;
+}
+
+export interface ListenerLimits {
+  /** Bytes of a header section. */
+  readonly headers: number;
+  /** Characters of a request target. */
+  readonly url?: number;
+  /** Seconds to receive a header section. */
+  readonly headerTimeout: number;
+  readonly connections: number;
+  /** Concurrent streams of an HTTP/2 connection. */
+  readonly streams?: number;
+}
+
+export interface RequestOutcome {
+  readonly status: number;
+  readonly seconds: number;
+  /** The client disconnected before the response was complete. */
+  readonly aborted: boolean;
+}
+
+export const HANDSHAKE_SECONDS = 5;
+export const KEEP_ALIVE_SECONDS = 65;
+/** For the rest of a request body after its response was sent. */
+export const REQUEST_DRAIN_SECONDS = 5;
+/** A client that reads nothing of a response for this long is disconnected. */
+export const STALLED_RESPONSE_SECONDS = 120;
+export const MAX_FIELDS = 100;
+export const MAX_URL_LENGTH = 8_192;
+export const MAX_STREAMS = 100;

@@ -1,0 +1,108 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { EMPTY_PEER_LIST, resolveClientAddress, resolveRequestId } from './client-address.ts';
+import { destroyAfter } from './client-error.ts';
+import type { ConnectionRegistry } from './connection-registry.ts';
+import type { ConnectionTracker } from './connection-tracker.ts';
+import {
+  findTransferCodingFault,
+  namesAnyHost,
+  rejectTransferCoding,
+  sendContinueOnRead,
+  sendMisdirected,
+  sendTooLarge,
+} from './early-responses.ts';
+import type { ReceiveOptions } from './http1-server.ts';
+import { Http2Request } from './http2-request.ts';
+import {
+  MAX_FIELDS,
+  MAX_URL_LENGTH,
+  type PublicListenerOptions,
+  REQUEST_DRAIN_SECONDS,
+} from './listener-options.ts';
+import { ListenerRequestContext } from './listener-request-context.ts';
+import { destroyConnectionOnAssign } from './node-quirks/http1.ts';
+
+interface RequestReceiverDeps {
+  readonly options: PublicListenerOptions;
+  readonly tracker: ConnectionTracker;
+  readonly registry: ConnectionRegistry;
+  /** Hosts whose requests need a connection on which a client certificate was requested. */
+  readonly certificateHosts: ReadonlySet<string> | undefined;
+}
+
+/** Turns requests of Node's HTTP servers into request contexts, and rejects those that no handler should see. */
+export class RequestReceiver {
+  readonly #deps: RequestReceiverDeps;
+
+  constructor(deps: RequestReceiverDeps) {
+    this.#deps = deps;
+  }
+
+  receive(
+    certificateRequested: boolean,
+    request: IncomingMessage,
+    response: ServerResponse,
+    { awaitsContinue = false, upgrade }: ReceiveOptions = {},
+  ): void {
+    const { options, tracker, registry } = this.#deps;
+    const isHttp2 = request instanceof Http2Request;
+    // RFC 9112 §9.6: requests after a response with `Connection: close` are ignored.
+    if (!isHttp2 && tracker.isClosing(request.socket)) return;
+    const connection = registry.get(request.socket, certificateRequested);
+    const { peer } = connection;
+    const { rawHeaders } = request;
+    const trusted = connection.sourceUnknown ? EMPTY_PEER_LIST : options.trustedProxies;
+    const id = resolveRequestId(peer, rawHeaders, trusted);
+    const clientAddress = resolveClientAddress(peer, rawHeaders, trusted);
+    const context = new ListenerRequestContext(
+      { request, response, id, arrivedAt: options.now(), clientAddress, upgrade },
+      connection,
+    );
+    if (!isHttp2) tracker.beginRequest(request.socket, response);
+    options.onRequestStart?.();
+    response.once('close', () => {
+      if (!isHttp2) this.#endHttp1(request, response);
+      options.onRequestEnd?.(context, {
+        status: response.statusCode,
+        seconds: options.now() - context.arrivedAt,
+        // The response to a WebSocket handshake never finishes.
+        aborted: response.statusCode !== 101 && !response.writableFinished,
+      });
+    });
+    response.on('error', destroyResponse);
+    request.on('error', ignore);
+    if (this.#reject(context, certificateRequested)) return;
+    if (awaitsContinue) sendContinueOnRead(context);
+    options.onRequest(context);
+  }
+
+  /** Sends an error response if no handler should see the request. */
+  #reject(context: ListenerRequestContext, certificateRequested: boolean): boolean {
+    const { request } = context;
+    const { options, certificateHosts: hosts } = this.#deps;
+    const { limits } = options;
+    const isHttp2 = request instanceof Http2Request;
+    const fault = isHttp2 ? undefined : findTransferCodingFault(request);
+    if (request.rawHeaders.length > MAX_FIELDS * 2 || (isHttp2 && request.headSize > limits.headers))
+      sendTooLarge(context, 431);
+    else if ((request.url ?? '').length > (limits.url ?? MAX_URL_LENGTH)) sendTooLarge(context, 414);
+    else if (!certificateRequested && hosts !== undefined && namesAnyHost(request, hosts))
+      sendMisdirected(context);
+    else if (fault !== undefined) rejectTransferCoding(context, fault);
+    else return false;
+    return true;
+  }
+
+  #endHttp1(request: IncomingMessage, response: ServerResponse): void {
+    this.#deps.tracker.endRequest(request.socket, response);
+    if (!response.writableFinished) destroyConnectionOnAssign(response);
+    // The client may still be sending a body that is no longer read.
+    else if (!request.complete) destroyAfter(REQUEST_DRAIN_SECONDS * 1_000, request.socket, request);
+  }
+}
+
+function destroyResponse(this: ServerResponse): void {
+  this.destroy();
+}
+
+const ignore = (): void => {};

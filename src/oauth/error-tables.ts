@@ -1,0 +1,155 @@
+import type { RefusalOf } from '../domain/refusal.ts';
+import {
+  createCertificateErrors,
+  createCommonErrors,
+  INVALID_CLIENT,
+  INVALID_GRANT,
+  INVALID_REQUEST,
+  INVALID_SCOPE,
+  overrideIdentityErrors,
+  UNAUTHORIZED_CLIENT,
+} from '../grants/common-errors.ts';
+import { type ErrorTable, overrideError } from '../http/error-table.ts';
+
+const NEW_GRANT_HINT = 'Obtain a new grant.';
+
+/** POST oauth2/token (RFC 6749 §5.2, RFC 8628 §3.5, RFC 8705 §2). */
+export const TOKEN_ERRORS: ErrorTable = {
+  ...createCommonErrors(NEW_GRANT_HINT),
+  ...createCertificateErrors(INVALID_CLIENT),
+  too_many_requests: {
+    status: 429,
+    code: 'temporarily_unavailable',
+    description: ({ retryAfter }) => `Too many requests; retry after ${retryAfter} s.`,
+  },
+  client_unknown: {
+    status: 400,
+    code: 'invalid_client',
+    description: 'client_id does not match an API integration.',
+  },
+  client_mismatch: { ...INVALID_GRANT, description: 'The credential was issued to another client.' },
+  client_authentication_unsupported: {
+    ...INVALID_CLIENT,
+    description:
+      'Client secrets are not supported: send client_id in the body, and a client certificate where needed.',
+  },
+  device_flow_disabled: {
+    ...UNAUTHORIZED_CLIENT,
+    description: 'Device authorization is disabled for this API integration.',
+  },
+  grant_type_unsupported: {
+    status: 400,
+    code: 'unsupported_grant_type',
+    description: 'This grant_type is not supported; see grant_types_supported in the metadata.',
+  },
+  scope_malformed: {
+    ...INVALID_SCOPE,
+    description: ({ at }) =>
+      `scope is malformed at character ${at + 1}; write resource:permission,permission with spaces between items.`,
+  },
+  scope_exceeds_access: {
+    ...INVALID_SCOPE,
+    description: ({ excess }) => `The identity is not allowed this scope for the API integration: ${excess}.`,
+  },
+  certificate_missing: {
+    ...INVALID_CLIENT,
+    description: 'A client certificate is required; none was presented on this connection.',
+  },
+  identity_unknown: { ...UNAUTHORIZED_CLIENT, description: 'The identity is not in the directory.' },
+  identity_disabled: { ...UNAUTHORIZED_CLIENT, description: 'The identity is disabled.' },
+  identity_without_access: {
+    ...UNAUTHORIZED_CLIENT,
+    description: 'The identity has no access to any API integration.',
+  },
+  grant_expired: { ...INVALID_GRANT, description: `The grant has expired. ${NEW_GRANT_HINT}` },
+  device_code_unknown: { ...INVALID_GRANT, description: 'The device_code is not valid. Start again.' },
+  device_code_expired: {
+    status: 400,
+    code: 'expired_token',
+    description: 'The device_code has expired. Start again.',
+  },
+  device_code_used: {
+    ...INVALID_GRANT,
+    description: 'The device_code was already used; it is valid once only. Start again.',
+  },
+  device_pending: {
+    status: 400,
+    code: 'authorization_pending',
+    description: 'Not confirmed yet. Poll again after the interval.',
+  },
+  device_polled_too_soon: {
+    status: 400,
+    code: 'slow_down',
+    description: 'Polled before the interval was over. From now on wait 5 seconds longer.',
+  },
+  device_denied: { status: 400, code: 'access_denied', description: 'The user refused this device.' },
+  device_closed: {
+    status: 400,
+    code: 'access_denied',
+    description: 'The user ID or password was wrong too often, so the device_code was closed.',
+  },
+  too_many_device_requests: {
+    status: 429,
+    code: 'temporarily_unavailable',
+    description: 'Too many devices are waiting for confirmation; retry later.',
+  },
+  token_missing: { ...INVALID_REQUEST, description: 'token is required.' },
+  token_invalid: { ...INVALID_REQUEST, description: 'The token is not valid.' },
+  token_scope_insufficient: {
+    ...INVALID_REQUEST,
+    description: ({ scope }) => `The token does not have the scope ${scope}.`,
+  },
+};
+
+/** With `grant_type=client_credentials` the certificate authenticates the client, so its identity is an authentication error. */
+export const CLIENT_CREDENTIALS_ERRORS: ErrorTable = {
+  ...TOKEN_ERRORS,
+  ...overrideIdentityErrors(TOKEN_ERRORS, INVALID_CLIENT),
+};
+
+/** POST oauth2/device_authorization (RFC 8628 §3.2). */
+export const DEVICE_AUTHORIZATION_ERRORS: ErrorTable = {
+  ...TOKEN_ERRORS,
+  grant_type_not_allowed: overrideError(TOKEN_ERRORS.grant_type_not_allowed, {
+    description: 'No user may use this API integration with device authorization.',
+  }),
+};
+
+/** POST oauth2/revoke (RFC 7009 §2.2.1). */
+export const REVOCATION_ERRORS: ErrorTable = TOKEN_ERRORS;
+
+/** POST oauth2/introspect (RFC 7662 §2.3): also 401 where the token of the caller lacks the scope. */
+export const INTROSPECTION_ERRORS: ErrorTable = {
+  ...CLIENT_CREDENTIALS_ERRORS,
+  token_missing: {
+    ...INVALID_CLIENT,
+    description: 'Present a client certificate, or an access token as Authorization: Bearer <access_token>.',
+  },
+  token_invalid: {
+    status: 401,
+    code: 'invalid_token',
+    description: ({ fault }) => TOKEN_ERROR_TEXTS[fault],
+  },
+  token_scope_insufficient: {
+    status: 401,
+    code: 'insufficient_scope',
+    description: ({ scope }) => `The access token does not have the scope ${scope}.`,
+  },
+  identity_not_allowed: overrideError(TOKEN_ERRORS.identity_not_allowed, {
+    ...INVALID_CLIENT,
+    description: 'The identity in the certificate may not introspect tokens.',
+  }),
+};
+
+const TOKEN_ERROR_TEXTS = {
+  malformed: 'The access token of the caller is malformed.',
+  not_authentic: 'The access token of the caller was not issued by this service.',
+  expired: 'The access token of the caller has expired.',
+  not_yet_valid: 'The access token of the caller is not valid yet.',
+  revoked: 'The access token of the caller was revoked.',
+  client_removed: 'The API integration of the caller no longer exists.',
+  certificate_not_presented:
+    'The access token of the caller is bound to a client certificate that was not presented.',
+  certificate_rejected:
+    'The access token of the caller is bound to a client certificate that is no longer accepted.',
+} as const satisfies Record<RefusalOf<'token_invalid'>['fault'], string>;

@@ -1,0 +1,116 @@
+import { z } from 'zod';
+import { integerField, nonEmptyField, textField } from '../http/schema-fields.ts';
+
+/** Requests and responses. The endpoints take their parameter names and types from here, and so does the OpenAPI document. */
+
+const clientId = nonEmptyField('The API integration.').meta({ examples: ['report-runner'] });
+const scope = nonEmptyField('`resource:permission,permission`, with spaces (or `;`) between items.').meta({
+  examples: ['files:read reports:read,write'],
+});
+
+/** Read only to be refused, so that no client believes its secret was checked. */
+export const CLIENT_SECRET_PARAMETERS = ['client_secret', 'client_assertion'] as const;
+
+export const GRANT_TYPES = [
+  'urn:ietf:params:oauth:grant-type:device_code',
+  'refresh_token',
+  'client_credentials',
+] as const;
+
+export const TokenRequest = z.looseObject({
+  grant_type: z.enum(GRANT_TYPES).meta({ description: 'RFC 8628 §3.4, RFC 6749 §6, RFC 6749 §4.4.' }),
+  client_id: clientId,
+  device_code: nonEmptyField('With the device grant.').exactOptional(),
+  refresh_token: nonEmptyField('With refresh_token: from the latest response.').exactOptional(),
+  scope: scope.exactOptional().meta({
+    description:
+      'With client_credentials; omitted: everything that integration and identity allow. With refresh_token: within the grant.',
+  }),
+});
+
+export const TokenResponse = z.object({
+  access_token: textField('Sent as `Authorization: Bearer …`; opaque to the client.'),
+  token_type: z.literal('Bearer'),
+  expires_in: integerField('Seconds until the access token expires.'),
+  refresh_token: textField(
+    'Exchanged for the next pair; valid once. Not returned for client_credentials.',
+  ).exactOptional(),
+  scope: textField('The granted scope.'),
+});
+
+export const DeviceAuthorizationRequest = z.looseObject({ client_id: clientId, scope });
+
+export const DeviceAuthorizationResponse = z.object({
+  device_code: textField('Sent when polling for the token.'),
+  user_code: textField('Shown to the user, as `XXXX-XXXX`.'),
+  verification_uri: textField('Where the user enters it.'),
+  verification_uri_complete: textField('The same URL with the code, for a QR code.'),
+  expires_in: integerField('Seconds until the codes expire.'),
+  interval: integerField('Minimum seconds between polls; 5 more after each slow_down.'),
+});
+
+export const RevocationRequest = z.looseObject({
+  token: nonEmptyField('An access or a refresh token.'),
+  token_type_hint: nonEmptyField('Ignored.').exactOptional(),
+  client_id: clientId
+    .exactOptional()
+    .meta({ description: 'When sent, only a token of this integration is revoked.' }),
+});
+
+export const RevocationResponse = z.object({});
+
+export const IntrospectionRequest = z.looseObject({
+  token: nonEmptyField('An access token.'),
+  token_type_hint: nonEmptyField('Ignored.').exactOptional(),
+  client_id: clientId.exactOptional().meta({ description: 'Ignored.' }),
+});
+
+export const IntrospectionResponse = z.union([
+  z.object({ active: z.literal(false) }),
+  z.object({
+    active: z.literal(true),
+    scope: textField('The current scope, separated by spaces.'),
+    client_id: clientId,
+    token_type: z.literal('Bearer'),
+    exp: integerField('When it expires.'),
+    iat: integerField('When it was issued.'),
+    sub: textField('The user, as `label:id`.'),
+    aud: textField('The audience.'),
+    iss: textField('The issuer.'),
+    jti: textField('Grant and generation.'),
+    cnf: z
+      .object({
+        'x5t#S256': textField('SHA-256 of the certificate that the token is bound to (RFC 8705 §3.1).'),
+      })
+      .exactOptional(),
+  }),
+]);
+
+export const Metadata = z.object({
+  issuer: textField('The issuer identifier.'),
+  token_endpoint: textField('POST oauth2/token.'),
+  device_authorization_endpoint: textField('POST oauth2/device_authorization.').exactOptional(),
+  revocation_endpoint: textField('POST oauth2/revoke.'),
+  introspection_endpoint: textField('POST oauth2/introspect.').exactOptional(),
+  jwks_uri: textField('GET oauth2/jwks.'),
+  grant_types_supported: z.array(z.string()),
+  response_types_supported: z.array(z.string()),
+  token_endpoint_auth_methods_supported: z.array(z.string()),
+  revocation_endpoint_auth_methods_supported: z.array(z.string()),
+  introspection_endpoint_auth_methods_supported: z.array(z.string()).exactOptional(),
+  tls_client_certificate_bound_access_tokens: z.boolean(),
+});
+
+/** RFC 7517 §5. */
+export const JwkSet = z.object({
+  keys: z.array(
+    z.looseObject({
+      kty: z.string(),
+      kid: z.string(),
+      alg: z.string(),
+      use: z.literal('sig'),
+      crv: z.string(),
+      x: z.string(),
+    }),
+  ),
+});

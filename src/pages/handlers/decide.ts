@@ -1,0 +1,89 @@
+import type { Refusal } from '../../domain/refusal.ts';
+import type { User } from '../../domain/user.ts';
+import { getIntegrationName } from '../../grants/deps.ts';
+import { confirmDevice, denyDevice, mayConfirm, readApprovalRequest } from '../../grants/device-decision.ts';
+import type { PageDeps, PageRequest, PageResponse } from '../page-handler.ts';
+import type { Session } from '../session.ts';
+import { resultPage, reviewPage } from '../views/device-pages.ts';
+import { endedPage, noticePage } from '../views/notice-pages.ts';
+
+interface Decision {
+  readonly user: User;
+  readonly request: NonNullable<Session['request']>;
+}
+
+/** Requires a device request and a signed-in user who is still in the directory. */
+async function requireDecision(
+  deps: PageDeps,
+  { session }: PageRequest,
+): Promise<Decision | { readonly response: PageResponse }> {
+  const { request, identity, since: _since, shownAs: _shownAs, goal: _goal, ...rest } = session;
+  if (request === undefined) return { response: { redirect: '' } };
+  if (identity === undefined) return { response: { redirect: '/sign-in' } };
+  const user = await deps.grantDeps.users.findByIdentity(identity);
+  if (user !== undefined) return { user, request };
+  return { response: { redirect: '/sign-in', session: deps.sessions.renew({ ...rest, request }) } };
+}
+
+export async function showReview(deps: PageDeps, pageRequest: PageRequest): Promise<PageResponse> {
+  if (pageRequest.session.ended !== undefined) return { redirect: '/done' };
+  const decision = await requireDecision(deps, pageRequest);
+  return 'response' in decision ? decision.response : renderReview(deps, pageRequest, decision);
+}
+
+async function renderReview(
+  deps: PageDeps,
+  { context, session }: PageRequest,
+  { user, request }: Decision,
+  status = 200,
+): Promise<PageResponse> {
+  const pending = await readApprovalRequest(deps.grantDeps, request.id);
+  if (!pending.ok) return { page: endedPage(deps, pending.refusal) };
+  const allowed = await mayConfirm(deps.grantDeps, pending.value, user);
+  context.note({
+    identity: user.identity,
+    clientId: request.clientId,
+    ...(!allowed.ok && { reason: allowed.refusal.reason }),
+  });
+  const page = reviewPage(deps, session, {
+    request: pending.value,
+    code: request.code,
+    displayName: session.shownAs ?? user.displayName,
+    refusal: allowed.ok ? undefined : allowed.refusal,
+    status,
+  });
+  return { page };
+}
+
+export async function decide(
+  deps: PageDeps,
+  pageRequest: PageRequest,
+  ended: 'approved' | 'denied',
+): Promise<PageResponse> {
+  const { context, session } = pageRequest;
+  if (session.identity === undefined) return { page: noticePage(deps, 'rejected') };
+  const decision = await requireDecision(deps, pageRequest);
+  if ('response' in decision) return decision.response;
+  const { user, request } = decision;
+  const recordDecision = ended === 'approved' ? confirmDevice : denyDevice;
+  const outcome = await recordDecision(deps.grantDeps, request.id, user);
+  context.note({ identity: user.identity, clientId: request.clientId });
+  if (outcome.ok) return { redirect: '/done', session: { ...session, ended } };
+  // The review page explains why the user may not approve.
+  if (USER_REFUSALS.has(outcome.refusal.reason)) return renderReview(deps, pageRequest, decision, 403);
+  return { page: endedPage(deps, outcome.refusal) };
+}
+
+const USER_REFUSALS: ReadonlySet<Refusal['reason']> = new Set<Refusal['reason']>([
+  'identity_disabled',
+  'identity_not_allowed',
+  'scope_exceeds_access',
+  'scope_exceeds_integration',
+]);
+
+export async function showResult(deps: PageDeps, { session }: PageRequest): Promise<PageResponse> {
+  const { request, ended } = session;
+  if (request === undefined || ended === undefined) return { redirect: '' };
+  const integrationName = getIntegrationName(deps.grantDeps, request.clientId);
+  return { page: resultPage(deps, session, { ended, integrationName }) };
+}

@@ -1,0 +1,132 @@
+import { z } from 'zod';
+import type { User } from '../../domain/user.ts';
+import { getQuery } from '../../http/query.ts';
+import type { RequestContext } from '../../http/request-context.ts';
+import type { Sealer } from '../../ports/sealer.ts';
+import { createSealedCookie, type SealedCookie } from '../cookies.ts';
+import type { FormFields } from '../form.ts';
+import type { PageDeps, PageRequest, PageResponse } from '../page-handler.ts';
+import { isEqualConstantTime, Session } from '../session.ts';
+import { getProviderTitle, redirectPage, signInPage } from '../views/device-pages.ts';
+import { noticePage, tooManyAttemptsPage } from '../views/notice-pages.ts';
+import { checkRequestPending, createSignedInSession, getNextPath } from './sign-in.ts';
+
+/**
+ * An authorization request in progress. The session cookie is `SameSite=Strict` and is not sent when the provider
+ * redirects the browser back; this cookie is `Lax` and holds the session until then.
+ */
+const PendingSignIn = z.strictObject({
+  provider: z.string(),
+  state: z.string(),
+  nonce: z.string(),
+  verifier: z.string(),
+  expires: z.number(),
+  session: Session,
+});
+export type PendingSignIn = z.output<typeof PendingSignIn>;
+
+const PENDING_LIFETIME = 600;
+
+export const createPendingSignInCookie = (
+  sealer: Sealer,
+  sessionCookieName: string,
+): SealedCookie<PendingSignIn> =>
+  createSealedCookie(sealer, {
+    name: `${sessionCookieName}-openid`,
+    purpose: 'openid journey',
+    schema: PendingSignIn,
+    sameSite: 'Lax',
+  });
+
+/** Responds with a page that redirects: the CSP allows forms to lead to this origin only. */
+export async function startOpenIdSignIn(
+  deps: PageDeps,
+  pageRequest: PageRequest,
+  fields: FormFields,
+): Promise<PageResponse> {
+  const provider = deps.providers.get(fields.get('provider') ?? '');
+  if (provider === undefined) return { page: noticePage(deps, 'rejected') };
+  const endedResponse = await checkRequestPending(deps, pageRequest);
+  if (endedResponse !== undefined) return endedResponse;
+  const { url, checks } = await provider.startSignIn(deps.redirectUri(provider.name));
+  const pending: PendingSignIn = {
+    provider: provider.name,
+    ...checks,
+    expires: Math.floor(deps.grantDeps.now()) + PENDING_LIFETIME,
+    session: pageRequest.session,
+  };
+  const { title, formatLead } = deps.messages.redirectToProvider;
+  const lead = formatLead(getProviderTitle(deps.messages, provider));
+  return {
+    page: redirectPage(deps.messages, { title, lead }, url),
+    cookies: [deps.pendingSignInCookie.format(pending, PENDING_LIFETIME)],
+  };
+}
+
+/** The redirect URI. Each authorization request is completed at most once, whatever the result. */
+export async function handleOpenIdCallback(
+  deps: PageDeps,
+  context: RequestContext,
+  clientKey: string,
+  name: string,
+): Promise<PageResponse> {
+  const response = await completeOpenIdSignIn(deps, context, clientKey, name);
+  return { ...response, cookies: [deps.pendingSignInCookie.formatCleared()] };
+}
+
+async function completeOpenIdSignIn(
+  deps: PageDeps,
+  context: RequestContext,
+  clientKey: string,
+  name: string,
+): Promise<PageResponse> {
+  const { messages, grantDeps } = deps;
+  const pending = deps.pendingSignInCookie.read(context.request.headers.cookie);
+  if (pending === undefined || grantDeps.now() >= pending.expires)
+    return { page: noticePage(deps, 'expired') };
+  const provider = deps.providers.get(name);
+  const query = getQuery(context.request);
+  const state = new URLSearchParams(query).get('state') ?? '';
+  // The response must come from the provider of the request (RFC 9700 §4.4) and belong to this browser.
+  if (provider === undefined || pending.provider !== name || !isEqualConstantTime(state, pending.state))
+    return { page: noticePage(deps, 'rejected') };
+  const wait = await deps.attemptLimits.signInsByAddress.take(clientKey);
+  if (wait > 0) return { page: tooManyAttemptsPage(deps, wait) };
+
+  const pageRequest: PageRequest = { context, session: pending.session, clientKey };
+  const endedResponse = await checkRequestPending(deps, pageRequest);
+  if (endedResponse !== undefined) return endedResponse;
+  const result = await provider.completeSignIn(new URL(`${deps.redirectUri(name)}?${query}`), pending);
+  const fail = (reason: string, problem: string, user?: User): PageResponse => {
+    context.note({ reason });
+    grantDeps.log.audit('sign_in_failed', {
+      by: 'openid',
+      provider: name,
+      from: context.clientAddress,
+      reason,
+      ...(user !== undefined && { identity: user.identity }),
+    });
+    return { page: signInPage(deps, pageRequest, { problem }) };
+  };
+  if (result.kind === 'cancelled') return fail('openid_cancelled', messages.signIn.cancelled);
+  if (result.kind === 'refused') {
+    grantDeps.log.warn('openid_refused', { request_id: context.id, provider: name, reason: result.reason });
+    return fail('openid_refused', messages.signIn.notAccepted);
+  }
+  const user = await grantDeps.users.findByClaim(provider.directory, result.claim);
+  if (user === undefined) return fail('identity_unknown', messages.signIn.unknown);
+  if (user.disabled) return fail('identity_disabled', messages.signIn.unknown, user);
+
+  const hasNoDisplayName =
+    user.identity.endsWith(`:${user.displayName}`) || user.displayName === result.claim.value;
+  const session = await createSignedInSession(deps, pageRequest, {
+    user,
+    method: 'openid',
+    ...(hasNoDisplayName && { shownAs: result.displayName }),
+  });
+  // Not a 303: the browser would treat it as cross-site and omit the `Strict` session cookie.
+  return {
+    session,
+    page: redirectPage(messages, messages.signInComplete, deps.urlFor(getNextPath(session))),
+  };
+}

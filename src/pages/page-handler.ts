@@ -1,0 +1,75 @@
+import type { GrantDeps } from '../grants/deps.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import type { OpenIdProvider } from '../identity/openid-provider.ts';
+import type { RateLimiter } from '../lib/rate-limiter.ts';
+import type { SealedCookie } from './cookies.ts';
+import type { FormFields } from './form.ts';
+import type { PendingSignIn } from './handlers/openid-sign-in.ts';
+import type { Session, Sessions } from './session.ts';
+import type { AttemptLimits } from './throttling/attempt-limits.ts';
+import type { Page } from './views/layout.ts';
+import type { Messages } from './views/messages/english.ts';
+import type { Theme } from './views/theme.ts';
+
+export interface PageRateLimits {
+  /** All requests of an address. */
+  readonly page: RateLimiter;
+  /** Wrong codes of users who are not signed in: by address, by network and in total. */
+  readonly codeGuesses: RateLimiter;
+  readonly networkCodeGuesses: RateLimiter;
+  readonly allCodeGuesses: RateLimiter;
+  /** Wrong codes of a signed-in user. */
+  readonly identityCodeGuesses: RateLimiter;
+}
+
+/** Paths of pages and form actions, relative to the base path. */
+export type PagePath =
+  | ''
+  | '/sign-in'
+  | '/certificate'
+  | '/openid'
+  | '/review'
+  | '/approve'
+  | '/deny'
+  | '/sign-out'
+  | '/done'
+  | '/grants'
+  | '/grant'
+  | '/revoke';
+
+export interface PageRequest {
+  readonly context: RequestContext;
+  readonly session: Session;
+  /** Rate-limit key of the client address. */
+  readonly clientKey: string;
+}
+
+/** `session` replaces the session of the request. */
+export type PageResponse = ({ readonly page: Page } | { readonly redirect: PagePath }) & {
+  readonly session?: Session;
+  readonly cookies?: readonly string[];
+};
+
+export interface PageDeps {
+  readonly grantDeps: GrantDeps;
+  readonly attemptLimits: AttemptLimits;
+  readonly rateLimits: PageRateLimits;
+  readonly sessions: Sessions;
+  readonly messages: Messages;
+  readonly theme: Theme;
+  readonly providers: ReadonlyMap<string, OpenIdProvider>;
+  readonly pendingSignInCookie: SealedCookie<PendingSignIn>;
+  /** The client certificate (DER), of the connection or forwarded by a front proxy. */
+  readonly getCertificate: (context: RequestContext) => Uint8Array | undefined;
+  readonly urlFor: (path: PagePath) => string;
+  /** Redirect URI registered with the OpenID provider. */
+  readonly redirectUri: (provider: string) => string;
+}
+
+/** The request or grant that a form token is bound to, in addition to the session and the path. */
+export function getFormSubject(session: Session, path: PagePath, fields?: FormFields): string | undefined {
+  if (path === '/approve' || path === '/deny') return session.request?.id;
+  if (path === '/revoke') return fields?.get('grant');
+  const isSignIn = path === '/sign-in' || path === '/certificate' || path === '/openid';
+  return isSignIn ? (session.goal ?? session.request?.id) : undefined;
+}

@@ -1,0 +1,243 @@
+import { formatUserCode } from '../domain/device-request.ts';
+import type { Language } from '../domain/language.ts';
+import { getQuery } from '../http/query.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import type { OpenIdProvider } from '../identity/openid-provider.ts';
+import { getRateLimitKey } from '../lib/rate-limiter.ts';
+import { errorFields } from '../observability/logger.ts';
+import { Fault } from '../ports/fault.ts';
+import { isNavigation } from './fetch-metadata.ts';
+import { type FormFields, readForm } from './form.ts';
+import { decide, showResult, showReview } from './handlers/decide.ts';
+import { readCodeFromQuery, showCodeForm, submitCode } from './handlers/enter-code.ts';
+import { showGrant, showGrants, submitRevocation } from './handlers/my-grants.ts';
+import {
+  createPendingSignInCookie,
+  handleOpenIdCallback,
+  startOpenIdSignIn,
+} from './handlers/openid-sign-in.ts';
+import { showSignIn, signOut, submitCertificate, submitPassword } from './handlers/sign-in.ts';
+import {
+  getFormSubject,
+  type PageDeps,
+  type PagePath,
+  type PageRequest,
+  type PageResponse,
+} from './page-handler.ts';
+import { createSessions, type Session, type Sessions, sessionCookieName } from './session.ts';
+import { FORM_TOKEN } from './views/device-pages.ts';
+import { createPageSender } from './views/layout.ts';
+import { isLanguage, MESSAGES, negotiateLanguage } from './views/messages/languages.ts';
+import { faultPage, internalErrorPage, noticePage, tooManyAttemptsPage } from './views/notice-pages.ts';
+
+interface PagesOptions
+  extends Pick<PageDeps, 'grantDeps' | 'rateLimits' | 'attemptLimits' | 'theme' | 'getCertificate'> {
+  /** Path of the pages, such as `/authsvc/device`. */
+  readonly basePath: string;
+  /** Origin of the pages. */
+  readonly url: string;
+  /** Seconds. */
+  readonly sessionLifetime: number;
+  readonly bodyTimeout: number;
+  /** Whether it is ambiguous which client certificate a front proxy forwards. */
+  readonly isCertificateAmbiguous: (context: RequestContext) => boolean;
+  readonly providers: readonly OpenIdProvider[];
+}
+
+export interface Pages {
+  /** `subpath` follows the base path, without the query. */
+  handle(context: RequestContext, subpath: string): Promise<void>;
+  /**
+   * Responds to a request for another host than that of the pages. `mayRedirect`: the host is that of the API, where
+   * typed and bookmarked addresses redirect to the pages. On an unknown host a redirect could loop.
+   */
+  handleOtherHost(context: RequestContext, subpath: string, mayRedirect: boolean): void;
+}
+
+interface PageRoute {
+  readonly get?: (deps: PageDeps, pageRequest: PageRequest) => Promise<PageResponse>;
+  readonly post?: (deps: PageDeps, pageRequest: PageRequest, fields: FormFields) => Promise<PageResponse>;
+  /** The page that shows the form. */
+  readonly returnTo: PagePath;
+  /** Reachable without a session. */
+  readonly isEntryPage?: true;
+}
+
+const PAGE_ROUTES: Readonly<Record<PagePath, PageRoute>> = {
+  '': { get: showCodeForm, post: submitCode, returnTo: '', isEntryPage: true },
+  '/sign-in': { get: showSignIn, post: submitPassword, returnTo: '/sign-in' },
+  '/certificate': { post: submitCertificate, returnTo: '/sign-in' },
+  '/openid': { post: startOpenIdSignIn, returnTo: '/sign-in' },
+  '/review': { get: showReview, returnTo: '/review' },
+  '/approve': { post: (deps, request) => decide(deps, request, 'approved'), returnTo: '/review' },
+  '/deny': { post: (deps, request) => decide(deps, request, 'denied'), returnTo: '/review' },
+  '/sign-out': { post: signOut, returnTo: '' },
+  '/done': { get: showResult, returnTo: '/done' },
+  '/grants': { get: showGrants, returnTo: '/grants', isEntryPage: true },
+  '/grant': { get: showGrant, returnTo: '/grants' },
+  '/revoke': { post: submitRevocation, returnTo: '/grants' },
+};
+
+/**
+ * The pages for approving a device: enter the code, sign in, review, decide; and for revoking grants. Created for each
+ * configuration; `rateLimits` and `attemptLimits` survive a reload.
+ *
+ * The pages need no script. GET never changes state. Each form has a token bound to its session, its path and its subject,
+ * and a successful form ends with a redirect.
+ */
+export function createPages(options: PagesOptions): Pages {
+  const { grantDeps, basePath, url, theme } = options;
+  const sessions = createSessions({
+    sealer: grantDeps.sealer,
+    now: grantDeps.now,
+    lifetime: options.sessionLifetime,
+    publicUrl: url,
+    revocations: grantDeps.store.revocations,
+  });
+  const baseDeps = createBaseDeps(options, sessions);
+  const sender = createPageSender(theme);
+  const selectDeps = ({ request }: RequestContext, language?: Language): PageDeps => {
+    const selected = language ?? negotiateLanguage(request.headers['accept-language']) ?? theme.language;
+    return { ...baseDeps, messages: MESSAGES[selected] };
+  };
+
+  return {
+    handleOtherHost(context, subpath, mayRedirect) {
+      const target = parseTarget(subpath);
+      const { method } = context.request;
+      const isEntryPage = typeof target === 'string' && PAGE_ROUTES[target].isEntryPage === true;
+      context.note({ reason: 'misdirected' });
+      if (mayRedirect && isEntryPage && (method === 'GET' || method === 'HEAD')) {
+        const code = readCodeFromQuery(context);
+        const query = code === undefined ? '' : `?user_code=${formatUserCode(code)}`;
+        return sender.redirect(context, `${url}${basePath}${target}${query}`);
+      }
+      const deps = selectDeps(context);
+      const currentUrl = url + basePath;
+      // RFC 9110 §15.5.20.
+      const link = { href: currentUrl, text: deps.messages.startAgain };
+      const page = noticePage(deps, 'notFound', { status: 421, link });
+      sender.sendPage(context, page, { messages: deps.messages, currentUrl });
+    },
+    async handle(context, subpath) {
+      const target = parseTarget(subpath);
+      const returnTo = getReturnPath(target);
+      const language = readRequestedLanguage(context);
+      let deps = selectDeps(context, language);
+      const getLayout = () => ({ messages: deps.messages, currentUrl: basePath + returnTo });
+      try {
+        const storedSession = sessions.read(context.request.headers.cookie);
+        deps = selectDeps(context, language ?? storedSession?.language);
+        const session = storedSession && withLanguage(storedSession, language);
+        const response = await dispatch(deps, options, { context, target, session, language });
+        const nextSession = response.session ?? (language === undefined ? undefined : session);
+        const cookies = [
+          ...(nextSession === undefined ? [] : [sessions.formatCookie(nextSession)]),
+          ...(response.cookies ?? []),
+        ];
+        if ('redirect' in response) sender.redirect(context, basePath + response.redirect, cookies);
+        else sender.sendPage(context, response.page, getLayout(), cookies);
+      } catch (error) {
+        const isFault = error instanceof Fault;
+        grantDeps.log.error('page_failed', { request_id: context.id, ...errorFields(error) });
+        context.note({ reason: isFault ? error.code : 'internal_error' });
+        const page = isFault
+          ? faultPage(deps, error, returnTo)
+          : internalErrorPage(deps, context.id, returnTo);
+        sender.sendPage(context, page, getLayout());
+      }
+    },
+  };
+}
+
+function createBaseDeps(
+  { grantDeps, basePath, url, rateLimits, attemptLimits, theme, providers, getCertificate }: PagesOptions,
+  sessions: Sessions,
+): Omit<PageDeps, 'messages'> {
+  return {
+    grantDeps,
+    attemptLimits,
+    rateLimits,
+    sessions,
+    theme,
+    providers: new Map(providers.map((provider) => [provider.name, provider])),
+    pendingSignInCookie: createPendingSignInCookie(grantDeps.sealer, sessionCookieName(url)),
+    getCertificate,
+    urlFor: (path) => basePath + path,
+    redirectUri: (provider) => `${url}${basePath}/openid/${provider}`,
+  };
+}
+
+/** A page, or the redirect URI of an OpenID provider. */
+type PageTarget = PagePath | { readonly provider: string } | undefined;
+
+interface ParsedRequest {
+  readonly context: RequestContext;
+  readonly target: PageTarget;
+  readonly session: Session | undefined;
+  /** From the query of this request. */
+  readonly language: Language | undefined;
+}
+
+async function dispatch(
+  deps: PageDeps,
+  { isCertificateAmbiguous, url, bodyTimeout }: PagesOptions,
+  { context, target, session, language }: ParsedRequest,
+): Promise<PageResponse> {
+  const { sessions } = deps;
+  const { method, headers } = context.request;
+  const clientKey = getRateLimitKey(context.clientAddress);
+  const wait = await deps.rateLimits.page.take(clientKey);
+  if (wait > 0) return { page: tooManyAttemptsPage(deps, wait) };
+  if (!isNavigation(headers)) {
+    context.note({ reason: 'not_a_navigation' });
+    return { page: noticePage(deps, 'rejected') };
+  }
+  if (isCertificateAmbiguous(context)) return { page: noticePage(deps, 'badRequest') };
+  if (target === undefined) return { page: noticePage(deps, 'notFound') };
+  if (typeof target === 'object')
+    return method === 'GET'
+      ? handleOpenIdCallback(deps, context, clientKey, target.provider)
+      : { page: noticePage(deps, 'methodNotAllowed', { allow: 'GET' }) };
+
+  const { get, post, isEntryPage } = PAGE_ROUTES[target];
+  if (get !== undefined && (method === 'GET' || method === 'HEAD')) {
+    if (session !== undefined) return get(deps, { context, session, clientKey });
+    if (isEntryPage !== true) return { page: noticePage(deps, 'expired') };
+    return get(deps, { context, session: withLanguage(sessions.create(), language), clientKey });
+  }
+  if (post === undefined || method !== 'POST') {
+    const allow = [get && 'GET, HEAD', post && 'POST'].filter(Boolean).join(', ');
+    return { page: noticePage(deps, 'methodNotAllowed', { allow }) };
+  }
+
+  const form = await readForm(context.request, new URL(url).origin, bodyTimeout);
+  if (form.kind === 'rejected') return { page: noticePage(deps, 'rejected') };
+  if (form.kind === 'unreadable') return { page: noticePage(deps, 'badRequest', { status: form.status }) };
+  if (session === undefined) return { page: noticePage(deps, 'expired') };
+  const token = form.fields.get(FORM_TOKEN) ?? '';
+  if (!sessions.isValidFormToken(token, session, target, getFormSubject(session, target, form.fields)))
+    return { page: noticePage(deps, 'rejected') };
+  return post(deps, { context, session, clientKey }, form.fields);
+}
+
+const withLanguage = (session: Session, language: Language | undefined): Session =>
+  language === undefined ? session : { ...session, language };
+
+/** Paths are case-insensitive. */
+function parseTarget(subpath: string): PageTarget {
+  const path = subpath === '/' ? '' : subpath.toLowerCase();
+  if (Object.hasOwn(PAGE_ROUTES, path)) return path as PagePath;
+  const provider = /^\/openid\/([a-z0-9-]+)$/.exec(path)?.[1];
+  return provider === undefined ? undefined : { provider };
+}
+
+function getReturnPath(target: PageTarget): PagePath {
+  if (target === undefined) return '';
+  return typeof target === 'object' ? '/sign-in' : PAGE_ROUTES[target].returnTo;
+}
+
+function readRequestedLanguage({ request }: RequestContext): Language | undefined {
+  const language = new URLSearchParams(getQuery(request)).get('language');
+  return isLanguage(language) ? language : undefined;
+}

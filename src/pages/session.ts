@@ -1,0 +1,117 @@
+import { randomBytes, timingSafeEqual } from 'node:crypto';
+import { z } from 'zod';
+import type { Epoch } from '../domain/epoch.ts';
+import { LANGUAGES } from '../domain/language.ts';
+import type { RevocationLog } from '../ports/revocation-log.ts';
+import type { Sealer } from '../ports/sealer.ts';
+import { createSealedCookie } from './cookies.ts';
+
+/** The state of one browser on the pages. It is kept in a sealed cookie, so that any worker or replica can continue. */
+export const Session = z.strictObject({
+  id: z.string().length(22),
+  expires: z.number(),
+  wrongCodes: z.int().min(0),
+  /** The signed-in user. Signing in changes the id of the session. */
+  identity: z.string().exactOptional(),
+  /** Time of the sign-in. */
+  since: z.number().exactOptional(),
+  /** Display name from the OpenID provider, for users without one in the directory. */
+  shownAs: z.string().exactOptional(),
+  /** The device request and its code as typed. */
+  request: z.strictObject({ id: z.string(), clientId: z.string(), code: z.string() }).exactOptional(),
+  /** The decision about that request. */
+  ended: z.enum(['approved', 'denied']).exactOptional(),
+  /** Purpose of the sign-in if it is not to decide a device request: to list grants or to enter a code. */
+  goal: z.enum(['grants', 'code']).exactOptional(),
+  /** A code typed before the sign-in. */
+  typed: z.string().max(16).exactOptional(),
+  /** Integration of a grant that was just revoked. */
+  revoked: z.string().exactOptional(),
+  language: z.enum(LANGUAGES).exactOptional(),
+});
+export type Session = Readonly<z.output<typeof Session>>;
+
+/** `__Host-` binds the cookie to this host and to TLS; browsers reject it over plain HTTP (development). */
+export const sessionCookieName = (publicUrl: string): string =>
+  publicUrl.startsWith('https:') ? '__Host-gatehouse' : 'gatehouse';
+
+const FORM_TOKEN_PURPOSE = 'device page form';
+
+interface SessionDeps {
+  readonly sealer: Sealer;
+  readonly now: () => Epoch;
+  readonly lifetime: number;
+  readonly publicUrl: string;
+  /** Signed-out sessions are revoked for all workers and replicas. */
+  readonly revocations: RevocationLog;
+}
+
+export interface Sessions {
+  create(wrongCodes?: number): Session;
+  /** The same session with a new id and a full lifetime. */
+  renew(session: Session): Session;
+  extend(session: Session): Session;
+  /** Undefined also for a signed-out session, and if the identity was revoked after the sign-in. */
+  read(cookieHeader: string | undefined): Session | undefined;
+  formatCookie(session: Session): string;
+  /** Invalidates all copies of the cookie. */
+  revoke(session: Session): Promise<void>;
+  /** A CSRF token for one session, one form and, where given, one device request or grant. */
+  createFormToken(session: Session, form: string, subject?: string): string;
+  isValidFormToken(token: string, session: Session, form: string, subject?: string): boolean;
+}
+
+export function createSessions({ sealer, now, lifetime, publicUrl, revocations }: SessionDeps): Sessions {
+  const cookie = createSealedCookie(sealer, {
+    name: sessionCookieName(publicUrl),
+    purpose: 'device page session',
+    schema: Session,
+    sameSite: 'Strict',
+  });
+  const newId = (): string => randomBytes(16).toString('base64url');
+  const getExpiry = (): Epoch => Math.floor(now()) + lifetime;
+  const formTokenPayload = (session: Session, form: string, subject = ''): string =>
+    [session.id, form, subject].join('\n');
+  // Session ids have the form and the entropy of grant ids: the revocation log of grants serves sessions as well.
+  const isRevoked = ({ id, identity, since, expires }: Session): boolean =>
+    identity !== undefined &&
+    revocations.isRevoked({
+      grantId: id,
+      generation: Number.MAX_SAFE_INTEGER,
+      clientId: '',
+      identity,
+      issuedAt: since ?? expires - lifetime,
+    });
+
+  return {
+    create: (wrongCodes = 0) => ({ id: newId(), expires: getExpiry(), wrongCodes }),
+    renew: (session) => ({ ...session, id: newId(), expires: getExpiry() }),
+    extend: (session) => ({ ...session, expires: getExpiry() }),
+    read(cookieHeader) {
+      const session = cookie.read(cookieHeader);
+      if (session === undefined || now() >= session.expires || isRevoked(session)) return undefined;
+      return session;
+    },
+    formatCookie: (session) => cookie.format(session, Math.max(0, Math.ceil(session.expires - now()))),
+    async revoke({ id, identity, expires }) {
+      if (identity === undefined) return;
+      await revocations.announce({
+        of: 'grant',
+        grantId: id,
+        belowGeneration: Number.POSITIVE_INFINITY,
+        keepUntil: Math.ceil(expires) + 60,
+      });
+    },
+    createFormToken: (session, form, subject) =>
+      sealer.digest(FORM_TOKEN_PURPOSE, formTokenPayload(session, form, subject)),
+    isValidFormToken: (token, session, form, subject) =>
+      sealer
+        .digests(FORM_TOKEN_PURPOSE, formTokenPayload(session, form, subject))
+        .some((expected) => isEqualConstantTime(expected, token)),
+  };
+}
+
+export function isEqualConstantTime(a: string, b: string): boolean {
+  const [one, other] = [Buffer.from(a), Buffer.from(b)];
+  return one.length === other.length && timingSafeEqual(one, other);
+}

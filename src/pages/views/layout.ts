@@ -1,0 +1,124 @@
+import { LANGUAGES, localize } from '../../domain/language.ts';
+import type { RequestContext } from '../../http/request-context.ts';
+import { html, type Markup, sanitizeText } from './html.ts';
+import type { Messages } from './messages/english.ts';
+import { LANGUAGE_NAMES } from './messages/languages.ts';
+import type { Theme } from './theme.ts';
+
+export interface Page {
+  readonly status: number;
+  readonly title: string;
+  readonly body: Markup;
+  readonly retryAfter?: number;
+  readonly allow?: string;
+  /** Target of an automatic redirect by the browser. */
+  readonly redirectTo?: string;
+}
+
+const createPageHeaders = ({ style, logo }: Theme): Readonly<Record<string, string>> => ({
+  'content-security-policy': [
+    "default-src 'none'",
+    `style-src ${style.source}`,
+    ...(logo === undefined ? [] : ['img-src data:']),
+    "form-action 'self'",
+    "frame-ancestors 'none'",
+    "base-uri 'none'",
+  ].join('; '),
+  'x-frame-options': 'DENY',
+  'referrer-policy': 'no-referrer',
+  'cache-control': 'no-store',
+  pragma: 'no-cache',
+  'x-content-type-options': 'nosniff',
+  'x-robots-tag': 'noindex, nofollow',
+  // COOP with COEP does not match COOP alone (HTML, "matching cross-origin opener policies"): a document of the API on
+  // the same origin that sends only COOP cannot script the pages.
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-embedder-policy': 'require-corp',
+  'cross-origin-resource-policy': 'same-origin',
+  'origin-agent-cluster': '?1',
+  'permissions-policy': 'camera=(), geolocation=(), microphone=(), payment=(), usb=()',
+});
+
+interface LayoutOptions {
+  readonly messages: Messages;
+  /** Without a query: `?language=` is appended. */
+  readonly currentUrl: string;
+}
+
+// The meta element relaxes the `Referrer-Policy` header to same-origin: with `no-referrer`, browsers send `Origin: null`
+// with the forms of this page.
+const renderLayout = (
+  { messages, currentUrl }: LayoutOptions,
+  theme: Theme,
+  { title, body, redirectTo }: Page,
+): Markup => html`<!doctype html>
+<html lang="${messages.language}">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="same-origin">
+${redirectTo !== undefined && html`<meta http-equiv="refresh" content="0; url=${redirectTo}">`}
+<title>${title} – ${sanitizeText(theme.name, 40)}</title>
+<style>${{ markup: theme.style.text }}</style>
+</head>
+<body>
+<header class="brand">${theme.logo === undefined ? DEFAULT_LOGO : html`<img src="${theme.logo}" alt="">`}<span>${sanitizeText(theme.name, 40)}</span></header>
+<main>
+${body}
+</main>
+${renderFooter(messages, currentUrl, theme)}
+</body>
+</html>
+`;
+
+const renderFooter = (messages: Messages, currentUrl: string, { links }: Theme): Markup => html`<footer>
+${links.map(({ text, url }) => html`<a href="${url}" rel="noreferrer">${sanitizeText(localize(text, messages.language), 60)}</a>\n`)}<nav class="languages" aria-label="${messages.languageLabel}">${LANGUAGES.map(
+  (language) =>
+    language === messages.language
+      ? html`<b lang="${language}" aria-current="true">${LANGUAGE_NAMES[language]}</b>`
+      : html`<a href="${currentUrl}?language=${language}" lang="${language}" hreflang="${language}">${LANGUAGE_NAMES[language]}</a>`,
+)}</nav>
+</footer>`;
+
+const DEFAULT_LOGO = html`<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true"><path d="M4 21V10a8 8 0 0 1 16 0v11M2 21h20M9 21v-9.5M15 21v-9.5M9 15h6"/></svg>`;
+
+interface PageSender {
+  sendPage(context: RequestContext, page: Page, layout: LayoutOptions, cookies?: readonly string[]): void;
+  /** 303: a reload of the next page does not submit the form again. */
+  redirect(context: RequestContext, location: string, cookies?: readonly string[]): void;
+}
+
+type ResponseHeaders = Record<string, string | string[]>;
+
+export function createPageSender(theme: Theme): PageSender {
+  const pageHeaders = createPageHeaders(theme);
+  const send = (context: RequestContext, status: number, headers: ResponseHeaders, text: string): void => {
+    const { request, response } = context;
+    if (response.headersSent || response.destroyed) return;
+    // The rest of an unread body must not be parsed as the next request.
+    if (request.method === 'POST' && !request.complete && request.httpVersionMajor === 1)
+      headers['connection'] = 'close';
+    response.writeHead(status, {
+      ...pageHeaders,
+      'content-length': String(Buffer.byteLength(text)),
+      ...headers,
+    });
+    response.end(request.method === 'HEAD' ? undefined : text);
+  };
+  const cookieHeaders = (cookies: readonly string[] = []): ResponseHeaders =>
+    cookies.length === 0 ? {} : { 'set-cookie': [...cookies] };
+  return {
+    sendPage(context, page, layout, cookies) {
+      const { status, retryAfter, allow } = page;
+      const headers: ResponseHeaders = {
+        'content-type': 'text/html; charset=utf-8',
+        ...cookieHeaders(cookies),
+      };
+      if (retryAfter !== undefined) headers['retry-after'] = String(Math.max(1, Math.ceil(retryAfter)));
+      if (allow !== undefined) headers['allow'] = allow;
+      send(context, status, headers, renderLayout(layout, theme, page).markup);
+    },
+    redirect: (context, location, cookies) => send(context, 303, { location, ...cookieHeaders(cookies) }, ''),
+  };
+}

@@ -1,0 +1,113 @@
+import type { Refusal } from '../../domain/refusal.ts';
+import type { Fault } from '../../ports/fault.ts';
+import type { PageDeps, PagePath } from '../page-handler.ts';
+import { html, type Markup } from './html.ts';
+import type { Page } from './layout.ts';
+
+type NoticeDeps = Pick<PageDeps, 'messages' | 'urlFor'>;
+
+interface NoticeOptions {
+  readonly status: number;
+  readonly link: { readonly href: string; readonly text: string };
+  readonly retryAfter?: number;
+  readonly allow?: string;
+}
+
+const NOTICE_STATUS = {
+  alreadyApproved: 409,
+  alreadyDenied: 409,
+  badRequest: 400,
+  closed: 409,
+  codeExpired: 410,
+  codeInvalid: 410,
+  expired: 403,
+  methodNotAllowed: 405,
+  notFound: 404,
+  rejected: 403,
+  withdrawn: 409,
+} as const;
+type Notice = keyof typeof NOTICE_STATUS;
+
+const renderNoticeIcon = (kind: 'quiet' | 'warn'): Markup =>
+  html`<svg class="mark ${kind}" viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" aria-hidden="true"><circle cx="12" cy="12" r="10"/><path d="M12 7.5v5.5M12 16.4v.1"/></svg>`;
+
+/** A page with a message and a link. */
+export function renderNotice(
+  text: { readonly title: string; readonly lead: string; readonly small?: string },
+  { link, ...page }: NoticeOptions,
+): Page {
+  return {
+    ...page,
+    title: text.title,
+    body: html`${renderNoticeIcon(page.status === 429 || page.status >= 500 ? 'warn' : 'quiet')}
+<h1>${text.title}</h1>
+<p>${text.lead}</p>
+${text.small !== undefined && html`<p class="soft">${text.small}</p>`}
+<a class="button second" href="${link.href}">${link.text}</a>`,
+  };
+}
+
+export function noticePage(
+  { messages, urlFor }: NoticeDeps,
+  notice: Notice,
+  options: Partial<NoticeOptions> = {},
+): Page {
+  const link = { href: urlFor(''), text: messages.startAgain };
+  return renderNotice(messages[notice], { status: NOTICE_STATUS[notice], link, ...options });
+}
+
+const ENDED_NOTICES: Partial<Record<Refusal['reason'], Notice>> = {
+  device_code_unknown: 'codeInvalid',
+  device_code_expired: 'codeExpired',
+  device_code_used: 'alreadyApproved',
+  device_denied: 'alreadyDenied',
+  device_closed: 'closed',
+};
+
+/** For a device request that can no longer be decided. Any other reason: the integration was removed meanwhile. */
+export const endedPage = (deps: NoticeDeps, { reason }: Pick<Refusal, 'reason'>): Page =>
+  noticePage(deps, ENDED_NOTICES[reason] ?? 'withdrawn');
+
+/** `signInUrl`: where signing in lifts the limit. */
+export function tooManyAttemptsPage(
+  { messages, urlFor }: NoticeDeps,
+  seconds: number,
+  signInUrl?: string,
+): Page {
+  const { title, lead, leadSignIn } = messages.tooManyAttempts;
+  const wait = messages.formatIn(seconds);
+  return renderNotice(
+    { title, lead: signInUrl === undefined ? lead(wait) : leadSignIn(wait) },
+    {
+      status: 429,
+      retryAfter: seconds,
+      link:
+        signInUrl === undefined
+          ? { href: urlFor(''), text: messages.tryAgain }
+          : { href: signInUrl, text: messages.signIn.title },
+    },
+  );
+}
+
+const getFaultMessage = ({ code }: Fault) => {
+  if (code === 'overloaded') return 'overloaded';
+  return code === 'directory_unavailable' ? 'directoryUnavailable' : 'serviceUnavailable';
+};
+
+/** The link leads back to the page the user was on. */
+export const faultPage = ({ messages, urlFor }: NoticeDeps, fault: Fault, returnTo: PagePath): Page =>
+  renderNotice(messages[getFaultMessage(fault)], {
+    status: 503,
+    retryAfter: fault.retryAfter,
+    link: { href: urlFor(returnTo), text: messages.tryAgain },
+  });
+
+export const internalErrorPage = (
+  { messages: { internalError, tryAgain }, urlFor }: NoticeDeps,
+  requestId: string,
+  returnTo: PagePath,
+): Page =>
+  renderNotice(
+    { ...internalError, small: internalError.reference(requestId) },
+    { status: 500, link: { href: urlFor(returnTo), text: tryAgain } },
+  );

@@ -1,0 +1,27 @@
+import type { Epoch } from '../domain/epoch.ts';
+import type { Outcome } from '../domain/outcome.ts';
+import type { NameSource } from './directory.ts';
+
+/** A certificate that passed every check, and the name it is mapped to. */
+export interface ValidatedCertificate {
+  /** SHA-256 of the certificate, base64url (RFC 8705, `x5t#S256`). */
+  readonly fingerprint: string;
+  /** Fingerprint of the issuer's key, and the issuer's name in the configuration. */
+  readonly issuerKey: string;
+  readonly issuer: string;
+  readonly source: NameSource;
+  readonly name: string;
+  readonly directory: string;
+  /** The certificate has names in other sources too, which are ignored: recorded in the audit log. */
+  readonly hasOtherNames: boolean;
+  /** The result is valid through this second, unless issuers or CRLs change. */
+  readonly validUntil: Epoch;
+}
+
+/**
+ * Validates a client certificate on every request: TLS proves only possession of the key, and the result of the handshake
+ * may be out of date.
+ */
+export interface CertificateValidator {
+  validate(der: Uint8Array, now: Epoch): Outcome<ValidatedCertificate>;
+}

@@ -1,0 +1,91 @@
+import type { Socket } from 'node:net';
+import type { Epoch } from '../../domain/epoch.ts';
+import type { CompletedRequest } from '../../http/request-context.ts';
+import { type BufferPool, createBufferPool } from '../../lib/buffer-pool.ts';
+import { createDeadlines, type Deadlines } from '../../lib/deadlines.ts';
+import type { ConnectionInterceptor } from '../../listener/connection-interceptor.ts';
+import { MAX_URL_LENGTH, type RequestOutcome } from '../../listener/listener-options.ts';
+import type { Logger } from '../../observability/logger.ts';
+import type { SpanContext } from '../../observability/tracing.ts';
+import { FastConnection } from './fast-connection.ts';
+import type { FastPathConfig } from './fast-path-config.ts';
+import { createHeaderCache, type HeaderCache } from './header-cache.ts';
+import type { FallbackReason } from './request-parser.ts';
+import type { RequestReaderLimits } from './request-reader.ts';
+
+export interface FastPathOptions {
+  readonly limits: {
+    /** Bytes of a request head. */
+    readonly headers: number;
+    /** Characters of a request's target. */
+    readonly url?: number;
+    /** Seconds for a request head. */
+    readonly headerTimeout: number;
+  };
+  /** The present configuration; undefined where the fast path is disabled. */
+  readonly getConfig: () => FastPathConfig | undefined;
+  /** A request has begun; `onRequestEnd` follows. */
+  readonly onRequestStart?: (request: CompletedRequest) => void;
+  readonly onRequestEnd: (request: CompletedRequest, outcome: RequestOutcome) => void;
+  /** Starts a span where the request is recorded. `isTrusted`: a trusted proxy sent this traceparent. */
+  readonly startSpan?:
+    | ((traceparent: string | undefined, isTrusted: boolean) => SpanContext | undefined)
+    | undefined;
+  readonly log: Logger;
+  readonly now: () => Epoch;
+}
+
+/** What all connections on the fast path share. */
+export interface FastPathContext extends FastPathOptions {
+  readonly readerLimits: RequestReaderLimits;
+  readonly deadlines: Deadlines;
+  readonly headerCache: HeaderCache;
+  readonly bufferPool: BufferPool;
+  onFallback(socket: Socket, reason: FallbackReason): void;
+}
+
+export interface FastPath extends ConnectionInterceptor {
+  /** Requests that were served, and connections that fell back to the full path, by reason. */
+  readonly counts: { served: number; readonly fallbacks: Record<FallbackReason, number> };
+  /** Why a connection fell back; undefined: it was never on the fast path. */
+  getFallbackReason(socket: object): FallbackReason | undefined;
+}
+
+export function createFastPath(options: FastPathOptions): FastPath {
+  const reasons = new WeakMap<object, FallbackReason>();
+  const counts: FastPath['counts'] = {
+    served: 0,
+    fallbacks: {
+      head: 0,
+      body: 0,
+      size: 0,
+      framing: 0,
+      connection: 0,
+      service: 0,
+      refused: 0,
+      upstream: 0,
+      host: 0,
+      disabled: 0,
+    },
+  };
+  const fastPath: FastPathContext = {
+    ...options,
+    onRequestEnd(request, outcome) {
+      counts.served += 1;
+      options.onRequestEnd(request, outcome);
+    },
+    readerLimits: { headers: options.limits.headers, url: options.limits.url ?? MAX_URL_LENGTH },
+    deadlines: createDeadlines(),
+    headerCache: createHeaderCache(),
+    bufferPool: createBufferPool(),
+    onFallback(socket, reason) {
+      counts.fallbacks[reason] += 1;
+      reasons.set(socket, reason);
+    },
+  };
+  return {
+    intercept: (connection) => new FastConnection(fastPath, connection),
+    counts,
+    getFallbackReason: (socket) => reasons.get(socket),
+  };
+}

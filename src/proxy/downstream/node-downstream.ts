@@ -1,0 +1,169 @@
+import type { ServerResponse } from 'node:http';
+import type { RequestContext, RequestNotes } from '../../http/request-context.ts';
+import { type Downstream, Exchange, type ForwardConfig, type ForwardRequest } from '../exchange.ts';
+import { discardBody, type ProxyRefusal } from '../policy/refusals.ts';
+import type { RequestHead } from '../policy/request-head.ts';
+import { type AllowedRequest, getUpstreamPath } from '../policy/upstream-rewriter.ts';
+import type { RequestBody } from '../request-body.ts';
+import { clientFields } from '../response-fields.ts';
+import { getNetworkKey } from '../slow-clients.ts';
+import { UpstreamError } from '../upstream/connection.ts';
+import type { ResponseHead } from '../upstream/response-head.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import { MessageBody } from './message-body.ts';
+
+/** Up to this size, a body that is sent with its head is sent as text: Node then writes both at once. */
+const TEXT_BODY = 16_384;
+
+/** A request and a response of Node's HTTP servers, over HTTP/1.1 or HTTP/2: the full path. */
+export class NodeDownstream implements Downstream, ForwardRequest {
+  readonly id: string;
+  readonly method: string;
+  readonly path: string;
+  readonly fields: string;
+  readonly host: string;
+  readonly rawHeaders: readonly string[];
+  readonly allowed: AllowedRequest;
+  readonly content = undefined;
+  readonly body: RequestBody | undefined;
+  readonly shareKey: string;
+  readonly config: ForwardConfig;
+  readonly notes: RequestNotes;
+  hasStarted = false;
+  readonly #context: RequestContext;
+  readonly #response: ServerResponse;
+  readonly #refuse: (refusal: ProxyRefusal) => void;
+  readonly #exchange: Exchange;
+  #isHeadSent = false;
+  #drains = false;
+  /** What the last read brought: its position in the connection's buffer, and copies where it was in several places. */
+  #bytes: Buffer | undefined = undefined;
+  #start = 0;
+  #end = 0;
+  #parts: Buffer[] | undefined = undefined;
+
+  constructor(
+    config: ForwardConfig,
+    context: RequestContext,
+    head: RequestHead,
+    allowed: AllowedRequest,
+    fields: string,
+    refuse: (refusal: ProxyRefusal) => void,
+  ) {
+    const { request, response } = context;
+    const { rule, target, caller } = allowed;
+    this.id = context.id;
+    this.method = request.method ?? '';
+    this.path = getUpstreamPath(rule, target);
+    this.fields = fields;
+    this.host = target.authority ?? head.host;
+    this.rawHeaders = request.rawHeaders;
+    this.allowed = allowed;
+    this.body =
+      head.framing === 'none' ? undefined : MessageBody.of(request, head.contentLength, config.maxBodyBytes);
+    this.shareKey = caller?.bearer.identity ?? getNetworkKey(context.clientAddress);
+    this.config = config;
+    this.notes = context.notes;
+    this.#context = context;
+    this.#response = response;
+    this.#refuse = refuse;
+    this.#exchange = new Exchange(this);
+  }
+
+  forward(upstream: Upstream): void {
+    const { response } = this.#context;
+    this.notes.transfer = this.#exchange;
+    response.on('close', () => this.#exchange.clientClosed());
+    if (this.body !== undefined || !this.#isPipelined) return this.#exchange.start(upstream, this);
+    // RFC 9112 §9.3.2: it must not overtake the request before it on this connection, whose body is read a moment later.
+    setImmediate(() => {
+      if (!this.isClosed) this.#exchange.start(upstream, this);
+    });
+  }
+
+  get #isPipelined(): boolean {
+    return this.#response.socket === null && this.#context.request.httpVersion !== '2';
+  }
+
+  get isClosed(): boolean {
+    return this.#response.destroyed;
+  }
+
+  get unread(): number {
+    return this.#response.writableLength;
+  }
+
+  writeHead(head: ResponseHead): void {
+    // RFC 9110 §15. HTTP/1.1 forwards it as it is; Node refuses to send it over HTTP/2.
+    if (head.status > 599 && this.#context.request.httpVersion === '2')
+      throw new UpstreamError('an invalid status', 'malformed_response');
+    const { list } = clientFields(this, head);
+    this.#response.writeHead(head.status, ['X-Request-Id', this.id, ...list]);
+    this.hasStarted = true;
+  }
+
+  write(bytes: Buffer, start: number, end: number): boolean {
+    if (this.#bytes !== undefined) (this.#parts ??= []).push(copyOf(this.#bytes, this.#start, this.#end));
+    this.#bytes = bytes;
+    this.#start = start;
+    this.#end = end;
+    return true;
+  }
+
+  flush(): boolean {
+    const part = this.#takePart();
+    if (part === undefined) {
+      if (!this.#isHeadSent) this.#response.flushHeaders();
+      this.#isHeadSent = true;
+      return true;
+    }
+    this.#isHeadSent = true;
+    if (this.isClosed || this.#response.write(part)) return true;
+    if (!this.#drains) {
+      this.#drains = true;
+      this.#response.on('drain', () => this.#exchange.clientDrained());
+    }
+    return false;
+  }
+
+  end(): void {
+    const { request } = this.#context;
+    if (this.isClosed) return;
+    const bytes = this.#bytes;
+    if (bytes === undefined) this.#response.end();
+    else if (this.#parts === undefined && this.#end - this.#start <= TEXT_BODY)
+      this.#response.end(bytes.toString('latin1', this.#start, this.#end), 'latin1');
+    else this.#response.end(this.#takePart());
+    // The upstream responded before the request was complete.
+    if (!request.complete)
+      discardBody(request, (arrived) => {
+        if (!arrived) request.destroy();
+      });
+  }
+
+  refuse(refusal: ProxyRefusal): void {
+    this.#refuse(refusal);
+  }
+
+  /** Where only the close marks the end of the response (HTTP/1.0), a reset shows that it is not complete. */
+  abort(): void {
+    const { socket, httpVersion } = this.#context.request;
+    if (httpVersion === '1.0' && !('encrypted' in socket)) socket.resetAndDestroy();
+    this.#response.destroy();
+  }
+
+  #takePart(): Buffer | undefined {
+    if (this.#bytes === undefined) return undefined;
+    const last = copyOf(this.#bytes, this.#start, this.#end);
+    const parts = this.#parts;
+    this.#bytes = undefined;
+    this.#parts = undefined;
+    return parts === undefined ? last : Buffer.concat([...parts, last]);
+  }
+}
+
+function copyOf(bytes: Buffer, start: number, end: number): Buffer {
+  const copy = Buffer.allocUnsafe(end - start);
+  bytes.copy(copy, 0, start, end);
+  return copy;
+}

@@ -1,0 +1,38 @@
+import type { StreamEndReason } from './policy/live-streams.ts';
+import type { ProxyRefusal } from './policy/refusals.ts';
+import { BodyError } from './request-body.ts';
+import { UpstreamError } from './upstream/connection.ts';
+
+/** The token that a request began with is no longer valid. */
+export class TokenEndedError extends Error {
+  readonly why: StreamEndReason;
+
+  constructor(why: StreamEndReason) {
+    super(`token_${why}`);
+    this.why = why;
+  }
+
+  /** For the log line of the request. */
+  get reason(): string {
+    return `ended: ${this.why === 'going_away' ? this.why : `token_${this.why}`}`;
+  }
+}
+
+const BODY_ERRORS = {
+  too_large: { reason: 'body_too_large' },
+  client_disconnected: { reason: 'malformed', detail: 'the body is incomplete' },
+  client_too_slow: { reason: 'client_too_slow' },
+  no_memory: { reason: 'overloaded', retryAfter: 1 },
+  upstream_too_slow: { reason: 'upstream_too_slow' },
+} as const satisfies Record<BodyError['kind'], ProxyRefusal>;
+
+/** The error response for a request that got none from its upstream. */
+export function refusalFor(error: Error): ProxyRefusal {
+  if (error instanceof BodyError) return BODY_ERRORS[error.kind];
+  if (error instanceof UpstreamError && error.isTimeout) return { reason: 'upstream_too_slow' };
+  if (!(error instanceof TokenEndedError)) return { reason: 'upstream_failed' };
+  const { why } = error;
+  return why === 'unknown' || why === 'going_away'
+    ? { reason: 'unavailable', retryAfter: 1 }
+    : { reason: 'token_invalid', fault: why };
+}

@@ -1,0 +1,253 @@
+import type { AccessRule } from '../../domain/access-rule.ts';
+import type { Epoch } from '../../domain/epoch.ts';
+import type { Integration } from '../../domain/integration.ts';
+import type { TokenFault } from '../../domain/refusal.ts';
+import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
+import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
+import { intersectScopes, type Scope } from '../../domain/scope.ts';
+import {
+  findTokenFault,
+  type PresentedCertificate,
+  type VerifiedToken,
+} from '../../domain/verified-token.ts';
+import type { RequestNotes } from '../../http/request-context.ts';
+import type { RevocationLog } from '../../ports/revocation-log.ts';
+import type { Credentials } from './credentials.ts';
+import type { ProxyRefusal } from './refusals.ts';
+import { findUnmetRequirement } from './requirement.ts';
+
+/** What decisions depend on. Everything is in memory: no network, no disk. */
+export interface PolicyContext {
+  readonly rules: CompiledRules;
+  /** Synchronous for a cached token, asynchronous for a new one, whose signature is verified. */
+  readonly readAccessToken: (
+    token: string,
+    now: Epoch,
+  ) => VerifiedToken | undefined | Promise<VerifiedToken | undefined>;
+  readonly revocations: Pick<RevocationLog, 'isRevoked'>;
+  readonly getIntegration: (clientId: string) => Integration | undefined;
+  readonly isOwnAuthority: (authority: string) => boolean;
+  /** The host of the confirmation pages, where they have their own: nothing is forwarded from it. */
+  readonly pagesHost?: string | undefined;
+  /** The assertion about the caller for the upstream of the rule, if it requires one; a cached one synchronously. */
+  readonly signAssertion?: (rule: AccessRule, caller: Caller) => string | Promise<string> | undefined;
+}
+
+export interface AccessRequest {
+  readonly method: string;
+  readonly url: string;
+  readonly host: string;
+  readonly credentials: Credentials;
+  /** The client certificate of the request; read only for bound tokens. */
+  readonly certificate: () => PresentedCertificate | undefined;
+  readonly now: Epoch;
+}
+
+/** The caller of a request. */
+export interface Caller {
+  readonly bearer: VerifiedToken;
+  /** The token's scope, limited by the present scope of the integration. */
+  readonly scope: Scope;
+  /** The rule whose requirements it met last. Neither of them changes. */
+  lastSatisfiedRule: AccessRule | undefined;
+}
+
+export type AccessDecision =
+  | {
+      readonly kind: 'allowed';
+      readonly rule: AccessRule;
+      readonly target: RequestTarget;
+      readonly caller: Caller | undefined;
+      /** The decision took time: a signature was verified or made. */
+      readonly isDelayed?: true;
+      /** The rule only reports; otherwise it would refuse the request for this reason. */
+      readonly wouldRefuse?: ProxyRefusal;
+      readonly assertion?: string;
+    }
+  | { readonly kind: 'asterisk' }
+  | {
+      readonly kind: 'refused';
+      readonly refusal: ProxyRefusal;
+      readonly rule?: AccessRule;
+      readonly caller?: Caller;
+      /** For the log of a 404: rules that almost matched, and why they did not. */
+      readonly nearMisses?: string;
+    };
+
+const refuseWith = (refusal: ProxyRefusal): AccessDecision => ({ kind: 'refused', refusal });
+
+export function authorize(
+  policy: PolicyContext,
+  request: AccessRequest,
+): AccessDecision | Promise<AccessDecision> {
+  const { method, credentials, url, now } = request;
+  // On public routes too: an upstream may read the token.
+  if (credentials.kind === 'ambiguous')
+    return refuseWith({ reason: 'malformed', detail: credentials.detail });
+  if (hasAccessTokenInQuery(url)) return refuseWith({ reason: 'malformed', detail: 'a token in the query' });
+
+  const { rules } = policy;
+  const reading = parseTarget(url, {
+    method,
+    isServedAuthority: policy.isOwnAuthority,
+    encodedSlash: rules.encodedSlash,
+  });
+  if (reading.kind === 'asterisk') return reading;
+  if (reading.kind === 'misdirected') return refuseWith({ reason: 'misdirected' });
+  if (reading.kind === 'malformed') return refuseWith({ reason: 'malformed', detail: reading.detail });
+  const { target } = reading;
+  const host = target.authority ?? request.host;
+  if (policy.pagesHost !== undefined && normalizeHost(host) === policy.pagesHost)
+    return refuseWith({ reason: 'misdirected' });
+  const rule = rules.match({ method, host, target });
+  if (rule === undefined && target.encodedSlash)
+    return refuseWith({ reason: 'malformed', detail: 'an encoded slash in the path' });
+  if (rule?.requirement.kind === 'public') return { kind: 'allowed', rule, target, caller: undefined };
+
+  if (credentials.kind === 'none') return refuseOrReport(rule, target, { reason: 'token_missing' });
+  if (credentials.kind === 'malformed')
+    return refuseOrReport(rule, target, { reason: 'token_invalid', fault: 'malformed' });
+  const read = policy.readAccessToken(credentials.token, now);
+  return read instanceof Promise
+    ? read.then(async (bearer) =>
+        markDelayed(await addAssertion(policy, decide(policy, request, host, target, rule, bearer))),
+      )
+    : addAssertion(policy, decide(policy, request, host, target, rule, read));
+}
+
+/** The token is checked again before the request is forwarded: it may have expired or been revoked meanwhile. */
+const markDelayed = (decision: AccessDecision): AccessDecision =>
+  decision.kind === 'allowed' ? { ...decision, isDelayed: true } : decision;
+
+function addAssertion(
+  { signAssertion }: PolicyContext,
+  decision: AccessDecision,
+): AccessDecision | Promise<AccessDecision> {
+  if (signAssertion === undefined || decision.kind !== 'allowed' || decision.caller === undefined)
+    return decision;
+  const assertion = signAssertion(decision.rule, decision.caller);
+  if (assertion === undefined) return decision;
+  return assertion instanceof Promise
+    ? assertion.then((jwt) => markDelayed({ ...decision, assertion: jwt }))
+    : { ...decision, assertion };
+}
+
+function refuseOrReport(
+  rule: AccessRule | undefined,
+  target: RequestTarget,
+  refusal: ProxyRefusal,
+  caller?: Caller,
+): AccessDecision {
+  return rule?.reportOnly === true
+    ? { kind: 'allowed', rule, target, caller, wouldRefuse: refusal }
+    : { kind: 'refused', refusal, ...(rule && { rule }), ...(caller && { caller }) };
+}
+
+function decide(
+  policy: PolicyContext,
+  { method, now, certificate }: AccessRequest,
+  host: string,
+  target: RequestTarget,
+  rule: AccessRule | undefined,
+  bearer: VerifiedToken | undefined,
+): AccessDecision {
+  const caller = validateBearer(policy, bearer, now, certificate);
+  if (typeof caller === 'string')
+    return refuseOrReport(rule, target, { reason: 'token_invalid', fault: caller });
+  if (rule === undefined)
+    return {
+      kind: 'refused',
+      refusal: { reason: 'no_rule' },
+      caller,
+      nearMisses: describeNearMisses(policy.rules, { method, host, target }),
+    };
+  if (caller.lastSatisfiedRule !== rule) {
+    const unmet = findUnmetRequirement(rule, caller.bearer.clientId, caller.scope);
+    if (unmet !== undefined) return refuseOrReport(rule, target, unmet, caller);
+    caller.lastSatisfiedRule = rule;
+  }
+  return { kind: 'allowed', rule, target, caller };
+}
+
+/** Checked for every request: each of these can change while a token is cached. */
+function validateBearer(
+  policy: PolicyContext,
+  bearer: VerifiedToken | undefined,
+  now: Epoch,
+  certificate: () => PresentedCertificate | undefined,
+): Caller | TokenFault {
+  if (bearer === undefined) return 'not_authentic';
+  const integration = policy.getIntegration(bearer.clientId);
+  const fault = findTokenFault(bearer, {
+    now,
+    revoked: policy.revocations.isRevoked(bearer),
+    clientKnown: integration !== undefined,
+    certificate,
+  });
+  if (fault !== undefined) return fault;
+  if (bearer.boundTo !== undefined && !presentedCertificates.has(bearer)) {
+    const der = certificate()?.der;
+    if (der !== undefined) presentedCertificates.set(bearer, der);
+  }
+  return integration === undefined ? 'client_removed' : getCaller(bearer, integration);
+}
+
+/** The certificate (DER) that was presented with a bound token. */
+const presentedCertificates = new WeakMap<VerifiedToken, Uint8Array>();
+export const getPresentedCertificate = (bearer: VerifiedToken): Uint8Array | undefined =>
+  presentedCertificates.get(bearer);
+
+/** A cached token is the same object each time, so its caller is computed once. */
+const callers = new WeakMap<VerifiedToken, { readonly integration: Integration; readonly caller: Caller }>();
+
+function getCaller(bearer: VerifiedToken, integration: Integration): Caller {
+  const known = callers.get(bearer);
+  if (known?.integration === integration) return known.caller;
+  const caller: Caller = {
+    bearer,
+    scope: intersectScopes(bearer.scope, integration.scope),
+    lastSatisfiedRule: undefined,
+  };
+  callers.set(bearer, { integration, caller });
+  return caller;
+}
+
+/** RFC 6750 §5.3: tokens in URLs end up in logs and histories. Percent-encoded names are found too. */
+export function hasAccessTokenInQuery(url: string): boolean {
+  const mark = url.indexOf('?');
+  if (mark < 0) return false;
+  const query = url.slice(mark + 1);
+  if (!query.includes('%')) return /(?:^|[&;])access_token(?:[=&;]|$)/.test(query);
+  return query.split(/[&;]/).some((pair) => {
+    const name = (pair.split('=', 1)[0] ?? '').replace(/%([0-9A-Fa-f]{2})/g, (_, hex: string) =>
+      String.fromCharCode(Number.parseInt(hex, 16)),
+    );
+    return name === 'access_token';
+  });
+}
+
+/** What the log line of the request says about the decision. */
+export function noteDecision(
+  notes: RequestNotes,
+  { rule, caller }: { readonly rule?: AccessRule; readonly caller?: Caller | undefined },
+): void {
+  if (rule !== undefined) {
+    notes.rule = rule.name;
+    notes.upstream = rule.upstream;
+  }
+  if (caller === undefined) return;
+  notes.identity = caller.bearer.identity;
+  notes.clientId = caller.bearer.clientId;
+  notes.grantId = caller.bearer.grantId;
+}
+
+const MAX_NEAR_MISSES = 8;
+
+function describeNearMisses(rules: CompiledRules, request: Parameters<CompiledRules['trace']>[0]): string {
+  const near = rules.trace(request).filter(({ mismatch }) => mismatch !== 'path');
+  if (near.length === 0) return `none of ${rules.rules.length} rules has this path`;
+  return near
+    .slice(0, MAX_NEAR_MISSES)
+    .map(({ rule, mismatch }) => `${rule.name}: ${mismatch}`)
+    .join('; ');
+}

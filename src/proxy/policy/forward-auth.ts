@@ -1,0 +1,219 @@
+import type { Epoch } from '../../domain/epoch.ts';
+import type { PresentedCertificate } from '../../domain/verified-token.ts';
+import type { RequestContext } from '../../http/request-context.ts';
+import { errorFields, type Logger } from '../../observability/logger.ts';
+import { Fault } from '../../ports/fault.ts';
+import {
+  type AccessDecision,
+  authorize,
+  type Caller,
+  noteDecision,
+  type PolicyContext,
+} from './authorize.ts';
+import { type Preflight, readPreflight } from './cors.ts';
+import { readCredentials } from './credentials.ts';
+import { createIdentityHeaders, type HeaderPolicy } from './headers.ts';
+import { type OriginalRequest, readOriginalRequest } from './original-request.ts';
+import {
+  AMBIGUOUS_CERTIFICATE,
+  getErrorResponse,
+  getLogReason,
+  type ProxyRefusal,
+  sendEarlyResponse,
+  sendRefusal,
+} from './refusals.ts';
+import { readRequestHead } from './request-head.ts';
+
+/**
+ * Forward-auth: another gateway asks whether it may forward a request, and for whom. The request is authorized by the policy
+ * of the proxy, so that both decide alike.
+ *
+ * The response is 200 with every identity header, 401, 403, or 503 for an internal error: gateways understand no other
+ * status (docs/decisions/0010-forward-auth.md).
+ */
+export interface ForwardAuthDeps {
+  readonly policy: PolicyContext;
+  readonly realm: string;
+  readonly headers: HeaderPolicy;
+  /** Is this peer a gateway listed in `trustedProxies`? */
+  readonly isTrustedPeer: (peer: string) => boolean;
+  /** The client certificate that the gateway forwards. */
+  readonly getCertificate: (context: RequestContext) => PresentedCertificate | undefined;
+  /** Is it ambiguous which client certificate the gateway forwards? */
+  readonly isCertificateAmbiguous: (context: RequestContext) => boolean;
+  /** Paths of the token service, which are never forwarded to an API. */
+  readonly isServicePath: (path: string) => boolean;
+  readonly now: () => Epoch;
+  readonly log: Logger;
+}
+
+export interface ForwardAuth {
+  /** `pathSuffix`: what follows `/check` in the request target, unchanged. */
+  handle(context: RequestContext, pathSuffix: string): Promise<void>;
+}
+
+export const createForwardAuth = (deps: ForwardAuthDeps): ForwardAuth => new ForwardAuthHandler(deps);
+
+class ForwardAuthHandler implements ForwardAuth {
+  readonly #deps: ForwardAuthDeps;
+
+  constructor(deps: ForwardAuthDeps) {
+    this.#deps = deps;
+  }
+
+  async handle(context: RequestContext, pathSuffix: string): Promise<void> {
+    const { policy, log } = this.#deps;
+    const { request, peer } = context;
+    if (context.sourceUnknown === true || !this.#deps.isTrustedPeer(peer)) {
+      const note = 'only proxies listed there may use forward-auth';
+      log.warn('forward_auth_peer_not_trusted', {
+        request_id: context.id,
+        peer,
+        setting: 'trustedProxies',
+        note,
+      });
+      return this.#reject(context, { reason: 'peer_not_trusted' });
+    }
+    const parsed = readRequestHead(request);
+    // The gateway's own request is malformed: where the next one begins is unknown.
+    if (!parsed.ok) return this.#reject(context, parsed.refusal, undefined, true);
+    const { host, authorization, isServiceWorkerScript } = parsed.head;
+    if (this.#deps.isCertificateAmbiguous(context))
+      return this.#rejectAmbiguous(context, AMBIGUOUS_CERTIFICATE.detail);
+    const { method = '', rawHeaders } = request;
+    const result = readOriginalRequest({ method, host, pathSuffix, rawHeaders });
+    if (!result.ok) return this.#rejectAmbiguous(context, result.detail);
+    const { original } = result;
+    context.note({ original: `${original.method} ${original.url.split('?', 1)[0]}` });
+    if (original.host === undefined && (policy.rules.hosts.size > 0 || policy.pagesHost !== undefined))
+      return this.#rejectAmbiguous(
+        context,
+        'no header names the host, but a route or pages.url requires one',
+      );
+    if (isServiceWorkerScript && policy.pagesHost === undefined)
+      return this.#reject(context, { reason: 'service_worker_script' });
+    await this.#authorize(context, original, authorization);
+  }
+
+  async #authorize(
+    context: RequestContext,
+    original: OriginalRequest,
+    authorization: readonly string[],
+  ): Promise<void> {
+    const { policy, log, now } = this.#deps;
+    const { method, url, host = '' } = original;
+    const { rawHeaders } = context.request;
+    const preflight = readPreflight(policy, { method, url, rawHeaders }, { host, authorization });
+    if (preflight !== undefined) return this.#respondToPreflight(context, original, preflight);
+    try {
+      const decision = await authorize(policy, {
+        method,
+        url,
+        host,
+        credentials: readCredentials(authorization),
+        certificate: () => this.#deps.getCertificate(context),
+        now: now(),
+      });
+      this.#respond(context, original, decision);
+    } catch (error) {
+      log.error('forward_auth_failed', { request_id: context.id, ...errorFields(error) });
+      const retryAfter = error instanceof Fault ? error.retryAfter : 1;
+      this.#reject(context, { reason: 'unavailable', retryAfter });
+    }
+  }
+
+  #respond(context: RequestContext, original: OriginalRequest, decision: AccessDecision): void {
+    if (context.response.destroyed) return;
+    if (decision.kind === 'asterisk') return this.#rejectAmbiguous(context, 'it is OPTIONS *');
+    const { rule, caller } = decision;
+    noteDecision(context.notes, decision);
+    // The other gateway chooses the upstream.
+    if (rule !== undefined) delete context.notes.upstream;
+    if (decision.kind === 'refused')
+      return this.#reject(
+        context,
+        decision.refusal,
+        decision.nearMisses && `no_rule (${decision.nearMisses})`,
+      );
+    if (!this.#isForwardableUnchanged(context, original, decision.target.path)) return;
+    const { wouldRefuse } = decision;
+    if (wouldRefuse === undefined) context.note({ decision: 'allowed' });
+    else context.note({ decision: 'would_refuse', reason: getLogReason(wouldRefuse) });
+    this.#allow(context, caller);
+  }
+
+  /**
+   * A preflight has no token; the rule of the request that it announces applies. The response has the CORS fields, which a
+   * server behind the gateway may copy.
+   */
+  #respondToPreflight(
+    context: RequestContext,
+    original: OriginalRequest,
+    { rule, target, fields }: Preflight,
+  ): void {
+    context.note({ rule: rule.name });
+    if (fields === undefined) return this.#reject(context, { reason: 'origin_not_allowed' });
+    if (!this.#isForwardableUnchanged(context, original, target.path)) return;
+    context.note({ decision: 'allowed', reason: 'preflight' });
+    this.#allow(context, undefined, fields);
+  }
+
+  /** The gateway forwards the path as it received it, and the rule matched the decoded path. */
+  #isForwardableUnchanged(context: RequestContext, original: OriginalRequest, path: string): boolean {
+    if (getSentPath(original.url) !== path)
+      this.#reject(context, { reason: 'malformed', detail: 'unnecessary percent-encoding in the path' });
+    else if (this.#deps.isServicePath(path)) this.#reject(context, { reason: 'no_rule' }, 'service_path');
+    else return true;
+    return false;
+  }
+
+  #allow(
+    context: RequestContext,
+    caller: Caller | undefined,
+    extraFields?: Readonly<Record<string, string>>,
+  ): void {
+    const headers = {
+      ...toRecord(createIdentityHeaders(this.#deps.headers, caller)),
+      ...extraFields,
+      'X-Request-Id': context.id,
+    };
+    sendEarlyResponse(context.response, { status: 200, text: '', close: false, headers });
+  }
+
+  #reject(
+    context: RequestContext,
+    refusal: ProxyRefusal,
+    reason = getLogReason(refusal),
+    close = false,
+  ): void {
+    context.note({ decision: 'refused', reason });
+    const override = { status: getForwardAuthStatus(refusal), close };
+    sendRefusal(context.response, refusal, { realm: this.#deps.realm, requestId: context.id, override });
+  }
+
+  /** Clients cannot cause this through a gateway that is configured correctly, so it is logged for its operator. */
+  #rejectAmbiguous(context: RequestContext, detail: string): void {
+    const { id, peer } = context;
+    this.#deps.log.warn('forward_auth_ambiguous', { request_id: id, peer, detail });
+    this.#reject(context, { reason: 'original_request_ambiguous', detail });
+  }
+}
+
+/** nginx responds with 500 to everything but 2xx, 401 and 403. */
+export function getForwardAuthStatus(refusal: ProxyRefusal): number {
+  const { status } = getErrorResponse(refusal);
+  return status === 401 || status === 503 ? status : 403;
+}
+
+/** The path as it was sent, with upper-case hexadecimal digits (RFC 3986 §6.2.2.1). */
+const getSentPath = (url: string): string =>
+  url
+    .replace(/^https?:\/\/[^/?#]*/i, '')
+    .replace(/\?.*$/s, '')
+    .replace(/%[0-9a-f]{2}/gi, (escape) => escape.toUpperCase());
+
+function toRecord(list: readonly string[]): Record<string, string> {
+  const fields: Record<string, string> = {};
+  for (let at = 0; at + 1 < list.length; at += 2) fields[list[at] ?? ''] = list[at + 1] ?? '';
+  return fields;
+}

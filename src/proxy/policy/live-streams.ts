@@ -1,0 +1,149 @@
+import type { Epoch } from '../../domain/epoch.ts';
+import type { TokenFault } from '../../domain/refusal.ts';
+import {
+  findTokenFault,
+  type PresentedCertificate,
+  type VerifiedToken,
+} from '../../domain/verified-token.ts';
+import { errorFields, type Logger } from '../../observability/logger.ts';
+import type { RevocationLog } from '../../ports/revocation-log.ts';
+import { getPresentedCertificate } from './authorize.ts';
+
+/** Why a response or a WebSocket is ended. */
+export type StreamEndReason = TokenFault | 'unknown' | 'going_away';
+
+export interface LiveStream {
+  /** The token that it needs; undefined: none. */
+  readonly bearer: VerifiedToken | undefined;
+  /** A WebSocket: it does not end by itself at a shutdown. */
+  readonly isUpgraded: boolean;
+  end(reason: StreamEndReason): void;
+}
+
+/**
+ * Responses and WebSockets that may outlive the token they began with. They end when it expires or is revoked
+ * (docs/decisions/0011-streams-end-with-their-grant.md).
+ */
+export interface LiveStreams {
+  /** Returns a function that removes it. */
+  add(stream: LiveStream): () => void;
+  count(): number;
+  /**
+   * Why a request that was authorized before, and has waited for its body or for a connection, must not be forwarded now;
+   * undefined: it may.
+   */
+  getEndReason(bearer: VerifiedToken): StreamEndReason | undefined;
+  /**
+   * After a reload: ends streams whose integration was removed or whose token is bound to a certificate that is no longer
+   * accepted.
+   */
+  applyRules(rules: StreamRules): void;
+  endUpgraded(): void;
+  stop(): void;
+}
+
+export interface StreamRules {
+  readonly isKnownClient: (clientId: string) => boolean;
+  /** Is this client certificate (DER) accepted now? */
+  readonly isCertificateAccepted: (der: Uint8Array) => boolean;
+}
+
+export interface LiveStreamsOptions {
+  readonly revocations: Pick<RevocationLog, 'isRevoked'>;
+  readonly now: () => Epoch;
+  readonly log: Logger;
+}
+
+/** Together with the time to close a connection, less than the promised second. */
+const CHECK_INTERVAL_MS = 400;
+/** How long streams continue while their tokens cannot be checked. */
+const MAX_UNKNOWN_SECONDS = 5;
+
+export const createLiveStreams = (options: LiveStreamsOptions): LiveStreams => new StreamList(options);
+
+class StreamList implements LiveStreams {
+  readonly #options: LiveStreamsOptions;
+  readonly #streams = new Set<LiveStream>();
+  #rules: StreamRules = { isKnownClient: () => true, isCertificateAccepted: () => true };
+  #timer: NodeJS.Timeout | undefined = undefined;
+  #unknownSince: Epoch | undefined = undefined;
+
+  constructor(options: LiveStreamsOptions) {
+    this.#options = options;
+  }
+
+  add(stream: LiveStream): () => void {
+    this.#streams.add(stream);
+    this.#timer ??= setInterval(() => {
+      this.#checkAll();
+      if (this.#streams.size === 0) this.stop();
+    }, CHECK_INTERVAL_MS).unref();
+    return () => void this.#streams.delete(stream);
+  }
+
+  count(): number {
+    return this.#streams.size;
+  }
+
+  getEndReason(bearer: VerifiedToken): StreamEndReason | undefined {
+    try {
+      return this.#check(bearer, this.#options.now());
+    } catch {
+      // 503, as for a new request.
+      return 'unknown';
+    }
+  }
+
+  applyRules(rules: StreamRules): void {
+    this.#rules = rules;
+    this.#checkAll();
+  }
+
+  endUpgraded(): void {
+    for (const stream of this.#streams) if (stream.isUpgraded) this.#end(stream, 'going_away');
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #check(bearer: VerifiedToken, now: Epoch): TokenFault | undefined {
+    return findTokenFault(bearer, {
+      now,
+      revoked: this.#options.revocations.isRevoked(bearer),
+      clientKnown: this.#rules.isKnownClient(bearer.clientId),
+      certificate: () => this.#getBoundCertificate(bearer),
+    });
+  }
+
+  /** The certificate of the connection, which is the same as when the stream began. */
+  #getBoundCertificate(bearer: VerifiedToken): PresentedCertificate | undefined {
+    const der = getPresentedCertificate(bearer);
+    return bearer.boundTo === undefined || der === undefined
+      ? undefined
+      : { fingerprint: bearer.boundTo, accepted: this.#rules.isCertificateAccepted(der) };
+  }
+
+  #checkAll(): void {
+    const now = this.#options.now();
+    try {
+      for (const stream of this.#streams) {
+        const reason = stream.bearer && this.#check(stream.bearer, now);
+        if (reason !== undefined) this.#end(stream, reason);
+      }
+      this.#unknownSince = undefined;
+    } catch (error) {
+      if (this.#unknownSince === undefined)
+        this.#options.log.error('stream_check_failed', errorFields(error));
+      this.#unknownSince ??= now;
+      if (now - this.#unknownSince < MAX_UNKNOWN_SECONDS) return;
+      for (const stream of this.#streams) if (stream.bearer !== undefined) this.#end(stream, 'unknown');
+    }
+  }
+
+  #end(stream: LiveStream, reason: StreamEndReason): void {
+    this.#streams.delete(stream);
+    stream.end(reason);
+  }
+}

@@ -1,0 +1,316 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { TokenFault } from '../../domain/refusal.ts';
+import { markEndedBySender } from '../../listener/client-error.ts';
+
+/** Every reason to refuse a proxied request. The table below has the responses. */
+export type ProxyRefusal =
+  | { readonly reason: 'malformed'; readonly detail: string }
+  | { readonly reason: 'misdirected' }
+  | { readonly reason: 'method_not_allowed' }
+  | { readonly reason: 'transfer_coding_unsupported' }
+  | { readonly reason: 'expectation_failed' }
+  | { readonly reason: 'token_missing' }
+  | { readonly reason: 'token_invalid'; readonly fault: TokenFault }
+  | { readonly reason: 'no_rule' }
+  | { readonly reason: 'client_not_allowed'; readonly scope?: string }
+  | { readonly reason: 'insufficient_scope'; readonly scope: string }
+  | { readonly reason: 'service_worker_script' }
+  | { readonly reason: 'upgrade_not_allowed' }
+  | { readonly reason: 'websocket_version' }
+  | { readonly reason: 'origin_not_allowed' }
+  | { readonly reason: 'body_too_large' }
+  | { readonly reason: 'client_too_slow' }
+  | { readonly reason: 'upstream_failed' }
+  | { readonly reason: 'upstream_too_slow' }
+  | { readonly reason: 'peer_not_trusted' }
+  | { readonly reason: 'original_request_ambiguous'; readonly detail: string }
+  | { readonly reason: 'overloaded'; readonly retryAfter: number }
+  | { readonly reason: 'unavailable'; readonly retryAfter: number };
+
+/** A front proxy sent the certificate header twice, or under a similar name. */
+export const AMBIGUOUS_CERTIFICATE = {
+  reason: 'malformed',
+  detail: 'it is ambiguous which client certificate is forwarded',
+} as const satisfies ProxyRefusal;
+
+interface ErrorResponse {
+  readonly status: number;
+  readonly error: string;
+  readonly description: string;
+  /** Closes the connection: where the next request begins may be unknown. */
+  readonly close?: true;
+}
+
+type RefusalWithReason<R extends ProxyRefusal['reason']> = Extract<ProxyRefusal, { reason: R }>;
+type ErrorResponses = {
+  readonly [R in ProxyRefusal['reason']]: ErrorResponse | ((refusal: RefusalWithReason<R>) => ErrorResponse);
+};
+
+const TOKEN_FAULT_DESCRIPTIONS = {
+  malformed: 'The access token is malformed.',
+  not_authentic: 'The access token was not issued by this service.',
+  expired: 'The access token has expired.',
+  not_yet_valid: 'The access token is not valid yet.',
+  revoked: 'The access token has been revoked.',
+  client_removed: 'The integration of this access token has been removed.',
+  certificate_not_presented: 'The access token is bound to a certificate that was not presented.',
+  certificate_rejected: 'The access token is bound to a certificate that is no longer accepted.',
+} as const satisfies Record<TokenFault, string>;
+
+const insufficientScope = (description: string): ErrorResponse => ({
+  status: 403,
+  error: 'insufficient_scope',
+  description,
+});
+
+const ERROR_RESPONSES: ErrorResponses = {
+  malformed: ({ detail }) => ({
+    status: 400,
+    error: 'invalid_request',
+    description: `The request is not acceptable: ${detail}.`,
+    close: true,
+  }),
+  misdirected: {
+    status: 421,
+    error: 'misdirected_request',
+    description: 'This host is not served here.',
+    close: true,
+  },
+  method_not_allowed: {
+    status: 405,
+    error: 'method_not_allowed',
+    description: 'This method is not served.',
+    close: true,
+  },
+  transfer_coding_unsupported: {
+    status: 501,
+    error: 'not_implemented',
+    description: 'The only supported transfer coding is chunked.',
+    close: true,
+  },
+  expectation_failed: {
+    status: 417,
+    error: 'expectation_failed',
+    description: 'The only supported expectation is 100-continue.',
+    close: true,
+  },
+  token_missing: { status: 401, error: 'unauthorized', description: 'A bearer token is required.' },
+  token_invalid: ({ fault }) => ({
+    status: 401,
+    error: 'invalid_token',
+    description: TOKEN_FAULT_DESCRIPTIONS[fault],
+  }),
+  no_rule: { status: 404, error: 'not_found', description: 'No route matches this request.' },
+  client_not_allowed: insufficientScope('The integration of this access token is not allowed here.'),
+  insufficient_scope: insufficientScope('The access token lacks the required scope.'),
+  service_worker_script: {
+    status: 403,
+    error: 'service_worker_not_allowed',
+    description: 'No service worker may be registered on the origin of the confirmation pages.',
+  },
+  upgrade_not_allowed: {
+    status: 403,
+    error: 'upgrade_not_allowed',
+    description: 'No protocol upgrade is allowed here.',
+    close: true,
+  },
+  websocket_version: {
+    status: 426,
+    error: 'upgrade_required',
+    description: 'The only WebSocket version served is 13.',
+    close: true,
+  },
+  origin_not_allowed: {
+    status: 403,
+    error: 'origin_not_allowed',
+    description: 'This origin is not allowed.',
+  },
+  body_too_large: {
+    status: 413,
+    error: 'content_too_large',
+    description: 'The request body is too large.',
+    close: true,
+  },
+  client_too_slow: {
+    status: 408,
+    error: 'request_timeout',
+    description: 'The request body did not arrive in time.',
+    close: true,
+  },
+  upstream_failed: {
+    status: 502,
+    error: 'bad_gateway',
+    description: 'The upstream service did not respond properly.',
+  },
+  upstream_too_slow: {
+    status: 504,
+    error: 'gateway_timeout',
+    description: 'The upstream service did not respond in time.',
+  },
+  peer_not_trusted: {
+    status: 403,
+    error: 'access_denied',
+    description: 'This peer is not a trusted proxy.',
+  },
+  original_request_ambiguous: ({ detail }) => ({
+    status: 403,
+    error: 'invalid_request',
+    description: `It is not clear which request this is about: ${detail}.`,
+  }),
+  overloaded: {
+    status: 503,
+    error: 'temporarily_unavailable',
+    description: 'Too many requests are waiting; retry.',
+  },
+  unavailable: {
+    status: 503,
+    error: 'temporarily_unavailable',
+    description: 'Authorization is temporarily unavailable; retry.',
+  },
+};
+
+export function getErrorResponse<R extends ProxyRefusal['reason']>(
+  refusal: RefusalWithReason<R>,
+): ErrorResponse {
+  const entry: ErrorResponse | ((refusal: RefusalWithReason<R>) => ErrorResponse) =
+    ERROR_RESPONSES[refusal.reason];
+  return typeof entry === 'function' ? entry(refusal) : entry;
+}
+
+/** For the log. */
+export function getLogReason(refusal: ProxyRefusal): string {
+  if (refusal.reason === 'token_invalid') return `token_${refusal.fault}`;
+  return refusal.reason === 'malformed' ? `malformed: ${refusal.detail}` : refusal.reason;
+}
+
+/** RFC 9110 §5.6.4: inside a quoted string, quotes and backslashes are escaped. */
+const quoteString = (text: string): string =>
+  `"${text.replace(/[^\x20-\x7e]/g, '?').replace(/["\\]/g, String.raw`\$&`)}"`;
+
+/** RFC 6750 §3: without a token, the challenge has no error code. */
+export function formatChallenge(refusal: ProxyRefusal, realm: string): string | undefined {
+  const errorResponse = getErrorResponse(refusal);
+  if (errorResponse.status === 401 && refusal.reason === 'token_missing')
+    return `Bearer realm=${quoteString(realm)}`;
+  if (errorResponse.error !== 'invalid_token' && errorResponse.error !== 'insufficient_scope')
+    return undefined;
+  const scope =
+    'scope' in refusal && refusal.scope !== undefined ? `, scope=${quoteString(refusal.scope)}` : '';
+  return `Bearer realm=${quoteString(realm)}, error=${quoteString(errorResponse.error)}, error_description=${quoteString(errorResponse.description)}${scope}`;
+}
+
+export const SUPPORTED_METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS';
+
+export interface RefusalOptions {
+  readonly realm: string;
+  readonly requestId: string;
+  /** Overrides the table. */
+  readonly override?: { readonly status: number; readonly close: boolean };
+  /** So that pages of other origins can read it. */
+  readonly cors?: Readonly<Record<string, string>> | undefined;
+}
+
+/** The response to a refused request. */
+export function createRefusalResponse(refusal: ProxyRefusal, options: RefusalOptions): EarlyResponse {
+  const errorResponse = getErrorResponse(refusal);
+  const { status, close = false } = options.override ?? errorResponse;
+  const { error, description } = errorResponse;
+  const text = JSON.stringify({ error, error_description: description, request_id: options.requestId });
+  const wwwAuthenticate = formatChallenge(refusal, options.realm);
+  return {
+    status,
+    text,
+    close,
+    headers: {
+      'content-type': 'application/json; charset=utf-8',
+      'x-content-type-options': 'nosniff',
+      'x-request-id': options.requestId,
+      ...(status === 405 && { allow: SUPPORTED_METHODS }),
+      // RFC 6455 §4.4, RFC 9110 §15.5.22.
+      ...(status === 426 && { upgrade: 'websocket', 'sec-websocket-version': '13' }),
+      ...(wwwAuthenticate !== undefined && { 'www-authenticate': wwwAuthenticate }),
+      ...('retryAfter' in refusal && { 'retry-after': String(refusal.retryAfter) }),
+      ...options.cors,
+    },
+  };
+}
+
+/** Sends a refusal, and leaves the connection ready for the next request, or closed. */
+export const sendRefusal = (response: ServerResponse, refusal: ProxyRefusal, options: RefusalOptions): void =>
+  sendEarlyResponse(response, createRefusalResponse(refusal, options));
+
+export interface EarlyResponse {
+  readonly status: number;
+  readonly text: string;
+  readonly close: boolean;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** Sends a response that must not be stored, before the request body was read. */
+export function sendEarlyResponse(
+  response: ServerResponse,
+  { status, text, close, headers }: EarlyResponse,
+): void {
+  if (response.headersSent || response.destroyed) return;
+  const { req: request } = response;
+  // Without `100 Continue` the client may or may not send its body: where the next request begins is unknown.
+  const isBodyAmbiguous = request.headers.expect !== undefined && !request.complete;
+  // The listener checks it for pipelined requests.
+  if (close || isBodyAmbiguous) response.shouldKeepAlive = false;
+  response.writeHead(status, {
+    // RFC 9110 §8.6: no Content-Length in a 204.
+    ...(status !== 204 && { 'content-length': Buffer.byteLength(text) }),
+    'cache-control': 'no-store',
+    ...headers,
+    ...((close || isBodyAmbiguous) && { connection: 'close' }),
+  });
+  const body = request.method === 'HEAD' ? '' : text;
+  // Over HTTP/2 the rest belongs to this request only; the listener resets the stream (RFC 9113 §8.1).
+  if (request.complete || isBodyAmbiguous || request.httpVersion === '2') {
+    response.end(body);
+    return;
+  }
+  if (close && body !== '') {
+    // Closing while the client still sends would reset the connection and destroy the response: read a little longer.
+    response.write(body);
+    markEndedBySender(response);
+    discardBody(request, () => response.end());
+    return;
+  }
+  response.end(body);
+  discardBody(request, (arrived) => {
+    if (!arrived) request.destroy();
+  });
+}
+
+const MAX_DISCARD_BYTES = 1_048_576;
+const DISCARD_MS = 2_000;
+
+/**
+ * Reads and discards the rest of a body, within a size and a time. `done` is told whether all of it arrived; it is not called
+ * when the client closes the connection.
+ */
+export function discardBody(request: IncomingMessage, done: (isComplete: boolean) => void): void {
+  if (request.readableEnded) return done(true);
+  let bytesLeft = MAX_DISCARD_BYTES;
+  const stop = (): void => {
+    clearTimeout(timer);
+    request.off('data', count).off('end', ended).off('close', stop);
+  };
+  const finish = (isComplete: boolean): void => {
+    stop();
+    done(isComplete);
+  };
+  const ended = (): void => finish(true);
+  const count = (part: Buffer): void => {
+    bytesLeft -= part.length;
+    if (bytesLeft < 0) finish(false);
+  };
+  const timer = setTimeout(() => finish(false), DISCARD_MS);
+  request
+    .on('data', count)
+    .on('end', ended)
+    .on('close', stop)
+    .on('error', () => {});
+  request.resume();
+}

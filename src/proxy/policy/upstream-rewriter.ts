@@ -1,0 +1,69 @@
+import type { AccessRule } from '../../domain/access-rule.ts';
+import type { RequestTarget } from '../../domain/request-target.ts';
+import type { VerifiedToken } from '../../domain/verified-token.ts';
+import type { UpstreamSettings } from '../upstream/settings.ts';
+import type { AccessDecision } from './authorize.ts';
+import { getOrigins, type LocationRewrite } from './location.ts';
+
+export type AllowedRequest = AccessDecision & { readonly kind: 'allowed' };
+
+export interface UpstreamRewriterDeps {
+  readonly upstreams: Readonly<Record<string, UpstreamSettings>>;
+  /** `{base_url}`. */
+  readonly publicUrl: string;
+}
+
+export interface UpstreamRewriter {
+  /** How redirects of this upstream are rewritten; undefined: not at all. */
+  getLocationRewrite(allowed: AllowedRequest, host: string): LocationRewrite | undefined;
+  /** Name and value of the assertion field; empty: the upstream gets none. */
+  getAssertionField(allowed: AllowedRequest): readonly string[];
+}
+
+const NO_FIELDS: readonly string[] = [];
+
+export function createUpstreamRewriter({ upstreams, publicUrl }: UpstreamRewriterDeps): UpstreamRewriter {
+  const upstreamOrigins = new Map(
+    Object.entries(upstreams).map(([name, { targets }]) => [name, getOrigins(targets)]),
+  );
+  const { protocol } = new URL(publicUrl);
+  return {
+    getLocationRewrite({ rule, target }, host) {
+      const own = upstreamOrigins.get(rule.upstream);
+      if (own === undefined || upstreams[rule.upstream]?.rewriteLocation === false) return undefined;
+      // A rule with its own host is not reachable under the host of `publicUrl`.
+      const origin = rule.host === undefined ? publicUrl : `${protocol}//${host}`;
+      return { upstreamOrigins: own, publicOrigin: origin, strippedPrefix: getStrippedPrefix(rule, target) };
+    },
+    getAssertionField({ rule, assertion }) {
+      const settings = upstreams[rule.upstream]?.assertion;
+      return settings === undefined || assertion === undefined ? NO_FIELDS : [settings.header, assertion];
+    },
+  };
+}
+
+/** The token that a response depends on; none under a rule that only reports. */
+export const getEnforcedBearer = ({ rule, caller }: AllowedRequest): VerifiedToken | undefined =>
+  rule.reportOnly === true ? undefined : caller?.bearer;
+
+export function isEventStream(rawHeaders: readonly string[]): boolean {
+  for (let at = 0; at + 1 < rawHeaders.length; at += 2)
+    if (rawHeaders[at]?.length === 12 && rawHeaders[at]?.toLowerCase() === 'content-type')
+      return /^\s*text\/event-stream\s*(?:;|$)/i.test(rawHeaders[at + 1] ?? '');
+  return false;
+}
+
+/** The part of the path that the rule removes: as many segments as its prefix has. */
+function getStrippedPrefix({ stripPrefix }: AccessRule, { path }: RequestTarget): string {
+  if (stripPrefix === undefined) return '';
+  let at = 0;
+  for (let segments = stripPrefix.split('/').length - 1; segments > 0 && at >= 0; segments -= 1)
+    at = path.indexOf('/', at + 1);
+  return at < 0 ? path : path.slice(0, at);
+}
+
+/** The matched path without the prefix that its rule removes, and the query unchanged. */
+export function getUpstreamPath(rule: AccessRule, target: RequestTarget): string {
+  const path = target.path.slice(getStrippedPrefix(rule, target).length);
+  return (path === '' ? '/' : path) + target.query;
+}

@@ -1,0 +1,90 @@
+import type { Client } from 'undici';
+import type { HealthCheckSettings } from './settings.ts';
+import type { Target, Targets } from './targets.ts';
+import type { UpstreamTlsFiles } from './tls-files.ts';
+
+export interface HealthTls {
+  readonly serverName: string | undefined;
+  readonly material: UpstreamTlsFiles;
+}
+
+/**
+ * Sends health checks to each target. They decide only which target is chosen: whether gatehouse itself is ready never
+ * depends on them.
+ */
+export function watchHealth(targets: Targets, terms: HealthCheckSettings, tls: HealthTls): { stop(): void } {
+  const stopped = new AbortController();
+  const checks = targets.all.map((target) => ({ target, good: 0, bad: 0, isRunning: false }));
+  const checkAll = (): void => {
+    for (const check of checks) {
+      // The timeout may be longer than the interval.
+      if (check.isRunning) continue;
+      check.isRunning = true;
+      void isHealthy(check.target, terms, tls, stopped.signal).then((isGood) => {
+        check.isRunning = false;
+        if (stopped.signal.aborted) return;
+        check.good = isGood ? check.good + 1 : 0;
+        check.bad = isGood ? 0 : check.bad + 1;
+        if (check.good >= terms.healthy) targets.reportHealth(check.target, true);
+        if (check.bad >= terms.unhealthy) targets.reportHealth(check.target, false);
+      });
+    }
+  };
+  const timer = setInterval(checkAll, terms.interval * 1_000).unref();
+  checkAll();
+  return {
+    stop() {
+      clearInterval(timer);
+      stopped.abort();
+    },
+  };
+}
+
+/** Of the body of a health check, which decides nothing. */
+const MAX_BODY = 1_048_576;
+
+/** Any 2xx or 3xx within the timeout is good. Each check uses a connection of its own. */
+async function isHealthy(
+  target: Target,
+  { path, timeout }: HealthCheckSettings,
+  tls: HealthTls,
+  stopped: AbortSignal,
+): Promise<boolean> {
+  const client = await openClient(target.url, timeout, tls);
+  try {
+    const { statusCode, body } = await client.request({
+      method: 'GET',
+      path,
+      headers: { 'user-agent': 'gatehouse-health' },
+      signal: AbortSignal.any([stopped, AbortSignal.timeout(timeout * 1_000)]),
+    });
+    await body.dump({ limit: MAX_BODY });
+    return statusCode >= 200 && statusCode < 400;
+  } catch {
+    return false;
+  } finally {
+    await client.destroy();
+  }
+}
+
+/** undici is loaded with the first health check: it takes 60 ms, and most configurations have none. */
+async function openClient(
+  url: string,
+  timeout: number,
+  { serverName, material }: HealthTls,
+): Promise<Client> {
+  const { Client: UndiciClient } = await import('undici');
+  const isUnix = url.startsWith('unix:');
+  return new UndiciClient(isUnix ? 'http://localhost' : new URL(url).origin, {
+    ...(isUnix && { socketPath: url.slice('unix:'.length) }),
+    allowH2: false,
+    connect: {
+      timeout: timeout * 1_000,
+      rejectUnauthorized: true,
+      ...(serverName !== undefined && { servername: serverName }),
+      ...(material.ca !== undefined && { ca: material.ca }),
+      ...(material.certificate !== undefined && { cert: material.certificate }),
+      ...(material.key !== undefined && { key: material.key }),
+    },
+  });
+}

@@ -1,0 +1,142 @@
+import { DEFAULT_EJECTION, type EjectionSettings } from './settings.ts';
+
+/** One of the addresses of an upstream. */
+export interface Target {
+  readonly index: number;
+  readonly url: string;
+  /** Requests, also those that wait for a connection, and WebSockets. */
+  pending: number;
+}
+
+/** For the log. */
+export type TargetEvent =
+  | {
+      readonly event: 'target_ejected';
+      readonly target: string;
+      readonly reason: string;
+      readonly seconds?: number;
+    }
+  | { readonly event: 'target_restored'; readonly target: string };
+
+export interface TargetsOptions {
+  readonly ejection?: EjectionSettings | undefined;
+  readonly onEvent?: (event: TargetEvent) => void;
+  /** Seconds, monotonic. */
+  readonly clock?: () => number;
+}
+
+interface TargetState {
+  failures: number;
+  /** Ejections in a row. */
+  ejections: number;
+  /** 0: not ejected. */
+  ejectedUntil: number;
+  isHealthy: boolean;
+}
+
+const monotonicSeconds = (): number => performance.now() / 1_000;
+
+/** The targets of an upstream, and which of them are available. */
+export class Targets {
+  readonly all: readonly Target[];
+  readonly #states: readonly TargetState[];
+  readonly #ejection: EjectionSettings;
+  readonly #onEvent: (event: TargetEvent) => void;
+  readonly #clock: () => number;
+  #nextStart = 0;
+
+  constructor(urls: readonly string[], options: TargetsOptions = {}) {
+    this.all = urls.map((url, index) => ({ index, url, pending: 0 }));
+    this.#states = urls.map(() => ({ failures: 0, ejections: 0, ejectedUntil: 0, isHealthy: true }));
+    this.#ejection = options.ejection ?? DEFAULT_EJECTION;
+    this.#onEvent = options.onEvent ?? (() => {});
+    this.#clock = options.clock ?? monotonicSeconds;
+  }
+
+  /** The available target with the fewest pending requests; without one, the target that was ejected first. */
+  choose(except?: Target): Target {
+    const { all } = this;
+    const now = this.#clock();
+    const start = this.#nextStart++ % all.length;
+    let best: Target | undefined;
+    let leastPenalized: Target | undefined;
+    for (let offset = 0; offset < all.length; offset += 1) {
+      const target = all[(start + offset) % all.length] as Target;
+      if (target === except && all.length > 1) continue;
+      if (this.#isAvailable(target, now)) {
+        if (best === undefined || target.pending < best.pending) best = target;
+      } else if (leastPenalized === undefined || this.#getPenalty(target) < this.#getPenalty(leastPenalized))
+        leastPenalized = target;
+    }
+    return (best ?? leastPenalized) as Target;
+  }
+
+  /** Is another target available? */
+  hasOther(excluded: Target): boolean {
+    const now = this.#clock();
+    return this.all.some((target) => target !== excluded && this.#isAvailable(target, now));
+  }
+
+  /** Another available target; without one, the same target. */
+  chooseOther(excluded: Target): Target {
+    return this.hasOther(excluded) ? this.choose(excluded) : excluded;
+  }
+
+  /** It responded, with any status. */
+  reportSuccess(target: Target): void {
+    const state = this.#getState(target);
+    if (state.failures === 0 && state.ejectedUntil === 0) return;
+    const wasEjected = state.ejectedUntil !== 0;
+    state.failures = 0;
+    state.ejections = 0;
+    state.ejectedUntil = 0;
+    if (wasEjected) this.#onEvent({ event: 'target_restored', target: target.url });
+  }
+
+  /** No connection could be established, or it was closed without a response. */
+  reportFailure(target: Target): void {
+    const state = this.#getState(target);
+    const { failures, first, longest } = this.#ejection;
+    const now = this.#clock();
+    state.failures += 1;
+    // Requests that were running when it was ejected fail as well.
+    if (state.failures < failures || state.ejectedUntil > now) return;
+    const seconds = Math.min(first * 2 ** Math.min(state.ejections, 30), longest);
+    state.ejections += 1;
+    state.ejectedUntil = now + seconds;
+    if (this.all.length > 1)
+      this.#onEvent({ event: 'target_ejected', target: target.url, reason: 'connections failed', seconds });
+  }
+
+  /** The result of health checks. */
+  reportHealth(target: Target, isHealthy: boolean): void {
+    const state = this.#getState(target);
+    if (state.isHealthy === isHealthy) return;
+    state.isHealthy = isHealthy;
+    this.#onEvent(
+      isHealthy
+        ? { event: 'target_restored', target: target.url }
+        : { event: 'target_ejected', target: target.url, reason: 'health check' },
+    );
+  }
+
+  countEjected(): number {
+    const now = this.#clock();
+    return this.#states.filter(({ isHealthy, ejectedUntil }) => !isHealthy || ejectedUntil > now).length;
+  }
+
+  #getState({ index }: Target): TargetState {
+    return this.#states[index] as TargetState;
+  }
+
+  /** After an ejection a target gets one request at a time until it has responded. */
+  #isAvailable(target: Target, now: number): boolean {
+    const { isHealthy, ejectedUntil } = this.#getState(target);
+    return isHealthy && (ejectedUntil === 0 || (ejectedUntil <= now && target.pending === 0));
+  }
+
+  #getPenalty(target: Target): number {
+    const { isHealthy, ejectedUntil } = this.#getState(target);
+    return (isHealthy ? 0 : 1e9) + ejectedUntil;
+  }
+}

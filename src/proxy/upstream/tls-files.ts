@@ -1,0 +1,63 @@
+import { X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { createSecureContext, type SecureContext } from 'node:tls';
+import type { UpstreamSettings } from './settings.ts';
+
+/** The contents of an https upstream's files. */
+export interface UpstreamTlsFiles {
+  readonly ca?: string;
+  readonly certificate?: string;
+  readonly key?: string;
+}
+
+const FILE_SETTINGS = ['ca', 'certificate', 'key'] as const;
+
+/** Throws an error that names the setting when a file cannot be used. */
+export function readUpstreamTlsFiles(name: string, settings: UpstreamSettings): UpstreamTlsFiles {
+  const contents: { -readonly [K in keyof UpstreamTlsFiles]: string } = {};
+  for (const kind of FILE_SETTINGS) {
+    const file = settings[kind];
+    if (file === undefined) continue;
+    const problem = (text: string): Error => new Error(`upstreams.${name}.${kind}: ${file} ${text}`);
+    try {
+      contents[kind] = readFileSync(file, 'utf8');
+    } catch {
+      throw problem('does not exist or cannot be read');
+    }
+    if (kind !== 'key' && !containsOnlyCertificates(contents[kind]))
+      throw problem('is not a PEM certificate');
+  }
+  try {
+    createUpstreamSecureContext(contents);
+  } catch {
+    throw new Error(`upstreams.${name}.key: is not the private key of upstreams.${name}.certificate`);
+  }
+  return contents;
+}
+
+/** Undefined without any file: Node's defaults apply. */
+export function createUpstreamSecureContext({
+  ca,
+  certificate,
+  key,
+}: UpstreamTlsFiles): SecureContext | undefined {
+  if (ca === undefined && certificate === undefined && key === undefined) return undefined;
+  return createSecureContext({
+    ...(ca !== undefined && { ca }),
+    ...(certificate !== undefined && { cert: certificate }),
+    ...(key !== undefined && { key }),
+  });
+}
+
+function containsOnlyCertificates(text: string): boolean {
+  const blocks = text.match(/-----BEGIN CERTIFICATE-----[\s\S]*?-----END CERTIFICATE-----/g) ?? [];
+  return blocks.length > 0 && blocks.every(isCertificate);
+}
+
+function isCertificate(pem: string): boolean {
+  try {
+    return new X509Certificate(pem).raw.length > 0;
+  } catch {
+    return false;
+  }
+}

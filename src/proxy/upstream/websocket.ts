@@ -1,0 +1,314 @@
+import { type ClientRequest, IncomingMessage } from 'node:http';
+import { Agent } from 'node:https';
+import { createRequire } from 'node:module';
+import { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { ProxyServer } from 'http-proxy-3';
+import { getSingleHeader } from '../../http/raw-headers.ts';
+import type { ProxyRefusal } from '../policy/refusals.ts';
+import type { UpstreamSettings } from './settings.ts';
+import type { Target, Targets } from './targets.ts';
+import type { UpstreamTlsFiles } from './tls-files.ts';
+import { openTunnel, type Tunnel } from './tunnel.ts';
+import { computeAcceptKey } from './websocket-frames.ts';
+
+/**
+ * Forwards WebSockets through http-proxy-3's `ws()`; no other file uses that package.
+ *
+ * The package opens the connection, writes the 101 and joins both sides. It gets a request that is made here instead of the
+ * client's, it writes nothing to the client but the 101, and every connection it leaves open is closed here.
+ */
+export interface UpgradeRequest {
+  readonly socket: Duplex;
+  /** Bytes that arrived after the client's head; they wait for the upstream's 101. */
+  readonly head: Buffer;
+  /** Path and query, as they are sent to the upstream. */
+  readonly path: string;
+  readonly headers: readonly string[];
+  readonly buildResponseHeaders: (rawHeaders: readonly string[], status: number) => string[];
+  readonly onOpen: (tunnel: Tunnel) => void;
+  /** The upstream responded with another status than 101. */
+  readonly onDeclined: (response: IncomingMessage) => void;
+  /** No WebSocket was opened, and nothing was sent to the client. Called at most once. */
+  readonly onFailure: (refusal: ProxyRefusal, cause: unknown) => void;
+  /** It failed after it had been opened. */
+  readonly onAbort: (cause: unknown) => void;
+}
+
+/** A handshake that was sent to the upstream. */
+export interface PendingUpgrade {
+  /** No effect after the upstream's response. */
+  cancel(refusal: ProxyRefusal, cause: Error): void;
+}
+
+const DEFAULT_MAX_WEBSOCKETS = 1_000;
+const DEFAULT_IDLE_SECONDS = 300;
+
+interface Endpoint {
+  readonly target: Target;
+  readonly address: ReturnType<typeof createProxyTarget>;
+  active: number;
+}
+
+/** The WebSockets of one upstream. */
+export class Tunnels {
+  readonly targets: Targets;
+  readonly timeouts: UpstreamSettings['timeouts'];
+  readonly open = new Set<Tunnel>();
+  readonly #maxPerTarget: number;
+  readonly #endpoints: readonly Endpoint[];
+  readonly #agent: Agent | undefined;
+  #proxy: ProxyServer | undefined = undefined;
+
+  constructor(settings: UpstreamSettings, targets: Targets, tlsFiles: UpstreamTlsFiles) {
+    const { serverName } = settings;
+    this.targets = targets;
+    this.timeouts = settings.timeouts;
+    this.#maxPerTarget = settings.websockets ?? DEFAULT_MAX_WEBSOCKETS;
+    this.#endpoints = targets.all.map((target) => ({
+      target,
+      address: createProxyTarget(target, tlsFiles),
+      active: 0,
+    }));
+    // The package has no option for the server name; an agent has.
+    this.#agent = serverName === undefined ? undefined : new Agent({ servername: serverName });
+  }
+
+  /** Undefined: it was refused at once. */
+  forward(request: UpgradeRequest): PendingUpgrade | undefined {
+    const key = getSingleHeader(request.headers, 'sec-websocket-key');
+    const refusal = checkHandshake(key, getSingleHeader(request.headers, 'sec-websocket-version'));
+    if (refusal !== undefined) {
+      request.onFailure(refusal, undefined);
+      return undefined;
+    }
+    const endpoint = this.#endpoints[this.targets.choose().index];
+    if (endpoint === undefined || endpoint.active >= this.#maxPerTarget) {
+      request.onFailure({ reason: 'overloaded', retryAfter: 1 }, undefined);
+      return undefined;
+    }
+    const handshake = new Handshake(this, request, endpoint, key ?? '');
+    return handshake.start() ? handshake : undefined;
+  }
+
+  /** Prepares the upstream request. Nothing is sent before this returns, so no response can have arrived. */
+  createRequest(
+    { socket, head, path, headers }: UpgradeRequest,
+    target: Endpoint['address'],
+    onError: (error: Error) => void,
+  ): ClientRequest {
+    const proxy = (this.#proxy ??= loadProxy(this.timeouts.connect));
+    let created: ClientRequest | undefined;
+    const onCreated = (request: ClientRequest): void => {
+      // The package would parse the path as a URL and change it.
+      request.path = path;
+      created = request;
+    };
+    proxy.once('proxyReqWs', onCreated);
+    try {
+      const agent = this.#agent;
+      proxy.ws(createMessage(headers), socket, head, { target, ...(agent && { agent }) }, onError);
+    } finally {
+      proxy.off('proxyReqWs', onCreated);
+    }
+    if (created === undefined) throw new Error('no request was created');
+    return created;
+  }
+
+  /** Closes all WebSockets. */
+  close(): void {
+    for (const tunnel of this.open) tunnel.end(1001, 'going away');
+  }
+}
+
+/** One handshake, until the upstream has responded. */
+class Handshake implements PendingUpgrade {
+  readonly #tunnels: Tunnels;
+  readonly #request: UpgradeRequest;
+  readonly #endpoint: Endpoint;
+  readonly #key: string;
+  readonly #timer: NodeJS.Timeout;
+  #isSettled = false;
+  #upstreamRequest: ClientRequest | undefined = undefined;
+
+  constructor(tunnels: Tunnels, request: UpgradeRequest, endpoint: Endpoint, key: string) {
+    this.#tunnels = tunnels;
+    this.#request = request;
+    this.#endpoint = endpoint;
+    this.#key = key;
+    endpoint.active += 1;
+    endpoint.target.pending += 1;
+    request.socket.once('close', () => {
+      endpoint.active -= 1;
+      endpoint.target.pending -= 1;
+      if (this.#settle()) this.#upstreamRequest?.destroy();
+    });
+    this.#timer = setTimeout(() => {
+      this.#fail({ reason: 'upstream_too_slow' }, new Error('no response to the handshake'));
+      this.#upstreamRequest?.destroy();
+    }, tunnels.timeouts.headers * 1_000);
+  }
+
+  start(): boolean {
+    try {
+      this.#upstreamRequest = this.#tunnels.createRequest(
+        this.#request,
+        this.#endpoint.address,
+        this.#onError,
+      );
+    } catch (error) {
+      this.#onError(error as Error);
+      return false;
+    }
+    this.#replaceListeners(this.#upstreamRequest);
+    return true;
+  }
+
+  cancel(refusal: ProxyRefusal, cause: Error): void {
+    if (!this.#settle()) return;
+    this.#request.onFailure(refusal, cause);
+    this.#upstreamRequest
+      ?.removeAllListeners('error')
+      .on('error', () => {})
+      .destroy();
+  }
+
+  /** The package's own listeners would write errors and ordinary responses to the client's connection. */
+  #replaceListeners(upstreamRequest: ClientRequest): void {
+    const { targets, timeouts } = this.#tunnels;
+    const { target } = this.#endpoint;
+    upstreamRequest.removeAllListeners('error').on('error', (error) => {
+      if (!this.#isSettled) targets.reportFailure(target);
+      this.#onError(error);
+    });
+    upstreamRequest.removeAllListeners('response').on('response', (response) => {
+      targets.reportSuccess(target);
+      response.setTimeout(timeouts.idle * 1_000, () => response.destroy(new Error('the response stalled')));
+      if (this.#settle()) this.#request.onDeclined(response);
+      else response.destroy();
+    });
+    const join = upstreamRequest.listeners('upgrade');
+    upstreamRequest
+      .removeAllListeners('upgrade')
+      .on('upgrade', (response, upstreamSocket: Socket, upstreamHead) =>
+        this.#onUpgrade(response, upstreamSocket, () => {
+          for (const listener of join) listener.call(upstreamRequest, response, upstreamSocket, upstreamHead);
+        }),
+      );
+  }
+
+  #onUpgrade(response: IncomingMessage, upstreamSocket: Socket, join: () => void): void {
+    const { targets, timeouts, open } = this.#tunnels;
+    const { socket, buildResponseHeaders, onOpen } = this.#request;
+    if (!isAccepted(response, this.#key)) {
+      upstreamSocket.destroy();
+      return this.#fail({ reason: 'upstream_failed' }, new Error('invalid handshake response'));
+    }
+    targets.reportSuccess(this.#endpoint.target);
+    if (!this.#settle() || socket.destroyed) return void upstreamSocket.destroy();
+    response.headers = toHeaderDict([...buildResponseHeaders(response.rawHeaders, 101), ...UPGRADE_FIELDS]);
+    const tunnel = openTunnel(socket as Socket, upstreamSocket, {
+      idleSeconds: timeouts.websocket ?? DEFAULT_IDLE_SECONDS,
+      onClose: () => open.delete(tunnel),
+    });
+    open.add(tunnel);
+    join();
+    tunnel.start();
+    onOpen(tunnel);
+  }
+
+  readonly #onError = (error: Error): void => this.#fail(toHandshakeRefusal(error), error);
+
+  #fail(refusal: ProxyRefusal, cause: unknown): void {
+    if (this.#settle()) this.#request.onFailure(refusal, cause);
+    else this.#request.onAbort(cause);
+  }
+
+  /** False: it was settled before. */
+  #settle(): boolean {
+    if (this.#isSettled) return false;
+    this.#isSettled = true;
+    clearTimeout(this.#timer);
+    return true;
+  }
+}
+
+const UPGRADE_FIELDS = ['Connection', 'Upgrade', 'Upgrade', 'websocket'] as const;
+
+/** The request that the package forwards. It has the header fields that are meant for the upstream, and no connection. */
+function createMessage(headers: readonly string[]): IncomingMessage {
+  const message = new IncomingMessage(new Socket());
+  message.method = 'GET';
+  message.httpVersion = '1.1';
+  message.httpVersionMajor = 1;
+  message.httpVersionMinor = 1;
+  message.url = '/';
+  message.headers = toHeaderDict([...headers, ...UPGRADE_FIELDS]);
+  return message;
+}
+
+/** Loaded with the first WebSocket: it takes 20 ms and 3 MB, and most configurations forward none. */
+function loadProxy(connectSeconds: number): ProxyServer {
+  const { ProxyServer: Proxy } = createRequire(import.meta.url)('http-proxy-3') as {
+    readonly ProxyServer: typeof ProxyServer;
+  };
+  const proxy = new Proxy({ connectTimeout: connectSeconds * 1_000, prependPath: false, ignorePath: true });
+  // It throws without a listener. Each handshake gets its errors as well.
+  proxy.on('error', () => {});
+  return proxy;
+}
+
+function createProxyTarget({ url }: Target, { ca, certificate, key }: UpstreamTlsFiles) {
+  if (url.startsWith('unix:'))
+    return {
+      protocol: 'http:',
+      host: 'localhost',
+      hostname: 'localhost',
+      port: 80,
+      socketPath: url.slice(5),
+    };
+  const { protocol, hostname, port } = new URL(url);
+  return {
+    protocol,
+    host: hostname,
+    hostname,
+    port: port === '' ? (protocol === 'https:' ? 443 : 80) : Number(port),
+    ...(ca !== undefined && { ca }),
+    ...(certificate !== undefined && { cert: certificate }),
+    ...(key !== undefined && { key }),
+  };
+}
+
+/** RFC 6455 §4.2.1: the parts that an upstream might not check. */
+function checkHandshake(key: string | undefined, version: string | undefined): ProxyRefusal | undefined {
+  if (key === undefined || !/^[A-Za-z0-9+/]{22}==$/.test(key))
+    return { reason: 'malformed', detail: 'an invalid Sec-WebSocket-Key' };
+  return version === '13' ? undefined : { reason: 'websocket_version' };
+}
+
+/** RFC 6455 §4.1: without the right accept key it is not a WebSocket. */
+const isAccepted = ({ statusCode, headers }: IncomingMessage, key = ''): boolean =>
+  statusCode === 101 &&
+  headers.upgrade?.toLowerCase() === 'websocket' &&
+  headers['sec-websocket-accept'] === computeAcceptKey(key);
+
+/** For Node's HTTP client: repeated fields become arrays. No prototype, so that no name is special. */
+function toHeaderDict(list: readonly string[]): NodeJS.Dict<string | string[]> {
+  const fields = Object.create(null) as Record<string, string | string[]>;
+  for (let at = 0; at + 1 < list.length; at += 2) {
+    const name = list[at] ?? '';
+    const value = list[at + 1] ?? '';
+    const existing = fields[name.toLowerCase()];
+    fields[name.toLowerCase()] = existing === undefined ? value : [existing, value].flat();
+  }
+  return fields;
+}
+
+const TIMEOUT_CODES = new Set(['ECONNECT_TIMEOUT', 'ETIMEDOUT']);
+
+function toHandshakeRefusal(error: Error): ProxyRefusal {
+  const { code } = error as NodeJS.ErrnoException;
+  if (TIMEOUT_CODES.has(code ?? '')) return { reason: 'upstream_too_slow' };
+  if (code === 'ERR_INVALID_CHAR') return { reason: 'malformed', detail: 'an invalid header field' };
+  return { reason: 'upstream_failed' };
+}

@@ -1,0 +1,123 @@
+import { type AdminApiDeps, handleAdminRequest } from '../admin/grants-api.ts';
+import {
+  type AdminListener,
+  type AdminTls,
+  openAdminListener,
+  type ReadinessCheck,
+} from '../admin/listener.ts';
+import type { Settings } from '../config/schema.ts';
+import { formatExposition, mergeSnapshots } from '../observability/exposition.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
+import type { Snapshot } from '../observability/metric-registry.ts';
+import { Fault } from '../ports/fault.ts';
+import { toListenError } from './listeners.ts';
+import type { OpenedStore } from './open-store.ts';
+import { readSettingFile } from './read-setting-file.ts';
+
+export interface AdminEndpointOptions {
+  readonly settings: Settings;
+  readonly log: Logger;
+  /** In addition to the checks of shutdown and of the store. */
+  readonly checks: readonly ReadinessCheck[];
+  readonly getSnapshots: () => Promise<readonly Snapshot[]>;
+}
+
+/** The admin listener of this process. It may open before the store is reachable: alive, but not ready. */
+export class AdminEndpoint {
+  store: OpenedStore | undefined;
+  api: AdminApiDeps | undefined;
+  isDraining = false;
+  readonly #options: AdminEndpointOptions;
+  #listener: AdminListener | undefined;
+
+  constructor(options: AdminEndpointOptions) {
+    this.#options = options;
+  }
+
+  /** Undefined until it is open. */
+  get port(): number | undefined {
+    return this.#listener?.port;
+  }
+
+  async open(): Promise<void> {
+    const { settings, log, checks } = this.#options;
+    const { host, port, hostNames, tokenFile } = settings.admin;
+    try {
+      this.#listener ??= await openAdminListener({
+        host,
+        port,
+        hostNames,
+        tokenFile,
+        tls: readAdminTls(settings),
+        log,
+        handleAdminRequest: async (request) => {
+          if (this.api === undefined) throw new Fault('store_unavailable', 'has not been reached yet');
+          return handleAdminRequest(this.api, request);
+        },
+        checks: [
+          createCheck('accepting', () => this.isDraining, 'is shutting down'),
+          {
+            name: 'store',
+            check: async () => {
+              if (this.store === undefined) throw new Error('has not been reached yet');
+              await this.store.probe();
+            },
+          },
+          ...checks,
+        ],
+        metrics: async (results) => {
+          const isHealthy = (name?: string): 0 | 1 =>
+            results.some((check) => check.problem !== undefined && (name ?? check.name) === check.name)
+              ? 0
+              : 1;
+          const health: Snapshot = {
+            gatehouse_ready: [['', isHealthy()]],
+            gatehouse_store_up: [['', isHealthy('store')]],
+          };
+          return formatExposition(mergeSnapshots([...(await this.#options.getSnapshots()), health]));
+        },
+      });
+    } catch (error) {
+      throw toListenError('admin', settings.admin, error);
+    }
+  }
+
+  /** Uses renewed certificates. If they cannot be used, the old ones stay in use and the error is logged. */
+  reloadTls(): void {
+    const { settings, log } = this.#options;
+    try {
+      const tls = readAdminTls(settings);
+      if (tls !== undefined) this.#listener?.setTls(tls);
+    } catch (error) {
+      log.error('admin_tls_reload_failed', errorFields(error));
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#listener?.close();
+  }
+}
+
+function readAdminTls({ admin: { tls } }: Settings): AdminTls | undefined {
+  return (
+    tls && {
+      certificate: readSettingFile('admin.tls.certificate', tls.certificate),
+      key: readSettingFile('admin.tls.key', tls.key),
+      clientCa: readSettingFile('admin.tls.clientCa', tls.clientCa),
+    }
+  );
+}
+
+export const listAdminTlsFiles = ({ admin: { tls } }: Settings): string[] =>
+  [tls?.certificate, tls?.key, tls?.clientCa].filter((file) => file !== undefined);
+
+const createCheck = (name: string, hasFailed: () => boolean, problem: string): ReadinessCheck => ({
+  name,
+  check: async () => {
+    if (hasFailed()) throw new Error(problem);
+  },
+});
+
+/** Not ready while overloaded, so that load balancers send requests elsewhere. */
+export const createEventLoopCheck = (isOverloaded: () => boolean): ReadinessCheck =>
+  createCheck('event loop', isOverloaded, 'is overloaded');

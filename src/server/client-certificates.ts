@@ -1,0 +1,118 @@
+import { hash } from 'node:crypto';
+import type { Peers } from '../config/units.ts';
+import type { Epoch } from '../domain/epoch.ts';
+import type { PresentedCertificate } from '../domain/verified-token.ts';
+import { createBoundedCache } from '../lib/bounded-cache.ts';
+import type { CertificateValidator } from '../ports/certificate-validator.ts';
+import type { CertificateContext } from '../proxy/downstream/fast-path-config.ts';
+import {
+  type ForwardedHeader,
+  findForwardedField,
+  parseForwardedCertificate,
+} from '../x509/forwarded-certificate.ts';
+
+export interface ClientCertificatesOptions {
+  /** Front proxies that terminate TLS, and the header in which they forward the certificate of their client. */
+  readonly forwardedFrom: Peers;
+  readonly forwardedHeader: ForwardedHeader | undefined;
+  readonly certificateValidator: CertificateValidator;
+  readonly now: () => Epoch;
+}
+
+/** The client certificates of requests, for one configuration. */
+export interface ClientCertificates {
+  /** From the TLS connection, or from the header of a front proxy. */
+  readonly get: (context: CertificateContext) => ClientCertificate | undefined;
+  /** The certificate in the header of a front proxy; undefined from other peers. */
+  readonly getForwarded: (context: CertificateContext) => ClientCertificate | undefined;
+  /** Revalidates issuer, validity and revocation when the cached verdict may be outdated. */
+  readonly validate: (certificate: ClientCertificate | undefined) => PresentedCertificate | undefined;
+  readonly isAccepted: (der: Uint8Array) => boolean;
+  /** Does a front proxy send the certificate header twice, or in another spelling? */
+  readonly isAmbiguous: (context: CertificateContext) => boolean;
+}
+
+export interface ClientCertificate {
+  readonly der: Uint8Array;
+  /** SHA-256, base64url (RFC 8705 §3.1 `x5t#S256`). */
+  readonly fingerprint: string;
+}
+
+interface CertificateVerdict extends ClientCertificate {
+  accepted: boolean;
+  validatedAt: Epoch;
+  validUntil: Epoch;
+}
+
+const MAX_HEADER_VALUES = 1_000;
+const MAX_PEERS = 1_000;
+
+export function createClientCertificates({
+  forwardedFrom,
+  forwardedHeader: header,
+  certificateValidator,
+  now,
+}: ClientCertificatesOptions): ClientCertificates {
+  // A connection keeps the same buffer for its certificate.
+  const verdicts = new WeakMap<Uint8Array, CertificateVerdict>();
+  const headerVerdicts = createBoundedCache<string, CertificateVerdict | 'ambiguous'>(MAX_HEADER_VALUES);
+  const frontProxies = createBoundedCache<string, boolean>(MAX_PEERS);
+  const getVerdict = (der: Uint8Array): CertificateVerdict => {
+    const cached = verdicts.get(der);
+    if (cached !== undefined) return cached;
+    const fingerprint = hash('sha256', der, 'base64url');
+    const verdict = {
+      der,
+      fingerprint,
+      accepted: false,
+      validatedAt: Number.POSITIVE_INFINITY,
+      validUntil: 0,
+    };
+    verdicts.set(der, verdict);
+    return verdict;
+  };
+  const isFromFrontProxy = ({ peer, sourceUnknown }: CertificateContext): boolean => {
+    if (!forwardedFrom.hasEntries || sourceUnknown === true) return false;
+    let isListed = frontProxies.get(peer);
+    if (isListed === undefined) frontProxies.set(peer, (isListed = forwardedFrom.includes(peer)));
+    return isListed;
+  };
+  const readForwarded = ({ request }: CertificateContext): CertificateVerdict | undefined => {
+    if (header === undefined) return undefined;
+    const field = findForwardedField(request.rawHeaders, header);
+    if (field.kind !== 'found') return undefined;
+    let cached = headerVerdicts.get(field.value);
+    if (cached === undefined) {
+      const der = parseForwardedCertificate(header, field.value);
+      cached = der === undefined ? 'ambiguous' : getVerdict(der);
+      headerVerdicts.set(field.value, cached);
+    }
+    return cached === 'ambiguous' ? undefined : cached;
+  };
+  const revalidate = (certificate: ClientCertificate): CertificateVerdict => {
+    const verdict = getVerdict(certificate.der);
+    const checkedAt = now();
+    if (checkedAt >= verdict.validatedAt && checkedAt <= verdict.validUntil) return verdict;
+    const outcome = certificateValidator.validate(verdict.der, checkedAt);
+    verdict.accepted = outcome.ok;
+    verdict.validatedAt = checkedAt;
+    // A rejected certificate may become valid: its notBefore may be in the future.
+    verdict.validUntil = outcome.ok ? outcome.value.validUntil : checkedAt + 1;
+    return verdict;
+  };
+  return {
+    // The certificate of a front proxy's own connection does not identify its client.
+    get(context) {
+      if (isFromFrontProxy(context)) return readForwarded(context);
+      const der = context.certificate();
+      return der && getVerdict(der);
+    },
+    getForwarded: (context) => (isFromFrontProxy(context) ? readForwarded(context) : undefined),
+    validate: (certificate) => certificate && revalidate(certificate),
+    isAccepted: (der) => revalidate(getVerdict(der)).accepted,
+    isAmbiguous: (context) =>
+      header !== undefined &&
+      isFromFrontProxy(context) &&
+      findForwardedField(context.request.rawHeaders, header).kind === 'ambiguous',
+  };
+}

@@ -1,0 +1,89 @@
+import type { PublicListener } from '../listener/listener.ts';
+import type { Metrics } from '../observability/metrics.ts';
+import type { Store } from '../ports/store.ts';
+import type { FallbackReason } from '../proxy/downstream/request-parser.ts';
+import type { UpstreamRegistry } from '../proxy/upstream/registry.ts';
+import type { CertificateFiles } from '../x509/certificate-files.ts';
+
+export interface GatewayMetricsSources {
+  readonly files: () => CertificateFiles;
+  readonly upstreams: UpstreamRegistry;
+  readonly listener: Pick<PublicListener, 'countConnections'>;
+  readonly store: Store;
+  readonly now: () => number;
+}
+
+/** Registers gauges that are read on each scrape. Returns a callback for applied reloads. */
+export function registerGatewayMetrics(
+  metrics: Metrics,
+  { files, upstreams, listener, store, now }: GatewayMetricsSources,
+): () => void {
+  let appliedAt = now();
+  metrics.addCollector((set) => {
+    const current = files();
+    const { server, crls } = current;
+    set('gatehouse_workers', 1);
+    set('gatehouse_connections', listener.countConnections());
+    set('gatehouse_revocation_lag_seconds', store.revocationLag?.() ?? 0);
+    set('gatehouse_config_reload_success_timestamp_seconds', appliedAt);
+    set('gatehouse_tls_cert_not_after_seconds', server?.notAfter, 'listener');
+    for (const [name, notAfter] of getLatestExpiries(current))
+      set('gatehouse_tls_cert_not_after_seconds', notAfter, `issuer:${name}`);
+    for (const { issuer, nextUpdate } of crls.getCurrent(now()))
+      set('gatehouse_crl_next_update_seconds', nextUpdate, issuer);
+    for (const { name, pending, targets, ejected } of upstreams.getStatus()) {
+      set('gatehouse_upstream_pending', pending, name);
+      set('gatehouse_upstream_targets', targets, name);
+      set('gatehouse_upstream_ejected', ejected, name);
+    }
+  });
+  return () => {
+    appliedAt = now();
+  };
+}
+
+/** A CA that changes its key has two certificates with one name: the later expiry is reported. */
+function getLatestExpiries({ issuers }: CertificateFiles): Map<string, number> {
+  const latest = new Map<string, number>();
+  for (const { name, facts } of issuers) latest.set(name, Math.max(facts.notAfter, latest.get(name) ?? 0));
+  return latest;
+}
+
+/** Counts failed handshakes and rejected connections. */
+export function createRejectionCounter(metrics: Metrics): (stage: 'handshake' | 'connection') => void {
+  const handshakes = metrics.counter('gatehouse_tls_handshake_failures_total');
+  const connections = metrics.counter('gatehouse_connections_refused_total');
+  return (stage) => {
+    (stage === 'handshake' ? handshakes : connections).value += 1;
+  };
+}
+
+export function createHandshakeCounter(metrics: Metrics): (resumed: boolean) => void {
+  const full = metrics.counter('gatehouse_tls_handshakes_total', 'full');
+  const resumptions = metrics.counter('gatehouse_tls_handshakes_total', 'resumed');
+  return (resumed) => {
+    (resumed ? resumptions : full).value += 1;
+  };
+}
+
+export interface PathCounters {
+  fast(): void;
+  full(reason: FallbackReason | 'other' | undefined): void;
+}
+
+/** Counts requests by path; `other`: the connection never was on the fast path, as with HTTP/2. */
+export function createPathCounters(metrics: Metrics): PathCounters {
+  const fast = metrics.counter('gatehouse_data_path_requests_total', 'fast', 'none');
+  const full = new Map<string, { value: number }>();
+  return {
+    fast() {
+      fast.value += 1;
+    },
+    full(reason = 'other') {
+      let counter = full.get(reason);
+      if (counter === undefined)
+        full.set(reason, (counter = metrics.counter('gatehouse_data_path_requests_total', 'full', reason)));
+      counter.value += 1;
+    },
+  };
+}

@@ -1,0 +1,466 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import { getLongestGrantLifetime } from '../config/lifetimes.ts';
+import { findRestartChanges, isSupervisorSetting } from '../config/restart-settings.ts';
+import type { Settings } from '../config/schema.ts';
+import { getSingleHeader } from '../http/raw-headers.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import type { PublicListener } from '../listener/listener.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
+import { createMetrics, type Metrics } from '../observability/metrics.ts';
+import { Fault } from '../ports/fault.ts';
+import type { SharedLimits } from '../ports/shared-limits.ts';
+import { createFastPath } from '../proxy/downstream/fast-path.ts';
+import type { KeyedRecordAuthenticator } from '../tokens/record-mac.ts';
+import { AdminEndpoint, createEventLoopCheck } from './admin-endpoint.ts';
+import { createAdminLookups } from './admin-lookups.ts';
+import { ensureAdminToken } from './admin-token.ts';
+import type { EventLoopMonitor } from './event-loop-monitor.ts';
+import {
+  createHandshakeCounter,
+  createPathCounters,
+  createRejectionCounter,
+  registerGatewayMetrics,
+} from './gateway-metrics.ts';
+import { instrumentStore } from './instrumented-store.ts';
+import { ensureKeyFile } from './keys.ts';
+import { createTlsContextOptions, startPublicListener } from './listeners.ts';
+import { type Observability, openObservability } from './observability.ts';
+import { type OpenedStore, openStore } from './open-store.ts';
+import { createProcessState, type ProcessState } from './process-state.ts';
+import {
+  createAcceptedGrantsReader,
+  createReportingAuthenticator,
+  createRestoredRevocationsReporter,
+} from './record-authentication.ts';
+import { createRequestRecorder, type RequestRecorder } from './request-recorder.ts';
+import { rewriteGrants } from './rewrite-grants.ts';
+import { buildRuntimeConfig, type RuntimeConfig } from './runtime-config.ts';
+import { StartError } from './start-error.ts';
+import { startTicketSecretRotation, type TicketSecretRotation } from './ticket-secret-rotation.ts';
+
+export interface GatewayOptions {
+  readonly settings: Settings;
+  readonly log: Logger;
+  readonly now?: () => number;
+  /** A `worker` shares its port and store with others, under a supervisor that holds the store's lock and serves the admin listener. */
+  readonly role?: 'standalone' | 'worker';
+  /** Limits shared with other processes, for a store that does not share them. */
+  readonly limits?: SharedLimits;
+  readonly eventLoop?: Pick<EventLoopMonitor, 'isOverloaded'>;
+  readonly metrics?: Metrics;
+  /** Milliseconds for one Redis command. */
+  readonly commandTimeout?: number | undefined;
+}
+
+/** Seconds; the defaults are those of `shutdown`. */
+export interface DrainOptions {
+  readonly preStop?: number | undefined;
+  readonly drain?: number | undefined;
+}
+
+/** A running gateway process. */
+export interface Gateway {
+  readonly port: number;
+  readonly adminPort: number | undefined;
+  readonly store: OpenedStore;
+  readonly metrics: Metrics;
+  settings(): Settings;
+  /** After log rotation: reopens the audit file. */
+  reopenFiles(): void;
+  /**
+   * Applies new settings and returns the changed ones that need a restart. Throws a `StartError`, and keeps the old settings,
+   * when the new ones cannot be used.
+   */
+  reload(settings: Settings): Promise<readonly string[]>;
+  /** Reports "not ready", serves for the pre-stop time, lets requests end and closes. False: some were cut off. */
+  drain(options?: DrainOptions): Promise<boolean>;
+  /** Closes at once. */
+  close(): Promise<void>;
+}
+
+/** What is opened once per process, before the first configuration is built. */
+interface Foundation extends Pick<Observability, 'log' | 'audit' | 'tracer'> {
+  readonly settings: Settings;
+  readonly role: 'standalone' | 'worker';
+  readonly metrics: Metrics;
+  readonly now: () => number;
+  readonly isOverloaded: () => boolean;
+  readonly isAuditAvailable: () => boolean;
+  readonly authenticator: KeyedRecordAuthenticator;
+  readonly store: OpenedStore;
+  readonly admin: AdminEndpoint;
+}
+
+/** What a reload replaces. */
+interface ActiveConfig {
+  config: RuntimeConfig;
+  recordRequest: RequestRecorder;
+  isDraining: boolean;
+}
+
+const systemClock = (): number => Date.now() / 1_000;
+
+export async function openGateway(options: GatewayOptions): Promise<Gateway> {
+  // Closes what is open, in reverse order, when a later phase fails.
+  await using resources = new AsyncDisposableStack();
+  const foundation = await openFoundation(options, resources);
+  const { settings, role, store, log, metrics, now, admin } = foundation;
+  const processState = createProcessState({
+    ...foundation,
+    store: instrumentStore(store, metrics),
+    limits: store.limits ?? options.limits,
+  });
+  resources.defer(() => processState.stop());
+  const active = await activateFirstConfig(foundation, processState, resources);
+  const ticketSecrets = await startTicketSecretRotation({
+    isShared: () => active.config.settings.listen.tls?.sessionTickets === 'shared',
+    notes: processState.store.notes,
+    keyring: () => active.config.keyring,
+    now,
+    log,
+  });
+  resources.defer(() => ticketSecrets.stop());
+  const listener = await openListener(foundation, active, ticketSecrets);
+  ticketSecrets.subscribe((secret) => listener.setTicketSecret(secret));
+  await processState.outageTracker.start();
+  if (role === 'standalone' && settings.store.unauthenticatedRecords === 'accept') {
+    const rewriting = rewriteGrants({ store, log, countAccepted: createAcceptedGrantsReader(metrics) });
+    resources.defer(() => rewriting.stop());
+  }
+  const markConfigApplied = registerGatewayMetrics(metrics, {
+    files: () => active.config.files,
+    upstreams: processState.upstreams,
+    listener,
+    store,
+    now,
+  });
+  resources.defer(() => listener.close());
+  if (role === 'standalone') await admin.open();
+  logWarnings(active.config, log);
+  log.audit('service_started');
+  return new RunningGateway({
+    foundation,
+    processState,
+    active,
+    ticketSecrets,
+    listener,
+    markConfigApplied,
+    resources: resources.move(),
+  });
+}
+
+async function openFoundation(options: GatewayOptions, resources: AsyncDisposableStack): Promise<Foundation> {
+  const { settings, now = systemClock, role = 'standalone', eventLoop, metrics = createMetrics() } = options;
+  const isOverloaded = (): boolean => eventLoop?.isOverloaded() === true;
+  const { log, audit, tracer, ...observability } = await openObservability(settings, options.log, metrics);
+  resources.defer(() => observability.close());
+  const admin = new AdminEndpoint({
+    settings,
+    log,
+    checks: [createEventLoopCheck(isOverloaded)],
+    getSnapshots: async () => [await metrics.snapshot()],
+  });
+  resources.defer(() => admin.close());
+  const authenticator = createReportingAuthenticator({ settings, log, metrics, now });
+  const store = await openStore({
+    settings,
+    log,
+    now,
+    authenticator,
+    onRestored: createRestoredRevocationsReporter({ log, metrics }),
+    role,
+    commandTimeout: options.commandTimeout,
+    onUnreachable: async () => {
+      if (role === 'standalone') await admin.open();
+    },
+  });
+  admin.store = store;
+  resources.defer(() => store.close());
+  if (role === 'standalone') {
+    await ensureKeyFile(settings, store);
+    ensureAdminToken(settings.admin.tokenFile, log);
+  }
+  return {
+    settings,
+    role,
+    log,
+    audit,
+    tracer,
+    metrics,
+    now,
+    isOverloaded,
+    isAuditAvailable: () => !settings.audit.failClosed || !audit.isBlocked(),
+    authenticator,
+    store,
+    admin,
+  };
+}
+
+async function activateFirstConfig(
+  { settings, role, log, metrics, tracer, now, authenticator, admin }: Foundation,
+  processState: ProcessState,
+  resources: AsyncDisposableStack,
+): Promise<ActiveConfig> {
+  const config = await retryUntilStoreReachable(
+    () => buildRuntimeConfig(settings, processState),
+    settings,
+    async (fault) => {
+      log.error('store_unreachable_at_start', {
+        reason: fault.message,
+        note: 'no request is served before the keys are verified against the store; retrying until it is reachable',
+      });
+      if (role === 'standalone') await admin.open();
+    },
+  );
+  const recordRequest = createRequestRecorder(settings, { log, metrics, tracer });
+  const active: ActiveConfig = { config, recordRequest, isDraining: false };
+  resources.defer(() => active.config.close());
+  authenticator.setKeyring(config.keyring);
+  revalidateStreams(processState, config);
+  admin.api = {
+    store: processState.store,
+    log,
+    now,
+    longestGrant: () => getLongestGrantLifetime(active.config.settings),
+    ...createAdminLookups(() => active.config.settings),
+  };
+  return active;
+}
+
+const RETRY_MS = 500;
+
+/** Building the first configuration verifies the keys against the store: Redis may become unreachable meanwhile. */
+async function retryUntilStoreReachable<T>(
+  build: () => Promise<T>,
+  { store }: Settings,
+  onUnreachable: (fault: Fault) => Promise<void>,
+): Promise<T> {
+  for (let attempts = 0; ; attempts += 1) {
+    try {
+      return await build();
+    } catch (error) {
+      if (!(error instanceof Fault) || error.code !== 'store_unavailable' || store.type !== 'redis')
+        throw error;
+      if (attempts === 0) await onUnreachable(error);
+      await pause(RETRY_MS);
+    }
+  }
+}
+
+/** The public listener, with the fast path in front of it. */
+function openListener(
+  { settings, log, metrics, tracer, now }: Foundation,
+  active: ActiveConfig,
+  ticketSecrets: TicketSecretRotation,
+): Promise<PublicListener> {
+  const pathCounters = createPathCounters(metrics);
+  const fastPath = createFastPath({
+    limits: settings.limits,
+    getConfig: () => active.config.fastPath,
+    onRequestStart() {
+      pathCounters.fast();
+      metrics.requestStarted();
+    },
+    onRequestEnd: (context, outcome) => active.recordRequest(context, outcome),
+    startSpan: tracer && ((traceparent, isTrusted) => tracer.startSpan(traceparent, isTrusted)),
+    log,
+    now,
+  });
+  const sources = {
+    settings: active.config.settings,
+    files: active.config.files,
+    ticketSecret: ticketSecrets.current(),
+  };
+  return startPublicListener(sources, {
+    trustedProxies: {
+      get hasEntries() {
+        return active.config.settings.trustedProxies.hasEntries;
+      },
+      includes: (address) => active.config.settings.trustedProxies.includes(address),
+    },
+    onRequest(context) {
+      const { config } = active;
+      if (active.isDraining) context.response.setHeader('connection', 'close');
+      if (tracer !== undefined) {
+        const traceparent = getSingleHeader(context.request.rawHeaders, 'traceparent');
+        const isTrusted =
+          context.sourceUnknown !== true && config.settings.trustedProxies.includes(context.peer);
+        const span = tracer.startSpan(traceparent, isTrusted);
+        if (span) context.note(span);
+      }
+      pathCounters.full(fastPath.getFallbackReason(context.request.socket));
+      handleRequest(config, context, log);
+    },
+    onRequestStart: () => metrics.requestStarted(),
+    onRequestEnd: (context, outcome) => active.recordRequest(context, outcome),
+    onHandshake: createHandshakeCounter(metrics),
+    onRejected: createRejectionCounter(metrics),
+    interceptor: fastPath,
+    log,
+    now,
+  });
+}
+
+interface GatewayParts {
+  readonly foundation: Foundation;
+  readonly processState: ProcessState;
+  readonly active: ActiveConfig;
+  readonly ticketSecrets: TicketSecretRotation;
+  readonly listener: PublicListener;
+  readonly markConfigApplied: () => void;
+  readonly resources: AsyncDisposableStack;
+}
+
+class RunningGateway implements Gateway {
+  readonly port: number;
+  readonly adminPort: number | undefined;
+  readonly store: OpenedStore;
+  readonly metrics: Metrics;
+  readonly #parts: GatewayParts;
+
+  constructor(parts: GatewayParts) {
+    this.#parts = parts;
+    this.port = parts.listener.port;
+    this.adminPort = parts.foundation.admin.port;
+    this.store = parts.foundation.store;
+    this.metrics = parts.foundation.metrics;
+  }
+
+  settings(): Settings {
+    return this.#parts.active.config.settings;
+  }
+
+  reopenFiles(): void {
+    this.#parts.foundation.audit.reopen();
+  }
+
+  async reload(next: Settings): Promise<readonly string[]> {
+    const { foundation, processState, active, ticketSecrets, markConfigApplied } = this.#parts;
+    const { settings: startSettings, authenticator, admin } = foundation;
+    const previous = active.config;
+    const config = await buildRuntimeConfig(next, processState, previous);
+    await this.#applyTls(config);
+    // Reads the files named at start: other paths need a restart.
+    admin.reloadTls();
+    active.config = config;
+    active.recordRequest = createRequestRecorder(next, foundation);
+    authenticator.setKeyring(config.keyring);
+    processState.applySettings(next);
+    ticketSecrets.check();
+    previous.retire();
+    revalidateStreams(processState, config);
+    markConfigApplied();
+    const pendingRestart = findRestartChanges(startSettings, next);
+    logReload(foundation, previous, config, pendingRestart);
+    return pendingRestart;
+  }
+
+  async #applyTls(config: RuntimeConfig): Promise<void> {
+    const { listener, ticketSecrets } = this.#parts;
+    const { settings, files } = config;
+    try {
+      const options = createTlsContextOptions({ settings, files, ticketSecret: ticketSecrets.current() });
+      if (options !== undefined) listener.setSecureContext(options);
+    } catch (error) {
+      await config.close();
+      throw new StartError([`listen.tls: ${(error as Error).message}`]);
+    }
+  }
+
+  async drain(options: DrainOptions = {}): Promise<boolean> {
+    const { foundation, active, processState, listener } = this.#parts;
+    foundation.admin.isDraining = true;
+    const { shutdown } = active.config.settings;
+    const { preStop = shutdown.preStop, drain = shutdown.drain } = options;
+    foundation.log.info('draining', { preStopSeconds: preStop, drainSeconds: drain });
+    await pause(preStop * 1_000);
+    active.isDraining = true;
+    processState.streams.endUpgraded();
+    const isClean = await listener.drain(drain);
+    await this.close();
+    return isClean;
+  }
+
+  async close(): Promise<void> {
+    const { foundation, resources } = this.#parts;
+    if (!resources.disposed) foundation.log.audit('service_stopped');
+    // Before the store that it reads.
+    await foundation.admin.close();
+    await resources.disposeAsync();
+  }
+}
+
+function revalidateStreams(
+  { streams }: ProcessState,
+  { settings, isCertificateAccepted }: RuntimeConfig,
+): void {
+  const clients = new Set(settings.integrations.map(({ clientId }) => clientId));
+  streams.applyRules({ isKnownClient: (clientId) => clients.has(clientId), isCertificateAccepted });
+}
+
+function logReload(
+  { log, role }: Foundation,
+  previous: RuntimeConfig,
+  config: RuntimeConfig,
+  pendingRestart: readonly string[],
+): void {
+  // The supervisor logs its own settings.
+  logRestartNeeded(
+    log,
+    pendingRestart.filter((setting) => role !== 'worker' || !isSupervisorSetting(setting)),
+  );
+  if (previous.settings.publicUrl !== config.settings.publicUrl)
+    log.warn('public_url_changed', {
+      note: 'publicUrl is the issuer of tokens: tokens issued under the old one are rejected; clients obtain new ones with a refresh',
+    });
+  logWarnings(config, log);
+  log.audit('configuration_changed', {
+    sections: listChangedSections(previous.settings, config.settings),
+  });
+  if (config.keyIds !== previous.keyIds) log.audit('keys_changed', { keys: config.keyIds });
+}
+
+/** Names of the changed sections, without their values. */
+function listChangedSections(previous: Settings, next: Settings): string[] {
+  const serialize = (value: unknown): string =>
+    JSON.stringify(value, (_name, inner: unknown) =>
+      inner instanceof Map || inner instanceof Set ? [...inner] : inner,
+    ) ?? '';
+  const before = new Map(Object.entries(previous).map(([name, value]) => [name, serialize(value)]));
+  return Object.entries(next).flatMap(([name, value]) =>
+    before.get(name) === serialize(value) ? [] : [name],
+  );
+}
+
+function logWarnings({ files, keyWarnings }: RuntimeConfig, log: Logger): void {
+  for (const warning of files.warnings) log.warn('certificate_warning', { warning });
+  for (const warning of keyWarnings) log.warn('key_warning', { warning });
+}
+
+/** An unexpected error ends one request only; its id is in the log and in the response. */
+function handleRequest(config: RuntimeConfig, context: RequestContext, log: Logger): void {
+  try {
+    const pending = config.handle(context);
+    if (pending instanceof Promise) pending.catch((error: unknown) => failRequest(context, log, error));
+  } catch (error) {
+    failRequest(context, log, error);
+  }
+}
+
+function failRequest({ id, response }: RequestContext, log: Logger, error: unknown): void {
+  log.error('internal_error', { request_id: id, ...errorFields(error) });
+  if (response.headersSent) return void response.destroy();
+  const body = { error: 'server_error', error_description: 'Internal error. Try again.', request_id: id };
+  response
+    .writeHead(500, { 'content-type': 'application/json', 'cache-control': 'no-store', connection: 'close' })
+    .end(JSON.stringify(body));
+}
+
+/** Logged at each reload until the restart. */
+export function logRestartNeeded(log: Pick<Logger, 'warn'>, settings: readonly string[]): void {
+  for (const setting of settings)
+    log.warn('restart_needed', {
+      setting,
+      note: 'this setting is read at start; the old value stays in force until gatehouse is restarted',
+    });
+}

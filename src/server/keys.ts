@@ -1,0 +1,136 @@
+import { existsSync } from 'node:fs';
+import { getLongestGrantLifetime } from '../config/lifetimes.ts';
+import type { Settings } from '../config/schema.ts';
+import type { Epoch } from '../domain/epoch.ts';
+import { Fault } from '../ports/fault.ts';
+import { KEEP_FOREVER, KEYS_NOTE, type Store } from '../ports/store.ts';
+import { type Keyring, openKeyring } from '../tokens/keyring.ts';
+import {
+  createKeyringFile,
+  findEarlyRetirements,
+  type KeyringFile,
+  readKeyringFile,
+  writeKeyringFile,
+} from '../tokens/keyring-file.ts';
+import { createRecordAuthenticator, type KeyedRecordAuthenticator } from '../tokens/record-mac.ts';
+import { openSealingKeys } from '../tokens/sealing-keys.ts';
+import { StartError } from './start-error.ts';
+
+/** Creates a missing key file, but only for an empty store: existing grants need the keys they were sealed with. */
+export async function ensureKeyFile(settings: Settings, store: Store): Promise<void> {
+  const { file, algorithm } = settings.keys;
+  if (existsSync(file)) return;
+  if (settings.store.type === 'redis')
+    throw new StartError([
+      `keys.file: ${file} is missing; replicas that share a Redis need the same key file: create it once with \`gatehouse keys new\` and copy it to every replica`,
+    ]);
+  if (!(await store.isEmpty()))
+    throw new StartError([
+      `keys.file: ${file} is missing, but the store holds grants made with other keys; put the key file back, or start with an empty store`,
+    ]);
+  writeKeyringFile(file, createKeyringFile(algorithm), { replace: false });
+}
+
+/** The current key file. Read it once per build: it may change at any time. */
+export function readKeyFile(
+  { keys: { file } }: Settings,
+  /** What to do when the file is missing. */
+  hint = 'put the key file of this store back',
+): KeyringFile {
+  if (!existsSync(file)) throw new StartError([`keys.file: ${file} is missing; ${hint}`]);
+  try {
+    return readKeyringFile(file);
+  } catch (error) {
+    throw toStartError(file, error);
+  }
+}
+
+const toStartError = (file: string, error: unknown): StartError =>
+  error instanceof Fault
+    ? new StartError([`keys.file: ${error.message}`], { cause: error })
+    : new StartError([`keys.file: ${file} cannot be used (${(error as Error).name})`]);
+
+/** Verifies records with the keys of the key file; for commands that open a store. */
+export function openKeyedAuthenticator(settings: Settings, hint?: string): KeyedRecordAuthenticator {
+  const authenticator = createRecordAuthenticator({
+    now: () => Date.now() / 1_000,
+    unauthenticated: settings.store.unauthenticatedRecords,
+  });
+  authenticator.setKeyring(openSealingKeys(readKeyFile(settings, hint)));
+  return authenticator;
+}
+
+/**
+ * Opens the keyring and compares it with the fingerprints in the store. With other keys than those of the stored grants,
+ * every refresh would fail as if the client were at fault.
+ */
+export async function openCheckedKeyring(
+  settings: Settings,
+  store: Store,
+  now: Epoch,
+  file = readKeyFile(settings),
+): Promise<Keyring> {
+  let keyring: Keyring;
+  try {
+    keyring = await openKeyring(file);
+    keyring.current(now);
+  } catch (error) {
+    throw toStartError(settings.keys.file, error);
+  }
+  await verifyAgainstStore(settings, store, keyring, now);
+  return keyring;
+}
+
+export const listKeyWarnings = (settings: Settings, file: KeyringFile): string[] =>
+  findEarlyRetirements(file, getLongestGrantLifetime(settings)).map(
+    (warning) => `${settings.keys.file}: ${warning}`,
+  );
+
+const formatFingerprint = (fingerprint: string, retireAt: Epoch): string =>
+  `${fingerprint} ${Number.isFinite(retireAt) ? retireAt : 'never'}`;
+
+async function verifyAgainstStore(
+  settings: Settings,
+  store: Store,
+  keyring: Keyring,
+  now: Epoch,
+): Promise<void> {
+  const current = Object.fromEntries(
+    [...keyring.fingerprints].map(([kid, { fingerprint, retireAt }]) => [
+      kid,
+      formatFingerprint(fingerprint, retireAt),
+    ]),
+  );
+  for (let attempts = 0; attempts < 16; attempts += 1) {
+    const stored = await store.notes.read(KEYS_NOTE);
+    if (stored === undefined) {
+      if (!(await store.isEmpty()))
+        throw new StartError([
+          'keys.file: the store holds grants, but no key fingerprints; restore it from a backup',
+        ]);
+      if ((await store.notes.create(KEYS_NOTE, current, KEEP_FOREVER)) === 'created') return;
+      continue;
+    }
+    const problems = Object.entries(stored.record).flatMap(([kid, entry]) =>
+      findMismatch(kid, entry, keyring, now),
+    );
+    if (problems.length > 0)
+      throw new StartError(
+        problems.map(
+          (problem) =>
+            `keys.file: ${settings.keys.file} ${problem}; these are not the keys that this store was written with`,
+        ),
+      );
+    if (JSON.stringify(stored.record) === JSON.stringify(current)) return;
+    if ((await store.notes.replace(KEYS_NOTE, stored.version, current, KEEP_FOREVER)) === 'replaced') return;
+  }
+  throw new Fault('overloaded', 'the key fingerprints in the store are being changed concurrently');
+}
+
+function findMismatch(kid: string, entry: string, keyring: Keyring, now: Epoch): string[] {
+  const [fingerprint, retireAt] = entry.split(' ');
+  const key = keyring.fingerprints.get(kid);
+  if (key === undefined)
+    return retireAt !== 'never' && Number(retireAt) <= now ? [] : [`lacks the key ${kid}`];
+  return key.fingerprint === fingerprint ? [] : [`has a different key with the id ${kid}`];
+}

@@ -1,0 +1,125 @@
+import type { Settings } from '../config/schema.ts';
+import { readPackageVersion } from '../lib/package-version.ts';
+import { openAuditFile } from '../observability/audit-file.ts';
+import { type AuditLog, type AuditSink, openAuditLog } from '../observability/audit-log.ts';
+import { openAuditSyslog } from '../observability/audit-syslog.ts';
+import { openAuditWebhook } from '../observability/audit-webhook.ts';
+import type { Logger } from '../observability/logger.ts';
+import type { Metrics } from '../observability/metrics.ts';
+import { collectProcessMetrics } from '../observability/process-metrics.ts';
+import { openTracer, type Tracer } from '../observability/tracing.ts';
+import { readSettingFile } from './read-setting-file.ts';
+import { StartError } from './start-error.ts';
+
+export interface Observability {
+  /** Writes audit events to the configured sink. */
+  readonly log: Logger;
+  readonly audit: AuditLog;
+  readonly tracer: Tracer | undefined;
+  close(): Promise<void>;
+}
+
+const openConfiguredAuditLog = async (settings: Settings, log: Logger, metrics: Metrics): Promise<AuditLog> =>
+  openAuditLog({ sink: await openAuditSink(settings), buffer: settings.audit.buffer, log, metrics });
+
+export async function openObservability(
+  settings: Settings,
+  log: Logger,
+  metrics: Metrics,
+): Promise<Observability> {
+  const audit = await openConfiguredAuditLog(settings, log, metrics);
+  const tracer = openConfiguredTracer(settings, log, metrics);
+  const stopProcessMetrics = collectProcessMetrics(metrics);
+  return {
+    log: { ...log, audit: (event, fields) => audit.audit(event, fields) },
+    audit,
+    tracer,
+    async close() {
+      stopProcessMetrics();
+      await Promise.all([audit.close(), tracer?.close()]);
+    },
+  };
+}
+
+/** The supervisor's audit log, which follows reloads. */
+export interface ReloadableAuditLog {
+  readonly log: Logger;
+  /** Switches to the sink of these settings. If it cannot be opened, the error is logged and the old one stays in use. */
+  reload(settings: Settings): void;
+  reopen(): void;
+  close(): Promise<void>;
+}
+
+/**
+ * Shares the sink with the workers through its own connection or file handle: files are appended to in whole lines, and
+ * each webhook delivery has a unique id.
+ */
+export async function openReloadableAuditLog(
+  settings: Settings,
+  log: Logger,
+  metrics: Metrics,
+): Promise<ReloadableAuditLog> {
+  const serializeAudit = ({ audit }: Settings): string => JSON.stringify(audit);
+  let key = serializeAudit(settings);
+  let audit = await openConfiguredAuditLog(settings, log, metrics);
+  let pendingChanges: Promise<unknown> = Promise.resolve();
+  let closingLogs: Promise<unknown> = Promise.resolve();
+  let closed = false;
+  const switchSink = async (newSettings: Settings): Promise<void> => {
+    if (closed || serializeAudit(newSettings) === key) return;
+    try {
+      const opened = await openConfiguredAuditLog(newSettings, log, metrics);
+      closingLogs = Promise.all([closingLogs, audit.close()]);
+      audit = opened;
+      key = serializeAudit(newSettings);
+    } catch (error) {
+      const problems = error instanceof StartError ? error.problems : [(error as Error).message];
+      log.error('audit_sink_reload_failed', { problems, note: 'the old audit sink stays in use' });
+    }
+  };
+  return {
+    log: { ...log, audit: (event, fields) => audit.audit(event, fields) },
+    reload(newSettings) {
+      pendingChanges = pendingChanges.then(() => switchSink(newSettings));
+    },
+    reopen: () => audit.reopen(),
+    async close() {
+      closed = true;
+      await pendingChanges;
+      await Promise.all([closingLogs, audit.close()]);
+    },
+  };
+}
+
+async function openAuditSink({ audit }: Settings): Promise<AuditSink | undefined> {
+  const { sink, file, syslog, webhook, failClosed } = audit;
+  if (sink === 'file' && file !== undefined)
+    try {
+      return await openAuditFile(file, { sync: failClosed });
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      throw new StartError([`audit.file: ${file} cannot be written (${code})`], { cause: error });
+    }
+  if (sink === 'syslog' && syslog !== undefined) {
+    const { url, facility, ca, certificate, key } = syslog;
+    return openAuditSyslog({
+      url,
+      facility,
+      ca: readSettingFile('audit.syslog.ca', ca),
+      certificate: readSettingFile('audit.syslog.certificate', certificate),
+      key: readSettingFile('audit.syslog.key', key),
+    });
+  }
+  if (sink === 'webhook' && webhook?.secret !== undefined) {
+    const { url, secret, batch, ca } = webhook;
+    return openAuditWebhook({ url, secret, batchSize: batch, ca: readSettingFile('audit.webhook.ca', ca) });
+  }
+  return undefined;
+}
+
+function openConfiguredTracer({ tracing }: Settings, log: Logger, metrics: Metrics): Tracer | undefined {
+  const { otlp: url, ratio, token, service, ca } = tracing;
+  if (url === undefined || ratio === 0) return undefined;
+  const common = { url, ratio, token, service, log, metrics };
+  return openTracer({ ...common, version: readPackageVersion(), ca: readSettingFile('tracing.ca', ca) });
+}

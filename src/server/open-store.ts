@@ -1,0 +1,160 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import type { RedisOptions as IoRedisOptions } from 'ioredis';
+import type { Settings } from '../config/schema.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
+import { Fault } from '../ports/fault.ts';
+import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
+import { MIGRATION_NOTE, type Store } from '../ports/store.ts';
+import { openEmbeddedStore } from '../stores/embedded/store.ts';
+import type { RedisStore } from '../stores/redis/store.ts';
+import { readSettingFile } from './read-setting-file.ts';
+import { StartError } from './start-error.ts';
+
+export interface OpenedStore extends Store {
+  readonly notices: readonly string[];
+  /** Removes expired records and returns their number. Also runs periodically. */
+  sweep(): Promise<number>;
+}
+
+export interface OpenStoreOptions {
+  readonly settings: Settings;
+  readonly log: Logger;
+  readonly now: () => number;
+  readonly authenticator: RecordAuthenticator;
+  /** This many revocations were missing from Redis and have been restored. */
+  readonly onRestored?: (count: number) => void;
+  readonly role: 'standalone' | 'owner' | 'worker';
+  /** Milliseconds for one Redis command. */
+  readonly commandTimeout?: number | undefined;
+  /** Redis is unreachable at start. Called once; opening is retried. */
+  readonly onUnreachable?: (fault: Fault) => Promise<void>;
+}
+
+export async function openStore(options: OpenStoreOptions): Promise<OpenedStore> {
+  const { log } = options;
+  const store = await (options.settings.store.type === 'redis' ? openRedis(options) : openEmbedded(options));
+  for (const notice of store.notices) log.warn('store_warning', { notice });
+  return store;
+}
+
+async function openEmbedded({
+  settings,
+  log,
+  now,
+  authenticator,
+  role,
+}: OpenStoreOptions): Promise<OpenedStore> {
+  try {
+    return await openEmbeddedStore({
+      path: settings.store.path,
+      mapSize: settings.store.mapSize,
+      role,
+      now,
+      authenticator,
+      onFault: (fault) => log.error('store_error', errorFields(fault)),
+    });
+  } catch (error) {
+    if (error instanceof Fault) throw new StartError([`store.path: ${error.message}`], { cause: error });
+    throw error;
+  }
+}
+
+const RETRY_MS = 500;
+
+/** Retries while Redis is unreachable; an unsuitable Redis is a `StartError`. */
+const openRedis = (options: OpenStoreOptions): Promise<OpenedStore> =>
+  openRedisUnchecked(options, rejectIncompleteMigration);
+
+/** Without the check for an incomplete migration. */
+export async function openRedisUnchecked(
+  {
+    settings,
+    log,
+    now,
+    authenticator,
+    onRestored,
+    commandTimeout,
+    onUnreachable,
+  }: Omit<OpenStoreOptions, 'role'>,
+  verify?: (store: RedisStore) => Promise<void>,
+): Promise<RedisStore> {
+  // Loaded on first use: the embedded store does not need it.
+  const [{ openRedisStore }, { UnsuitableRedisError }, { formatRedisAddress }] = await Promise.all([
+    import('../stores/redis/store.ts'),
+    import('../stores/redis/checks.ts'),
+    import('../stores/redis/url.ts'),
+  ]);
+  const { url = '', prefix, maxStaleness, durability, replicas, ack } = settings.store;
+  const connection = createRedisOptions(settings);
+  const address = formatRedisAddress(url);
+  const logUnreachable = (reason: string, seconds: number): void =>
+    log.error('store_unreachable', {
+      address,
+      reason,
+      ...(seconds >= 1 && { unreachable_s: Math.round(seconds) }),
+    });
+  const logReachable = (seconds: number): void =>
+    log.warn('store_reachable', { address, unreachable_s: Math.round(seconds * 10) / 10 });
+  const startedAt = performance.now();
+  for (let attempts = 0; ; attempts += 1) {
+    try {
+      const store = await openRedisStore({
+        url,
+        prefix,
+        connection,
+        maxStaleness,
+        ack,
+        replicas: durability === 'replicated' ? replicas : 0,
+        wallTime: now,
+        authenticator,
+        ...(onRestored !== undefined && { onRestored }),
+        ...(commandTimeout !== undefined && { commandTimeout }),
+        onUnreachable: logUnreachable,
+        onReachable: logReachable,
+        onFault: (fault) => log.error('store_error', errorFields(fault)),
+        onAlarm: (alarm) => log.error('store_alert', { what: alarm }),
+      });
+      // Within the loop: Redis may become unreachable between two commands.
+      await verify?.(store).catch(async (error: unknown) => {
+        await store.close();
+        throw error;
+      });
+      if (attempts > 0) logReachable((performance.now() - startedAt) / 1_000);
+      return store;
+    } catch (error) {
+      if (error instanceof UnsuitableRedisError)
+        throw new StartError(
+          error.problems.map((problem) => `store.url: ${problem}`),
+          { cause: error },
+        );
+      if (!(error instanceof Fault) || error.code !== 'store_unavailable') throw error;
+      if (attempts === 0) {
+        logUnreachable(error.message.replace(/^Redis: /, ''), 0);
+        await onUnreachable?.(error);
+      }
+      await pause(RETRY_MS);
+    }
+  }
+}
+
+async function rejectIncompleteMigration({ notes }: OpenedStore): Promise<void> {
+  const migration = await notes.read(MIGRATION_NOTE);
+  if (migration?.record['state'] === 'begun')
+    throw new StartError([
+      'store.url: a migration into this Redis is incomplete, so grants are missing; run `gatehouse restore` again until it succeeds',
+    ]);
+}
+
+function createRedisOptions({ store: { password, tls } }: Settings): IoRedisOptions {
+  return {
+    ...(password !== undefined && { password }),
+    ...(tls !== undefined && {
+      tls: {
+        ca: readSettingFile('store.tls.ca', tls.ca),
+        cert: readSettingFile('store.tls.certificate', tls.certificate),
+        key: readSettingFile('store.tls.key', tls.key),
+        ...(tls.serverName !== undefined && { servername: tls.serverName }),
+      },
+    }),
+  };
+}

@@ -1,0 +1,153 @@
+import type { Settings } from '../config/schema.ts';
+import type { Rate } from '../config/units.ts';
+import type { Epoch } from '../domain/epoch.ts';
+import { createLocalRevocations } from '../grants/local-revocations.ts';
+import { createOutageTracker, type OutageTracker } from '../grants/outage-tracker.ts';
+import { createPendingDeviceLimiter, type PendingDeviceLimiter } from '../grants/pending-device-limiter.ts';
+import { createPollLimiter, type PollLimiter } from '../grants/poll-limiter.ts';
+import { createRateLimiter, type RateLimiter } from '../lib/rate-limiter.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
+import type { Metrics } from '../observability/metrics.ts';
+import { type AttemptLimits, createAttemptLimits } from '../pages/throttling/attempt-limits.ts';
+import type { SharedLimits } from '../ports/shared-limits.ts';
+import type { Store } from '../ports/store.ts';
+import { createLiveStreams, type LiveStreams } from '../proxy/policy/live-streams.ts';
+import { createUpstreamRegistry, type UpstreamRegistry } from '../proxy/upstream/registry.ts';
+import { createMemoryLimits } from '../stores/memory-limits.ts';
+import { type CrlFiles, createCrlFiles } from '../x509/crl-files.ts';
+import { createSharedRateLimit } from './workers/shared-rate-limit.ts';
+
+/** What survives a reload: the store, rate limits, upstream connections. */
+export interface ProcessState {
+  readonly store: Store;
+  readonly log: Logger;
+  readonly metrics: Metrics;
+  /** False: `audit.failClosed` is set and audit events cannot be written. */
+  readonly isAuditAvailable: () => boolean;
+  readonly now: () => Epoch;
+  /** Started together with the listener. */
+  readonly outageTracker: OutageTracker;
+  /** Applies the settings of a reload: the retry window and the limits of pending device requests. */
+  applySettings(settings: Settings): void;
+  readonly pollLimiter: PollLimiter;
+  readonly pendingLimiter: PendingDeviceLimiter;
+  readonly attemptLimits: AttemptLimits;
+  readonly isOverloaded: () => boolean;
+  /** WebSockets and other long responses, whichever configuration they began with. */
+  readonly streams: LiveStreams;
+  readonly upstreams: UpstreamRegistry;
+  readonly crlFiles: CrlFiles;
+  /** Replaced only when its rate has changed. */
+  getLimiter(name: RateName, rate: Rate | undefined): RateLimiter;
+  /** Keyed digest for the names of rate-limit buckets, with the current keys. */
+  setDigest(digest: (text: string) => string): void;
+  /** Must be called before the store closes. */
+  stop(): Promise<void>;
+}
+
+type SharedParts = Pick<
+  ProcessState,
+  'store' | 'log' | 'now' | 'metrics' | 'isAuditAvailable' | 'isOverloaded'
+>;
+
+export interface ProcessStateOptions extends SharedParts {
+  readonly settings: Settings;
+  /** Omitted: limits are local to this process. */
+  readonly limits?: SharedLimits | undefined;
+}
+
+type RateName = keyof Settings['limits']['rates'];
+
+/** Limits on guesses: every attempt is counted before it is allowed. */
+const STRICT_LIMITS: ReadonlySet<string> = new Set([
+  'codeGuesses',
+  'allCodeGuesses',
+  'networkCodeGuesses',
+  'identityCodeGuesses',
+  'signInsFrom',
+  'failuresAs',
+  'failuresAsUnknown',
+]);
+/** Limits that protect the CPU of this process only. */
+const LOCAL_LIMITS: ReadonlySet<string> = new Set(['verify', 'page']);
+
+export function createProcessState({
+  settings,
+  store,
+  log,
+  now,
+  metrics,
+  isAuditAvailable,
+  limits: shared,
+  isOverloaded,
+}: ProcessStateOptions): ProcessState {
+  const limiters = new Map<string, { readonly rate: string; readonly limit: RateLimiter }>();
+  const revocations = createLocalRevocations({ log: store.revocations, now });
+  const streams = createLiveStreams({ revocations, now, log });
+  const upstreams = createUpstreamRegistry(log);
+  let current = settings;
+  const outageTracker = createOutageTracker({
+    store,
+    retryWindow: () => current.tokens.refresh.retryWindow,
+    onUnreadable: (fault) => log.error('store_error', errorFields(fault)),
+  });
+  const crlFiles = createCrlFiles();
+  let digest: ((text: string) => string) | undefined;
+  const digestName = (text: string): string => {
+    if (digest === undefined) throw new Error('rate limits need a keyring first');
+    return digest(text).slice(0, DIGEST_LENGTH);
+  };
+  const createLimiter = (name: string, rate: Rate | undefined): RateLimiter =>
+    shared === undefined || rate === undefined || LOCAL_LIMITS.has(name)
+      ? createRateLimiter(rate, now)
+      : createSharedRateLimit({ shared, name, rate, strict: STRICT_LIMITS.has(name), digestName, now });
+  return {
+    store: { ...store, revocations },
+    streams,
+    upstreams,
+    crlFiles,
+    async stop() {
+      await outageTracker.stop();
+      streams.stop();
+      await crlFiles.stop();
+      await upstreams.close();
+      await revocations.stop();
+    },
+    log,
+    metrics,
+    isAuditAvailable,
+    now,
+    outageTracker,
+    applySettings(next) {
+      current = next;
+    },
+    isOverloaded,
+    pollLimiter: createPollLimiter(),
+    attemptLimits: createAttemptLimits({
+      now,
+      createLimit: createLimiter,
+      ...(shared && {
+        shared: { limits: shared, keyFor: (sessionId) => digestName(`session\n${sessionId}`) },
+      }),
+    }),
+    pendingLimiter: createPendingDeviceLimiter({
+      limits: () => ({ all: current.device.maxPending, perClient: current.device.maxPendingPerClient }),
+      shared: shared ?? createMemoryLimits({ now }),
+      digestName,
+    }),
+    setDigest(newDigest) {
+      digest = newDigest;
+    },
+    getLimiter(name, rate) {
+      const rateText = JSON.stringify(rate ?? 'off');
+      const existing = limiters.get(name);
+      if (existing?.rate === rateText) return existing.limit;
+      const limit = createLimiter(name, rate);
+      limiters.set(name, { rate: rateText, limit });
+      return limit;
+    },
+  };
+}
+
+/** 132 bits: collision-resistant. */
+const DIGEST_LENGTH = 22;

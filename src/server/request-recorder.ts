@@ -1,0 +1,102 @@
+import type { Settings } from '../config/schema.ts';
+import type { CompletedRequest } from '../http/request-context.ts';
+import type { RequestOutcome } from '../listener/listener.ts';
+import { createAccessLog, type RequestRecord } from '../observability/access-log.ts';
+import type { Logger } from '../observability/logger.ts';
+import type { Metrics, UpstreamErrorKind, UpstreamMetrics } from '../observability/metrics.ts';
+import type { Tracer } from '../observability/tracing.ts';
+
+/** Counts, logs and traces a completed request. */
+export type RequestRecorder = (context: CompletedRequest, outcome: RequestOutcome) => void;
+
+export interface RequestRecorderDeps {
+  readonly log: Logger;
+  readonly metrics: Metrics;
+  readonly tracer: Tracer | undefined;
+}
+
+export function createRequestRecorder(
+  { log: settings }: Settings,
+  { metrics, tracer, log }: RequestRecorderDeps,
+): RequestRecorder {
+  const writeAccessLog =
+    settings.access.enabled && log.output !== undefined
+      ? createAccessLog(log.output, settings.access)
+      : undefined;
+  // Reused, so that recording allocates nothing: readers must not keep it.
+  const record = createEmptyRecord();
+  return (context, outcome) => {
+    fillRecord(record, context, outcome);
+    // The duration of a WebSocket says nothing about latency.
+    const seconds = record.status === 101 ? undefined : record.seconds;
+    metrics.requestCompleted(metrics.getRule(record.rule), record.method, record.status, seconds);
+    metrics.countDecision(record.decision, record.decision === 'forwarded' ? undefined : record.reason);
+    if (record.upstream !== undefined) countUpstream(metrics.upstream(record.upstream), record);
+    writeAccessLog?.(record);
+    tracer?.endSpan(record);
+  };
+}
+
+/** Upstream errors by the reason in the access log. */
+const UPSTREAM_ERRORS: ReadonlyMap<string | undefined, UpstreamErrorKind> = new Map([
+  ['upstream_failed', 'failed'],
+  ['upstream_too_slow', 'timeout'],
+  ['upstream_aborted', 'aborted'],
+  ['overloaded', 'overloaded'],
+]);
+
+function countUpstream(counts: UpstreamMetrics, { status, upstreamSeconds, reason }: RequestRecord): void {
+  if (upstreamSeconds !== undefined || status === 101 || reason === 'upgrade_declined')
+    counts.countResponse(status, upstreamSeconds);
+  const upstreamError = reason === undefined ? undefined : UPSTREAM_ERRORS.get(reason);
+  if (upstreamError !== undefined) counts.countError(upstreamError);
+}
+
+/** All members from the beginning: the hidden class stays the same. */
+const createEmptyRecord = (): RequestRecord => ({
+  id: '',
+  traceparent: undefined,
+  parentSpan: undefined,
+  clientAddress: '',
+  method: undefined,
+  url: undefined,
+  status: 0,
+  aborted: false,
+  seconds: 0,
+  upstreamSeconds: undefined,
+  bytesIn: undefined,
+  bytesOut: undefined,
+  rule: undefined,
+  decision: undefined,
+  reason: undefined,
+  identity: undefined,
+  clientId: undefined,
+  grantId: undefined,
+  upstream: undefined,
+  originalRequest: undefined,
+});
+
+function fillRecord(record: RequestRecord, context: CompletedRequest, outcome: RequestOutcome): void {
+  const { notes } = context;
+  const { transfer = notes } = notes;
+  record.id = context.id;
+  record.traceparent = notes.trace;
+  record.parentSpan = notes.parentSpan;
+  record.clientAddress = context.clientAddress;
+  record.method = context.request.method;
+  record.url = context.request.url;
+  record.status = outcome.status;
+  record.aborted = outcome.aborted;
+  record.seconds = outcome.seconds;
+  record.upstreamSeconds = transfer.upstreamSeconds;
+  record.bytesIn = transfer.bytesIn;
+  record.bytesOut = transfer.bytesOut;
+  record.rule = notes.rule;
+  record.decision = notes.decision;
+  record.reason = notes.reason;
+  record.identity = notes.identity;
+  record.clientId = notes.clientId;
+  record.grantId = notes.grantId;
+  record.upstream = notes.upstream;
+  record.originalRequest = notes.original;
+}

@@ -1,0 +1,362 @@
+import type { TokenApiService } from '../authsvc/service.ts';
+import type { Settings } from '../config/schema.ts';
+import type { GrantDeps } from '../grants/deps.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { createOpenIdProvider, type OpenIdProvider } from '../identity/openid-provider.ts';
+import { createUserDirectory, readSettingFile } from '../identity/user-directory.ts';
+import { createPages } from '../pages/router.ts';
+import { sessionCookieName } from '../pages/session.ts';
+import { createTheme } from '../pages/views/theme.ts';
+import type { FastPathConfig } from '../proxy/downstream/fast-path-config.ts';
+import { createForwardAuth } from '../proxy/policy/forward-auth.ts';
+import { createProxy, type Proxy } from '../proxy/proxy.ts';
+import { createAssertionSigner } from '../tokens/assertion.ts';
+import { createTokenIssuer } from '../tokens/issuer.ts';
+import type { Keyring } from '../tokens/keyring.ts';
+import { createSealer } from '../tokens/sealer.ts';
+import {
+  type CertificateFiles,
+  CertificateFilesError,
+  loadCertificateFiles,
+} from '../x509/certificate-files.ts';
+import { createCertificateValidator } from '../x509/certificate-validator.ts';
+import {
+  buildGrantPolicy,
+  buildIntegrations,
+  buildIntrospection,
+  buildRules,
+  listCertificateFiles,
+} from './build-from-settings.ts';
+import { type ClientCertificates, createClientCertificates } from './client-certificates.ts';
+import { listKeyWarnings, openCheckedKeyring, readKeyFile } from './keys.ts';
+import { getPagesOrigin } from './pages-origin.ts';
+import type { ProcessState } from './process-state.ts';
+import { createServicePathMatcher } from './service-paths.ts';
+import { createServiceRouter } from './service-router.ts';
+import { StartError } from './start-error.ts';
+
+/** Everything built from one configuration. A request uses the same one from beginning to end. */
+export interface RuntimeConfig {
+  readonly settings: Settings;
+  readonly files: CertificateFiles;
+  readonly keyWarnings: readonly string[];
+  readonly keyring: Keyring;
+  /** The key ids, sorted. */
+  readonly keyIds: string;
+  /** Is this client certificate (DER) accepted now? */
+  readonly isCertificateAccepted: (der: Uint8Array) => boolean;
+  handle(context: RequestContext): void | Promise<void>;
+  /** Undefined where the fast path is switched off. */
+  readonly fastPath: FastPathConfig | undefined;
+  /** Closes once the last request that uses this configuration has ended. */
+  retire(): void;
+  /** Ends running requests. */
+  close(): Promise<void>;
+}
+
+/** What the wiring functions below share. */
+interface BuildContext {
+  readonly settings: Settings;
+  readonly processState: ProcessState;
+  readonly files: CertificateFiles;
+  readonly keyring: Keyring;
+  readonly certificates: ClientCertificates;
+  readonly grantDeps: GrantDeps;
+}
+
+const REALM = 'gatehouse';
+
+/** Throws a `StartError` with all problems when the settings cannot be used. */
+export async function buildRuntimeConfig(
+  settings: Settings,
+  processState: ProcessState,
+  previous?: RuntimeConfig,
+): Promise<RuntimeConfig> {
+  const { store, now } = processState;
+  const keyFile = readKeyFile(settings);
+  const files = await loadFiles(settings, processState, previous?.files);
+  const keyring = await openCheckedKeyring(settings, store, now(), keyFile);
+  const context = createBuildContext(settings, processState, files, keyring);
+  const service = createTokenApiService(context);
+  const providers = withStartError(() => createOpenIdProviders(settings));
+  const proxy = createRequestProxy(context);
+  const router = createServiceRouter({
+    settings,
+    service,
+    oauth: {
+      ...service,
+      rateLimits: {
+        ...service.rateLimits,
+        introspect: processState.getLimiter('introspect', settings.limits.rates.introspect),
+      },
+      introspection: buildIntrospection(settings),
+      acceptsCertificates: files.issuers.length > 0,
+    },
+    pages: createConfirmationPages(context, service, providers),
+    pagesOrigin: getPagesOrigin(settings),
+    forwardAuth: createForwardAuthEndpoint(context, proxy),
+    proxy,
+    keyring,
+    now,
+  });
+  processState.setDigest((text) => context.grantDeps.sealer.digest('limit', text));
+  const usage = createUsageTracker(() =>
+    Promise.all([
+      proxy.close(0),
+      context.grantDeps.users.close(),
+      ...providers.map((provider) => provider.close()),
+    ]),
+  );
+  return {
+    settings,
+    files,
+    keyWarnings: listKeyWarnings(settings, keyFile),
+    keyring,
+    keyIds: [...keyring.fingerprints.keys()].toSorted().join(' '),
+    isCertificateAccepted: (der) => context.certificates.isAccepted(der),
+    fastPath: settings.listen.fastPath
+      ? {
+          ...proxy.fastPath,
+          trustedProxies: settings.trustedProxies,
+          isServicePath: router.isServiceTarget,
+          retain: usage.retain,
+          release: usage.release,
+        }
+      : undefined,
+    handle(requestContext) {
+      usage.retain();
+      requestContext.response.once('close', usage.release);
+      return router.handle(requestContext);
+    },
+    retire: usage.retire,
+    close: usage.close,
+  };
+}
+
+function createBuildContext(
+  settings: Settings,
+  processState: ProcessState,
+  files: CertificateFiles,
+  keyring: Keyring,
+): BuildContext {
+  const { store, log, now } = processState;
+  const { issuers, crls } = files;
+  const { requireCrl, requireClientAuth, asciiNames, forwardedFrom, forwardedHeader } = settings.certificates;
+  const certificateValidator = createCertificateValidator({
+    issuers,
+    crls,
+    requireCrl,
+    requireClientAuth,
+    asciiNames,
+  });
+  const sealer = createSealer(keyring, now);
+  const grantDeps: GrantDeps = {
+    store,
+    users: withStartError(() =>
+      createUserDirectory(settings.directories, undefined, (directory, groups) =>
+        log.warn('groups_truncated', {
+          directory,
+          groups,
+          note: 'a user is in more groups than this; the other groups are ignored: narrow ldap.groups.filter or base',
+        }),
+      ),
+    ),
+    certificateValidator,
+    tokenIssuer: createTokenIssuer({
+      keyring,
+      publicUrl: settings.publicUrl,
+      cacheSize: settings.tokens.cacheSize,
+      grants: store.grants,
+    }),
+    sealer,
+    integrations: buildIntegrations(settings, issuers),
+    policy: buildGrantPolicy(settings),
+    pollLimiter: processState.pollLimiter,
+    pendingLimiter: processState.pendingLimiter,
+    getOutages: (at, rotatedAt) => processState.outageTracker.getOutages(at, rotatedAt),
+    isAuditAvailable: processState.isAuditAvailable,
+    now,
+    log,
+  };
+  const certificates = createClientCertificates({
+    forwardedFrom,
+    forwardedHeader,
+    certificateValidator,
+    now,
+  });
+  return { settings, processState, files, keyring, certificates, grantDeps };
+}
+
+function createTokenApiService({
+  settings,
+  processState,
+  certificates,
+  grantDeps,
+}: BuildContext): TokenApiService {
+  const { rates, headerTimeout } = settings.limits;
+  const [path = '/authsvc'] = settings.service.paths;
+  return {
+    grantDeps,
+    publicUrl: settings.publicUrl,
+    pagesUrl: getPagesOrigin(settings).url,
+    path,
+    bodyTimeout: headerTimeout,
+    rateLimits: {
+      token: processState.getLimiter('token', rates.token),
+      certificate: processState.getLimiter('certificate', rates.certificate),
+      device: processState.getLimiter('device', rates.device),
+      revoke: processState.getLimiter('revoke', rates.revoke),
+      verify: processState.getLimiter('verify', rates.verify),
+    },
+    getCertificate: certificates.get,
+    getPresentedCertificate: (context) => certificates.validate(certificates.get(context)),
+    isCertificateAmbiguous: certificates.isAmbiguous,
+    isOverloaded: processState.isOverloaded,
+  };
+}
+
+function createConfirmationPages(
+  { settings, processState, certificates, grantDeps }: BuildContext,
+  service: TokenApiService,
+  providers: readonly OpenIdProvider[],
+): ReturnType<typeof createPages> {
+  const { rates } = settings.limits;
+  return createPages({
+    grantDeps,
+    theme: withStartError(() => createTheme(settings.pages)),
+    providers,
+    basePath: `${service.path}/device`,
+    url: service.pagesUrl,
+    sessionLifetime: settings.device.sessionLifetime,
+    bodyTimeout: service.bodyTimeout,
+    attemptLimits: processState.attemptLimits,
+    getCertificate: (context) => certificates.get(context)?.der,
+    isCertificateAmbiguous: certificates.isAmbiguous,
+    rateLimits: {
+      page: processState.getLimiter('page', rates.page),
+      codeGuesses: processState.getLimiter('codeGuesses', rates.codeGuesses),
+      networkCodeGuesses: processState.getLimiter('networkCodeGuesses', rates.networkCodeGuesses),
+      allCodeGuesses: processState.getLimiter('allCodeGuesses', rates.allCodeGuesses),
+      identityCodeGuesses: processState.getLimiter('identityCodeGuesses', rates.identityCodeGuesses),
+    },
+  });
+}
+
+const buildHeaderSettings = (settings: Settings) => ({
+  ...settings.headers,
+  cookie: sessionCookieName(getPagesOrigin(settings).url),
+});
+
+function createRequestProxy({
+  settings,
+  processState,
+  keyring,
+  certificates,
+  grantDeps,
+}: BuildContext): Proxy {
+  const { store, now, log, metrics } = processState;
+  const { integrations, tokenIssuer } = grantDeps;
+  const rules = buildRules(settings);
+  for (const { name } of rules) metrics.registerRule(name);
+  for (const name of Object.keys(settings.upstreams)) metrics.upstream(name);
+  const signAssertion = createAssertionSigner(keyring, settings.publicUrl);
+  return withStartError(() =>
+    createProxy({
+      rules,
+      upstreams: settings.upstreams,
+      registry: processState.upstreams,
+      signAssertion: (caller, audience) => signAssertion(caller, audience, now()),
+      publicUrl: settings.publicUrl,
+      pagesHost: getPagesOrigin(settings).host,
+      hosts: settings.hosts,
+      realm: REALM,
+      headers: buildHeaderSettings(settings),
+      maxBodyBytes: settings.limits.body,
+      readAccessToken: (token, at) => tokenIssuer.readAccessToken(token, at),
+      revocations: store.revocations,
+      getIntegration: (clientId) => integrations.get(clientId),
+      getCertificate: (context) => certificates.validate(certificates.get(context)),
+      isCertificateAmbiguous: certificates.isAmbiguous,
+      isTrustedPeer: settings.trustedProxies.includes,
+      streams: processState.streams,
+      endStreams: settings.tokens.endStreams,
+      now,
+      log,
+    }),
+  );
+}
+
+const createForwardAuthEndpoint = (
+  { settings, processState: { now, log }, certificates }: BuildContext,
+  { policy }: Proxy,
+): ReturnType<typeof createForwardAuth> =>
+  createForwardAuth({
+    policy,
+    realm: REALM,
+    headers: buildHeaderSettings(settings),
+    isTrustedPeer: settings.trustedProxies.includes,
+    // The certificate of the connection is the front proxy's own; its client's is only in the header.
+    getCertificate: (context) => certificates.validate(certificates.getForwarded(context)),
+    isCertificateAmbiguous: certificates.isAmbiguous,
+    isServicePath: createServicePathMatcher(settings),
+    now,
+    log,
+  });
+
+/** Counts the requests that use a configuration; a retired one is closed with its last request. */
+function createUsageTracker(closeAll: () => Promise<unknown>) {
+  let activeRequests = 0;
+  let isRetired = false;
+  let closing: Promise<unknown> | undefined;
+  const close = async (): Promise<void> => {
+    closing ??= closeAll();
+    await closing;
+  };
+  const closeIfUnused = (): void => {
+    if (isRetired && activeRequests === 0) void close();
+  };
+  return {
+    retain: (): void => {
+      activeRequests += 1;
+    },
+    release: (): void => {
+      activeRequests -= 1;
+      closeIfUnused();
+    },
+    retire: (): void => {
+      isRetired = true;
+      closeIfUnused();
+    },
+    close,
+  };
+}
+
+function createOpenIdProviders({ signIn }: Settings): readonly OpenIdProvider[] {
+  return Object.entries(signIn.openid).map(([name, { ca, ...provider }]) =>
+    createOpenIdProvider(name, {
+      ...provider,
+      ...(ca !== undefined && { ca: readSettingFile(ca, `signIn.openid.${name}.ca`) }),
+    }),
+  );
+}
+
+function withStartError<T>(create: () => T): T {
+  try {
+    return create();
+  } catch (error) {
+    throw new StartError([(error as Error).message], { cause: error });
+  }
+}
+
+async function loadFiles(
+  settings: Settings,
+  { now, crlFiles }: ProcessState,
+  current: CertificateFiles | undefined,
+): Promise<CertificateFiles> {
+  try {
+    return await loadCertificateFiles(listCertificateFiles(settings), now(), { crlFiles, current });
+  } catch (error) {
+    if (error instanceof CertificateFilesError) throw new StartError(error.problems);
+    throw error;
+  }
+}

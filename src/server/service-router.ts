@@ -1,0 +1,126 @@
+import { handleTokenApi } from '../authsvc/router.ts';
+import type { TokenApiService } from '../authsvc/service.ts';
+import type { Settings } from '../config/schema.ts';
+import { parseTarget } from '../domain/request-target.ts';
+import { normalizeHost } from '../domain/rule-matcher.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { handleJwks, JWKS_PATH } from '../oauth/jwks.ts';
+import { handleOpenApi, OPENAPI_PATH, serializeOpenApi } from '../oauth/openapi.ts';
+import { handleMetadata, handleOAuth, OAUTH_PATH } from '../oauth/router.ts';
+import type { OAuthService } from '../oauth/service.ts';
+import type { createPages } from '../pages/router.ts';
+import type { createForwardAuth } from '../proxy/policy/forward-auth.ts';
+import { readRequestHead } from '../proxy/policy/request-head.ts';
+import type { Proxy } from '../proxy/proxy.ts';
+import type { Keyring } from '../tokens/keyring.ts';
+import type { PagesOrigin } from './pages-origin.ts';
+import {
+  createForwardAuthMatcher,
+  createMetadataMatcher,
+  createServicePathMatcher,
+  createServicePathParser,
+  createServicePathPrefilter,
+} from './service-paths.ts';
+
+export interface ServiceRouterDeps {
+  readonly settings: Settings;
+  readonly service: TokenApiService;
+  readonly oauth: OAuthService;
+  readonly pages: ReturnType<typeof createPages>;
+  readonly pagesOrigin: PagesOrigin;
+  readonly forwardAuth: ReturnType<typeof createForwardAuth>;
+  readonly proxy: Proxy;
+  readonly keyring: Keyring;
+  readonly now: () => number;
+}
+
+type Handled = void | Promise<void>;
+
+export interface ServiceRouter {
+  handle(context: RequestContext): Handled;
+  /** Is this request target served by gatehouse itself, and not proxied? */
+  readonly isServiceTarget: (url: string) => boolean;
+}
+
+const PAGES_PATH = '/device';
+const isBelow = (prefix: string, path: string): boolean => path === prefix || path.startsWith(`${prefix}/`);
+
+/** Dispatches to the token API, the OAuth endpoints, the pages and forward-auth; everything else goes to the proxy. */
+export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
+  const { settings, service, oauth, pages, pagesOrigin, forwardAuth, proxy, keyring, now } = deps;
+  const mayBeServicePath = createServicePathPrefilter(settings);
+  const matchForwardAuth = createForwardAuthMatcher(settings);
+  const isServicePath = createServicePathMatcher(settings);
+  const stripServicePath = createServicePathParser(settings);
+  const matchMetadata = createMetadataMatcher(settings);
+  const openApi = serializeOpenApi(settings.publicUrl, service.path);
+  const publicHost = normalizeHost(new URL(settings.publicUrl).host);
+
+  const handlePage = (context: RequestContext, path: string, host: string): Handled => {
+    context.note({ rule: 'pages' });
+    const pagePath = path.slice(PAGES_PATH.length);
+    return pagesOrigin.host === undefined || host === pagesOrigin.host
+      ? pages.handle(context, pagePath)
+      : pages.handleOtherHost(context, pagePath, host === publicHost);
+  };
+
+  /** Paths below a service path; the first match wins. */
+  const routes: readonly {
+    readonly matches: (path: string) => boolean;
+    readonly handle: (context: RequestContext, path: string, host: string) => Handled;
+  }[] = [
+    { matches: (path) => isBelow(PAGES_PATH, path), handle: handlePage },
+    { matches: (path) => path === JWKS_PATH, handle: (context) => handleJwks(keyring, context, now()) },
+    { matches: (path) => path === OPENAPI_PATH, handle: (context) => handleOpenApi(openApi, context) },
+    {
+      matches: (path) => isBelow(OAUTH_PATH, path),
+      handle: (context, path) => handleOAuth(oauth, context, path),
+    },
+    { matches: () => true, handle: (context, path) => handleTokenApi(service, context, path) },
+  ];
+
+  return {
+    handle(context) {
+      const { url = '' } = context.request;
+      if (!mayBeServicePath(url)) return proxy.handle(context);
+      const forwardAuthPath = matchForwardAuth(url);
+      if (forwardAuthPath !== undefined) return forwardAuth.handle(context, forwardAuthPath);
+      const target = readServiceTarget(proxy, context);
+      if (target === undefined) return proxy.handle(context);
+      const { path, host } = target;
+      const servicePath = stripServicePath(path);
+      // A separate host of the pages serves nothing else; the proxy rejects other requests to it.
+      if (host === pagesOrigin.host && !(servicePath !== undefined && isBelow(PAGES_PATH, servicePath)))
+        return proxy.handle(context);
+      if (servicePath === undefined) {
+        const issuer = matchMetadata(path);
+        return issuer === undefined ? proxy.handle(context) : handleMetadata(oauth, context, issuer);
+      }
+      return routes.find(({ matches }) => matches(servicePath))?.handle(context, servicePath, host);
+    },
+    isServiceTarget(url) {
+      if (!mayBeServicePath(url)) return false;
+      if (matchForwardAuth(url) !== undefined) return true;
+      const { isOwnAuthority: isServedAuthority } = proxy.policy;
+      const parsed = parseTarget(url, { method: 'GET', isServedAuthority, encodedSlash: true });
+      return parsed.kind === 'target' && isServicePath(parsed.target.path);
+    },
+  };
+}
+
+/** Path and host of a request; undefined for an ambiguous head or target, or a host that is not served: the proxy rejects it. */
+function readServiceTarget(
+  { policy, acceptsHost }: Proxy,
+  { request, peer }: RequestContext,
+): { readonly path: string; readonly host: string } | undefined {
+  const parsed = parseTarget(request.url ?? '', {
+    method: request.method ?? '',
+    isServedAuthority: policy.isOwnAuthority,
+    encodedSlash: true,
+  });
+  const head = readRequestHead(request);
+  if (parsed.kind !== 'target' || !head.ok) return undefined;
+  const { path, authority } = parsed.target;
+  if (authority === undefined && !acceptsHost(head.head.host, peer, request.socket)) return undefined;
+  return { path, host: normalizeHost(authority ?? head.head.host) };
+}

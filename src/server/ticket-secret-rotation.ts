@@ -1,0 +1,224 @@
+import { randomBytes } from 'node:crypto';
+import type { Epoch } from '../domain/epoch.ts';
+import { errorFields, type Logger } from '../observability/logger.ts';
+import { Fault } from '../ports/fault.ts';
+import { type Store, TRANSIENT_NOTE_PREFIX } from '../ports/store.ts';
+import { decryptSecret, encryptSecret } from '../tokens/encrypted-secret.ts';
+import type { SealingKeys } from '../tokens/sealing-keys.ts';
+
+export interface TicketSecretRotationOptions {
+  /** Do all workers and replicas share the secret? */
+  readonly isShared: () => boolean;
+  readonly notes: Store['notes'];
+  readonly keyring: () => SealingKeys;
+  readonly now: () => Epoch;
+  readonly log: Logger;
+}
+
+export interface TicketSecretRotation {
+  /** The secret of the current period. Zeroed when it is replaced. */
+  current(): Buffer;
+  /** Calls the listener with the current secret and with each new one. */
+  subscribe(listener: (secret: Buffer) => void): void;
+  /** After a change of settings or keys: checks now instead of at the next interval. */
+  check(): void;
+  /** Must be called before the store closes. */
+  stop(): Promise<void>;
+}
+
+/** Seconds. Periods start at multiples of this time, so all replicas rotate together. */
+export const ROTATION_SECONDS = 3_600;
+/** Seconds before its period that the next secret is fetched, to bridge a short outage of the store. */
+const PREFETCH_SECONDS = 120;
+/** Seconds that the record outlives its period, for replicas whose clock is behind. */
+const CLOCK_SKEW_SECONDS = 300;
+const CHECK_INTERVAL_MS = 1_000;
+const RETRY_SECONDS = 5;
+const SECRET_BYTES = 32;
+
+/**
+ * Rotates the secret of TLS session tickets. The first process of a period generates it and stores it encrypted with a
+ * sealing key; it is deleted after its period. Only one secret is valid at a time: tickets of the previous period cannot be
+ * decrypted any more.
+ */
+export async function startTicketSecretRotation(
+  options: TicketSecretRotationOptions,
+): Promise<TicketSecretRotation> {
+  const rotation = new SecretRotation(options);
+  await rotation.start();
+  return rotation;
+}
+
+interface NamedSecret {
+  readonly name: string;
+  readonly secret: Buffer;
+}
+
+interface ActiveSecret extends NamedSecret {
+  /** Stored, so that other processes can use it. */
+  readonly isShared: boolean;
+}
+
+const createLocalSecret = (name: string): ActiveSecret => ({
+  name,
+  secret: randomBytes(SECRET_BYTES),
+  isShared: false,
+});
+
+class SecretRotation implements TicketSecretRotation {
+  readonly #options: TicketSecretRotationOptions;
+  #active = createLocalSecret('');
+  /** The prefetched secret of the next period. */
+  #next: NamedSecret | undefined;
+  #fetching: Promise<void> | undefined;
+  #attemptedAt: Epoch = 0;
+  #isFailureReported = false;
+  #listener = (_secret: Buffer): void => {};
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(options: TicketSecretRotationOptions) {
+    this.#options = options;
+  }
+
+  async start(): Promise<void> {
+    this.check();
+    await this.#fetching;
+    this.#timer = setInterval(() => this.check(), CHECK_INTERVAL_MS).unref();
+  }
+
+  current(): Buffer {
+    return this.#active.secret;
+  }
+
+  subscribe(listener: (secret: Buffer) => void): void {
+    this.#listener = listener;
+    listener(this.#active.secret);
+  }
+
+  check(): void {
+    const { now, keyring } = this.#options;
+    try {
+      this.#update(getSecretSpec(now(), keyring()), getSecretSpec(now() + PREFETCH_SECONDS, keyring()));
+    } catch (error) {
+      // No key is active: use a random secret for this period.
+      const name = `none ${Math.floor(now() / ROTATION_SECONDS)}`;
+      if (this.#active.name !== name) this.#activate(createLocalSecret(name));
+      this.#reportFailure(error);
+    }
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#fetching;
+  }
+
+  #update(spec: SecretSpec, upcoming: SecretSpec): void {
+    const isShared = this.#options.isShared();
+    const name = isShared ? spec.name : `own ${spec.name}`;
+    if (this.#active.name !== name) this.#beginPeriod(name);
+    if (!isShared) return;
+    if (!this.#active.isShared) this.#startFetch(spec);
+    else if (upcoming.name !== name && upcoming.name !== this.#next?.name) this.#startFetch(upcoming);
+  }
+
+  #beginPeriod(name: string): void {
+    // No need to wait for the retry interval.
+    this.#attemptedAt = 0;
+    if (this.#next?.name === name) {
+      this.#activate({ ...this.#next, isShared: true });
+      this.#next = undefined;
+    }
+    // The old secret never outlives its period: a random one bridges the time until the new one is fetched.
+    else this.#activate(createLocalSecret(name));
+  }
+
+  #activate(secret: ActiveSecret): void {
+    this.#active.secret.fill(0);
+    this.#active = secret;
+    this.#listener(secret.secret);
+  }
+
+  #startFetch(spec: SecretSpec): void {
+    const { now } = this.#options;
+    if (this.#fetching !== undefined || Math.abs(now() - this.#attemptedAt) < RETRY_SECONDS) return;
+    this.#attemptedAt = now();
+    this.#fetching = this.#fetch(spec)
+      .catch((error: unknown) => this.#reportFailure(error))
+      .finally(() => {
+        this.#fetching = undefined;
+      });
+  }
+
+  async #fetch(spec: SecretSpec): Promise<void> {
+    const { notes, keyring, log } = this.#options;
+    const { name } = spec;
+    const secret = await fetchSecret(notes, keyring(), spec);
+    if (name !== this.#active.name) {
+      this.#next?.secret.fill(0);
+      this.#next = { name, secret };
+      return;
+    }
+    if (this.#isFailureReported) log.info('session_tickets_shared');
+    this.#isFailureReported = false;
+    this.#activate({ name, secret, isShared: true });
+  }
+
+  #reportFailure(error: unknown): void {
+    // While the current secret is shared, a retry is early enough.
+    if (this.#active.isShared || this.#isFailureReported) return;
+    this.#isFailureReported = true;
+    this.#options.log.warn('session_tickets_not_shared', {
+      ...errorFields(error),
+      note: 'TLS sessions are resumed only by the process that issued the ticket; other processes make a full handshake',
+    });
+  }
+}
+
+interface SecretSpec {
+  readonly name: string;
+  readonly sealing: string;
+  readonly expires: Epoch;
+}
+
+/** The name includes the sealing key: a key rotation also rotates the secret. */
+function getSecretSpec(time: Epoch, keyring: SealingKeys): SecretSpec {
+  const period = Math.floor(time / ROTATION_SECONDS);
+  const { kid: sealing } = keyring.getCurrentSealingKey(time);
+  return {
+    name: `${TRANSIENT_NOTE_PREFIX}tickets-${period}-${sealing}`,
+    sealing,
+    expires: (period + 1) * ROTATION_SECONDS,
+  };
+}
+
+async function fetchSecret(
+  notes: Store['notes'],
+  keyring: SealingKeys,
+  { name, sealing, expires }: SecretSpec,
+): Promise<Buffer> {
+  const key = keyring.getSealingKey(sealing);
+  if (key === undefined) throw new Fault('keys_unavailable', 'the current sealing key is not in the keyring');
+  const open = (sealed: string | undefined): Buffer => {
+    const secret = decryptSecret(key, name, sealed ?? '');
+    if (secret?.length !== SECRET_BYTES)
+      throw new Fault(
+        'store_record_unreadable',
+        'the TLS session-ticket secret in the store cannot be decrypted',
+      );
+    return secret;
+  };
+  const found = await notes.read(name);
+  if (found !== undefined) return open(found.record['sealed']);
+  const secret = randomBytes(SECRET_BYTES);
+  const outcome = await notes.create(
+    name,
+    { sealed: encryptSecret(key, name, secret) },
+    expires + CLOCK_SKEW_SECONDS,
+  );
+  if (outcome === 'created') return secret;
+  secret.fill(0);
+  const existing = await notes.read(name);
+  if (existing === undefined)
+    throw new Fault('store_unavailable', 'the TLS session-ticket secret was removed from the store');
+  return open(existing.record['sealed']);
+}

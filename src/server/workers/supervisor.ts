@@ -1,0 +1,177 @@
+import cluster from 'node:cluster';
+import { getLongestGrantLifetime } from '../../config/lifetimes.ts';
+import { findRestartChanges, isSupervisorSetting } from '../../config/restart-settings.ts';
+import type { Settings } from '../../config/schema.ts';
+import { watchFiles } from '../../lib/watch-files.ts';
+import { errorFields, type Logger } from '../../observability/logger.ts';
+import type { Metrics } from '../../observability/metrics.ts';
+import { collectProcessMetrics } from '../../observability/process-metrics.ts';
+import type { KeyedRecordAuthenticator } from '../../tokens/record-mac.ts';
+import { openSealingKeys } from '../../tokens/sealing-keys.ts';
+import { AdminEndpoint, createEventLoopCheck, listAdminTlsFiles } from '../admin-endpoint.ts';
+import { createAdminLookups } from '../admin-lookups.ts';
+import { ensureAdminToken } from '../admin-token.ts';
+import { type DrainOptions, logRestartNeeded } from '../gateway.ts';
+import { ensureKeyFile, readKeyFile } from '../keys.ts';
+import { openReloadableAuditLog, type ReloadableAuditLog } from '../observability.ts';
+import { openStore } from '../open-store.ts';
+import {
+  createAcceptedGrantsReader,
+  createReportingAuthenticator,
+  createRestoredRevocationsReporter,
+} from '../record-authentication.ts';
+import { rewriteGrants } from '../rewrite-grants.ts';
+import { StartError } from '../start-error.ts';
+import { createWorkerEnvironment } from './worker-memory.ts';
+import { WorkerPool } from './worker-pool.ts';
+
+export interface Supervisor {
+  readonly port: number;
+  readonly adminPort: number | undefined;
+  readonly pids: () => readonly number[];
+  reload(): void;
+  /** Replaces the workers one by one, each by a successor that is ready. */
+  restartWorkers(cause: string): Promise<void>;
+  /** Drains the workers, then closes the store. False: requests were cut off. */
+  drain(options?: DrainOptions): Promise<boolean>;
+}
+
+export interface SupervisorOptions {
+  readonly settings: Settings;
+  /** The configuration file as read at start, for a worker that finds it invalid. */
+  readonly text: string | undefined;
+  readonly workers: number;
+  /** The current configuration: workers reload it by themselves. */
+  readonly getSettings: () => Settings;
+  readonly log: Logger;
+  /** Of this process; workers send their own. */
+  readonly metrics: Metrics;
+}
+
+const now = (): number => Date.now() / 1_000;
+const KILL_MARGIN_SECONDS = 5;
+
+/** Holds the store's lock, serves the admin listener and supervises the workers, which serve the requests. */
+export async function openSupervisor(options: SupervisorOptions): Promise<Supervisor> {
+  const { settings, getSettings, metrics } = options;
+  await using resources = new AsyncDisposableStack();
+  const audit = await openReloadableAuditLog(settings, options.log, metrics);
+  // Closed last: it records admin actions until then.
+  resources.defer(() => audit.close());
+  resources.defer(collectProcessMetrics(metrics));
+  const { log } = audit;
+  const authenticator = createReportingAuthenticator({ settings, log, metrics, now });
+  const pool = createPool(options, audit, authenticator);
+  const admin = createAdminEndpoint(options, log, pool);
+  resources.defer(() => admin.close());
+  const store = await openStore({
+    settings,
+    log,
+    now,
+    authenticator,
+    onRestored: createRestoredRevocationsReporter({ log, metrics }),
+    role: 'owner',
+    onUnreachable: () => admin.open(),
+  });
+  resources.defer(() => store.close());
+  admin.store = store;
+  admin.api = {
+    store,
+    log,
+    now,
+    longestGrant: () => getLongestGrantLifetime(getSettings()),
+    ...createAdminLookups(getSettings),
+  };
+  await ensureKeyFile(settings, store);
+  loadKeys(authenticator, settings);
+  ensureAdminToken(settings.admin.tokenFile, log);
+  await admin.open();
+  // Workers watch the other files.
+  const watcher = watchFiles(listAdminTlsFiles(settings), () => admin.reloadTls(), {
+    onError: (error) => log.warn('watch_failed', errorFields(error)),
+  });
+  resources.defer(() => watcher.close());
+  const port = await startPool(pool);
+  if (settings.store.unauthenticatedRecords === 'accept') {
+    const rewriting = rewriteGrants({ store, log, countAccepted: createAcceptedGrantsReader(metrics) });
+    resources.defer(() => rewriting.stop());
+  }
+  const owned = resources.move();
+  return {
+    port,
+    adminPort: admin.port,
+    pids: () => pool.pids(),
+    reload() {
+      audit.reopen();
+      pool.broadcast({ kind: 'reload' });
+    },
+    restartWorkers: (cause) => pool.replaceAll(cause),
+    async drain({ preStop = settings.shutdown.preStop, drain = settings.shutdown.drain } = {}) {
+      admin.isDraining = true;
+      const isClean = await pool.drain({ preStop, drain }, preStop + drain + KILL_MARGIN_SECONDS);
+      // Before the store that it reads.
+      await admin.close();
+      await owned.disposeAsync();
+      return isClean;
+    },
+  };
+}
+
+const loadKeys = (authenticator: KeyedRecordAuthenticator, settings: Settings): void =>
+  authenticator.setKeyring(openSealingKeys(readKeyFile(settings)));
+
+function createPool(
+  { settings, getSettings, workers: count, text }: SupervisorOptions,
+  audit: ReloadableAuditLog,
+  authenticator: KeyedRecordAuthenticator,
+): WorkerPool {
+  const { log } = audit;
+  return new WorkerPool({
+    fork: () => cluster.fork(createWorkerEnvironment(process.env)),
+    count,
+    text,
+    shutdown: settings.shutdown,
+    log,
+    onReloaded() {
+      const current = getSettings();
+      audit.reload(current);
+      try {
+        // The admin API of this process reads and writes records too.
+        loadKeys(authenticator, current);
+      } catch (error) {
+        log.error('keys_reload_failed', { ...errorFields(error), note: 'the old keys stay in use' });
+      }
+      logRestartNeeded(log, findRestartChanges(settings, current).filter(isSupervisorSetting));
+    },
+  });
+}
+
+const createAdminEndpoint = (
+  { settings, workers: count, metrics }: SupervisorOptions,
+  log: Logger,
+  pool: WorkerPool,
+): AdminEndpoint =>
+  new AdminEndpoint({
+    settings,
+    log,
+    checks: [
+      {
+        name: 'workers',
+        check: async () => {
+          const ready = pool.countReady();
+          if (ready < count) throw new Error(`${ready} of ${count} are ready`);
+        },
+      },
+      createEventLoopCheck(() => pool.isOverloaded()),
+    ],
+    getSnapshots: async () => [await metrics.snapshot(), ...(await pool.collectSnapshots())],
+  });
+
+async function startPool(pool: WorkerPool): Promise<number> {
+  try {
+    return await pool.start();
+  } catch (error) {
+    pool.kill();
+    throw error instanceof StartError ? error : new StartError([(error as Error).message]);
+  }
+}

@@ -1,0 +1,108 @@
+import { timingSafeEqual } from 'node:crypto';
+import { type FileHandle, open } from 'node:fs/promises';
+import { Fault } from '../../ports/fault.ts';
+import type { BackupMac, RecordAuthenticator } from '../../ports/record-authenticator.ts';
+
+/**
+ * A backup is a copy of the data file and a trailer of fixed length: the number of bytes before it, and a MAC over that
+ * number and all these bytes, including unused pages.
+ */
+const TRAILER_BYTES = 128;
+const TRAILER = /^\ngatehouse backup 1 ([A-Za-z0-9]{4,32}) (\d{1,15}) ([A-Za-z0-9_-]{43}) *\n$/;
+const CHUNK_BYTES = 2 ** 20;
+
+const formatTrailerHead = (keyId: string, bytes: number): string => `gatehouse backup 1 ${keyId} ${bytes}`;
+
+export async function appendBackupMac(file: string, authenticator: RecordAuthenticator): Promise<void> {
+  const mac = authenticator.createBackupMac();
+  if (mac === undefined)
+    throw new Fault('keys_unavailable', 'no key is available to authenticate the backup');
+  await using handle = await open(file, 'r+');
+  const { size } = await handle.stat();
+  const text = `\n${formatTrailerHead(mac.keyId, size)} ${await computeDigest(handle, mac, size)}`;
+  await handle.write(Buffer.from(`${text.padEnd(TRAILER_BYTES - 1)}\n`), 0, TRAILER_BYTES, size);
+}
+
+/** `unknown_key`: made with a key that keys.file does not have; `not_checked`: there are no keys to verify it with. */
+export type MacState = 'valid' | 'invalid' | 'absent' | 'unknown_key' | 'not_checked';
+
+/**
+ * Verifies the MAC and removes the trailer from `file`, a private copy of the backup. Throws unless the MAC is valid or
+ * `unauthenticated` is set.
+ */
+export async function removeBackupMac(options: {
+  readonly file: string;
+  /** The path of the backup, for messages. */
+  readonly name: string;
+  readonly authenticator: RecordAuthenticator | undefined;
+  readonly unauthenticated: boolean;
+}): Promise<MacState> {
+  await using handle = await open(options.file, 'r+');
+  const trailer = await readTrailer(handle);
+  const state = await checkMac(handle, trailer, options.authenticator);
+  if (state !== 'valid' && !options.unauthenticated)
+    throw new Fault(
+      'store_corrupt',
+      `the backup ${options.name} was not restored: ${REJECTION_REASONS[state](trailer?.keyId ?? '')}`,
+    );
+  if (trailer !== undefined) await handle.truncate(trailer.dataBytes);
+  return state;
+}
+
+const REJECTION_REASONS: Readonly<Record<Exclude<MacState, 'valid'>, (keyId: string) => string>> = {
+  not_checked: () => 'there are no keys to verify it with',
+  absent: () =>
+    'it has no MAC at its end, so it is truncated, altered or not a backup. Use another backup. Only if gatehouse made it before backups had a MAC, and you know where it comes from: run gatehouse restore --unauthenticated',
+  unknown_key: (keyId) =>
+    `it was made with the key ${keyId}, which keys.file does not have. Restore the key file of that time`,
+  invalid: () => 'it was altered since it was made: its MAC is wrong. Use another backup',
+};
+
+interface Trailer {
+  readonly keyId: string;
+  /** As stated in the trailer. */
+  readonly claimedBytes: number;
+  /** As found in the file. */
+  readonly dataBytes: number;
+  readonly digest: string;
+}
+
+async function checkMac(
+  handle: FileHandle,
+  trailer: Trailer | undefined,
+  authenticator: RecordAuthenticator | undefined,
+): Promise<MacState> {
+  if (trailer === undefined) return 'absent';
+  if (authenticator === undefined) return 'not_checked';
+  const { keyId, claimedBytes, dataBytes, digest } = trailer;
+  const mac = authenticator.createBackupMac(keyId);
+  if (mac === undefined) return 'unknown_key';
+  if (claimedBytes !== dataBytes) return 'invalid';
+  return isEqual(await computeDigest(handle, mac, dataBytes), digest) ? 'valid' : 'invalid';
+}
+
+async function readTrailer(handle: FileHandle): Promise<Trailer | undefined> {
+  const { size } = await handle.stat();
+  const dataBytes = size - TRAILER_BYTES;
+  if (dataBytes < 0) return undefined;
+  const { buffer } = await handle.read(Buffer.alloc(TRAILER_BYTES), 0, TRAILER_BYTES, dataBytes);
+  const [, keyId, bytes, digest] = TRAILER.exec(buffer.toString('latin1')) ?? [];
+  if (keyId === undefined || digest === undefined) return undefined;
+  return { keyId, claimedBytes: Number(bytes), dataBytes, digest };
+}
+
+async function computeDigest(handle: FileHandle, mac: BackupMac, size: number): Promise<string> {
+  mac.update(Buffer.from(`${formatTrailerHead(mac.keyId, size)}\n`));
+  const chunk = Buffer.alloc(Math.min(CHUNK_BYTES, Math.max(1, size)));
+  for (let offset = 0; offset < size; ) {
+    const { bytesRead } = await handle.read(chunk, 0, Math.min(chunk.length, size - offset), offset);
+    if (bytesRead === 0)
+      throw new Fault('store_unavailable', 'the backup file shrank while it was being read');
+    mac.update(chunk.subarray(0, bytesRead));
+    offset += bytesRead;
+  }
+  return mac.digest();
+}
+
+const isEqual = (one: string, other: string): boolean =>
+  one.length === other.length && timingSafeEqual(Buffer.from(one), Buffer.from(other));

@@ -1,0 +1,264 @@
+import {
+  chmodSync,
+  constants,
+  copyFileSync,
+  existsSync,
+  linkSync,
+  mkdtempSync,
+  renameSync,
+  rmSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import type { Epoch } from '../../domain/epoch.ts';
+import { Fault } from '../../ports/fault.ts';
+import { RECORD_KINDS, type RecordAuthenticator } from '../../ports/record-authenticator.ts';
+import { checkRecord } from '../record-format.ts';
+import { toRevocation } from '../revocation-rules.ts';
+import { appendBackupMac, type MacState, removeBackupMac } from './backup-mac.ts';
+import { checkDataFile, corruptFault } from './check-data-file.ts';
+import { type Env, openEnv, type TableName } from './env.ts';
+import {
+  acquireLock,
+  prepareFolder,
+  resolveStoreFiles,
+  type StoreFiles,
+  syncPath,
+  unavailableFault,
+  writeMarker,
+} from './folder.ts';
+import { parseRecord } from './records.ts';
+import { STAMP, unpack } from './revocations.ts';
+
+export interface ExportedRecord {
+  readonly kind: TableName;
+  readonly id: string;
+  readonly record: unknown;
+  readonly keepUntil: Epoch;
+}
+
+const PAGE_SIZE = 500;
+
+/**
+ * All unexpired records of these kinds, in small pages that let others read and write. Omits records that fail
+ * authentication; without an authenticator, all are returned.
+ */
+export async function* exportRecords(
+  env: Env,
+  now: () => Epoch,
+  authenticator: RecordAuthenticator | undefined,
+  kinds: readonly TableName[] = [...RECORD_KINDS, 'revocations'],
+): AsyncGenerator<ExportedRecord> {
+  for (const kind of kinds) {
+    let after: string | undefined;
+    for (;;) {
+      const from = after === undefined ? {} : { start: after, exclusiveStart: true };
+      const page = env.readFresh(() => [...env.tables[kind].getRange({ limit: PAGE_SIZE, ...from })]);
+      for (const { key, value } of page) {
+        const exported = exportRecord(kind, key, value, now(), authenticator);
+        if (exported !== undefined) yield exported;
+      }
+      after = page.at(-1)?.key;
+      if (page.length < PAGE_SIZE) break;
+      await new Promise(setImmediate);
+    }
+  }
+}
+
+function exportRecord(
+  kind: TableName,
+  id: string,
+  bytes: Buffer,
+  now: Epoch,
+  authenticator: RecordAuthenticator | undefined,
+): ExportedRecord | undefined {
+  if (kind === 'revocations') {
+    if (id === STAMP) return undefined;
+    const entry = unpack(bytes);
+    const { keepUntil } = entry;
+    return now < keepUntil ? { kind, id, record: toRevocation([id, entry]), keepUntil } : undefined;
+  }
+  const found = parseRecord(kind, id, bytes);
+  const { record, keepUntil } = found;
+  if (
+    now >= keepUntil ||
+    (authenticator !== undefined && checkRecord(authenticator, found, now) === 'refused')
+  )
+    return undefined;
+  return { kind, id, record, keepUntil };
+}
+
+const toFault = (error: unknown, message: string): Fault =>
+  error instanceof Fault ? error : unavailableFault(message, error);
+
+/** A consistent copy of the running store, with a MAC. It appears complete or not at all, with mode 0600, and overwrites nothing. */
+export async function createBackup(
+  env: Env,
+  toFile: string,
+  authenticator: RecordAuthenticator,
+): Promise<void> {
+  const target = resolve(toFile);
+  if (existsSync(target))
+    throw unavailableFault(`${target} already exists; a backup does not overwrite files`);
+  let tempFolder: string;
+  try {
+    tempFolder = mkdtempSync(join(dirname(target), '.gatehouse-backup-'));
+  } catch (error) {
+    throw unavailableFault(`cannot write a backup to ${dirname(target)}`, error);
+  }
+  try {
+    const copy = join(tempFolder, 'copy');
+    await env.root.backup(copy, true);
+    chmodSync(copy, 0o600);
+    await appendBackupMac(copy, authenticator);
+    syncPath(copy);
+    linkSync(copy, target);
+    syncPath(dirname(target));
+  } catch (error) {
+    throw toFault(error, `the backup to ${target} failed`);
+  } finally {
+    rmSync(tempFolder, { recursive: true, force: true });
+  }
+}
+
+export interface RestoreOptions {
+  readonly from: string;
+  readonly path: string;
+  /** If undefined, nothing is verified and the backup is restored regardless of its MAC. */
+  readonly authenticator: RecordAuthenticator | undefined;
+  /** Restores the backup regardless of its MAC. */
+  readonly unauthenticated?: boolean;
+}
+
+export interface RestoreResult {
+  readonly records: number;
+  /** How many of them fail authentication. */
+  readonly refused: number;
+  readonly mac: MacState;
+}
+
+/**
+ * Creates a store from a backup. Its MAC is verified, and every page and record of the copy is checked before it is moved
+ * into place; on any error the folder is left without a store.
+ */
+export async function restoreBackup(options: RestoreOptions): Promise<RestoreResult> {
+  const { authenticator } = options;
+  const unauthenticated = authenticator === undefined || options.unauthenticated === true;
+  const from = requireBackup(options.from);
+  const files = resolveStoreFiles(options.path);
+  prepareFolder(files);
+  const unlock = acquireLock(files);
+  try {
+    if (existsSync(files.data) || existsSync(files.marker))
+      throw unavailableFault(
+        `there is already a store in ${files.folder}; restore into another folder, or move it elsewhere first`,
+      );
+    const tempFolder = mkdtempSync(join(files.folder, '.restore-'));
+    try {
+      const { staged, mac } = await stageBackup({ from, tempFolder, authenticator, unauthenticated });
+      const records = await countReadable(staged, undefined);
+      const authentic =
+        authenticator === undefined ? records : await countReadable(staged, refuseOnFault(authenticator));
+      syncPath(staged.data);
+      renameSync(staged.data, files.data);
+      syncPath(files.folder);
+      writeMarker(files);
+      return { records, refused: records - authentic, mac };
+    } finally {
+      rmSync(tempFolder, { recursive: true, force: true });
+    }
+  } catch (error) {
+    throw toFault(error, `cannot restore into ${files.folder}`);
+  } finally {
+    unlock();
+  }
+}
+
+export interface OpenBackupOptions {
+  readonly now: () => Epoch;
+  readonly authenticator: RecordAuthenticator;
+  /** Opens the backup regardless of its MAC. Its records are verified all the same. */
+  readonly unauthenticated: boolean;
+}
+
+export interface OpenedBackup {
+  readonly mac: MacState;
+  records(...kinds: readonly TableName[]): AsyncIterable<ExportedRecord>;
+  close(): Promise<void>;
+}
+
+/** Opens a copy of a backup for reading. Its MAC is verified and every page is checked. */
+export async function openBackup(file: string, options: OpenBackupOptions): Promise<OpenedBackup> {
+  const { now, authenticator, unauthenticated } = options;
+  const from = requireBackup(file);
+  const tempFolder = mkdtempSync(join(tmpdir(), 'gatehouse-migrate-'));
+  const remove = (): void => rmSync(tempFolder, { recursive: true, force: true });
+  try {
+    const { staged, mac } = await stageBackup({ from, tempFolder, authenticator, unauthenticated });
+    const env = openEnv(staged, UNLIMITED_MAP_SIZE);
+    return {
+      mac,
+      records: (...kinds) => exportRecords(env, now, authenticator, kinds),
+      async close() {
+        await env.close();
+        remove();
+      },
+    };
+  } catch (error) {
+    remove();
+    throw toFault(error, `cannot read the backup ${from}`);
+  }
+}
+
+const UNLIMITED_MAP_SIZE = 2 ** 40;
+
+function requireBackup(file: string): string {
+  const from = resolve(file);
+  if (!existsSync(from)) throw unavailableFault(`there is no backup ${from}`);
+  return from;
+}
+
+/** Copies a backup into a temporary folder, as a data file without the MAC, and checks every page of it. */
+async function stageBackup(options: {
+  readonly from: string;
+  readonly tempFolder: string;
+  readonly authenticator: RecordAuthenticator | undefined;
+  readonly unauthenticated: boolean;
+}): Promise<{ readonly staged: StoreFiles; readonly mac: MacState }> {
+  const { from, tempFolder, authenticator, unauthenticated } = options;
+  const staged = resolveStoreFiles(tempFolder);
+  copyFileSync(from, staged.data, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
+  chmodSync(staged.data, 0o600);
+  const mac = await removeBackupMac({ file: staged.data, name: from, authenticator, unauthenticated });
+  checkDataFile(staged.data, true);
+  return { staged, mac };
+}
+
+/** For counting: a record whose key is missing is refused like the others. */
+const refuseOnFault = (authenticator: RecordAuthenticator): RecordAuthenticator => ({
+  ...authenticator,
+  check(...args) {
+    try {
+      return authenticator.check(...args);
+    } catch (error) {
+      if (error instanceof Fault) return 'refused';
+      throw error;
+    }
+  },
+});
+
+async function countReadable(
+  staged: StoreFiles,
+  authenticator: RecordAuthenticator | undefined,
+): Promise<number> {
+  const env = openEnv(staged, UNLIMITED_MAP_SIZE);
+  try {
+    let records = 0;
+    for await (const _ of exportRecords(env, () => 0, authenticator)) records += 1;
+    return records;
+  } catch (error) {
+    throw error instanceof Fault ? error : corruptFault(staged.data, 'it cannot be read', error);
+  } finally {
+    await env.close();
+  }
+}

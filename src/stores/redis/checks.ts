@@ -1,0 +1,170 @@
+import type { Cluster, Redis } from 'ioredis';
+import { Fault } from '../../ports/fault.ts';
+import { defineScript, type RedisClient } from './client.ts';
+import { compareVersions, findKnownVulnerabilities, readRedisVersion } from './versions.ts';
+
+/** The server is reachable but cannot be used; an operator must change its configuration. */
+export class UnsuitableRedisError extends Error {
+  readonly problems: readonly string[];
+
+  constructor(problems: readonly string[]) {
+    super(problems.join('; '));
+    this.name = 'UnsuitableRedisError';
+    this.problems = problems;
+  }
+}
+
+/** Throws when a fault at opening will not go away by retrying. */
+export function throwIfPermanent(fault: Fault): void {
+  const message = fault.cause instanceof Error ? fault.cause.message : '';
+  if (/^(?:WRONGPASS|NOAUTH|NOPERM|ERR AUTH)/.test(message))
+    throw new UnsuitableRedisError([fault.message.replace('Redis: ', '')]);
+}
+
+export const SKEW_WARNING_SECONDS = 2;
+/** No tokens are issued if the clocks differ by more. */
+export const MAX_SKEW_SECONDS = 30;
+
+/** For `ZADD … GT`. */
+const MIN_VERSION = '6.2';
+
+/** The id of a record that exists while commands are tried. */
+export const CHECK_ID = 'check';
+
+/** A script that tries every command that our scripts use, on separate keys, and returns the denied ones. */
+const buildCommandCheck = (calls: string): string => `
+local denied = {}
+local function try(...)
+  local reply = redis.pcall(...)
+  local err = type(reply) == 'table' and reply.err or ''
+  if string.find(err, 'ermission') or string.find(err, 'NOPERM') or string.find(err, 'executing the script') then
+    denied[#denied + 1] = (...)
+  end
+end
+${calls}
+return denied`;
+
+const RECORD_COMMANDS = defineScript(
+  buildCommandCheck(`
+try('TIME')
+try('SET', KEYS[1], 'x', 'PX', '1000')
+try('GET', KEYS[1])
+try('MGET', KEYS[1])
+try('DEL', KEYS[1])`),
+);
+
+const INDEX_COMMANDS = defineScript(
+  buildCommandCheck(`
+try('ZADD', KEYS[1], '1', 'm')
+try('PEXPIRE', KEYS[1], '1000')
+try('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')
+try('ZRANK', KEYS[1], 'm')
+try('ZREM', KEYS[1], 'm')
+try('ZREMRANGEBYSCORE', KEYS[1], '-inf', '1')`),
+);
+
+const REVOCATION_COMMANDS = defineScript(
+  buildCommandCheck(`
+try('HSET', KEYS[1], 'f', '1')
+try('HGET', KEYS[1], 'f')
+try('HMGET', KEYS[1], 'f')
+try('HGETALL', KEYS[1])
+try('HEXISTS', KEYS[1], 'f')
+try('HLEN', KEYS[1])
+try('HSCAN', KEYS[1], '0')
+try('HDEL', KEYS[1], 'f')
+try('ZADD', KEYS[2], 'GT', 'CH', '1', 'm')
+try('ZRANGEBYSCORE', KEYS[2], '0', '2', 'LIMIT', '0', '1')
+try('ZREM', KEYS[2], 'm')
+try('XADD', KEYS[3], 'MAXLEN', '~', '1', '*', 'f', '1')
+try('DEL', KEYS[1], KEYS[2], KEYS[3])`),
+);
+
+export interface RedisCheckOptions {
+  readonly client: RedisClient;
+  readonly prefix: string;
+  /** The clock of this host; clocks are not compared if omitted. */
+  readonly wallTime?: (() => number) | undefined;
+  readonly replicated: boolean;
+}
+
+/** Throws `UnsuitableRedisError` with all problems; returns notices for the log. */
+export async function checkRedis(options: RedisCheckOptions): Promise<readonly string[]> {
+  const { client, wallTime } = options;
+  const denied = await findDeniedCommands(options);
+  const problems = denied.map(
+    (command) => `the user may not run ${command} on the keys of gatehouse; allow it with ACL SETUSER`,
+  );
+  const notices: string[] = [];
+  if (!denied.includes('INFO')) {
+    const getInfo = await readServerInfo(client);
+    problems.push(...findServerProblems(getInfo));
+    notices.push(...findKnownVulnerabilities(readRedisVersion(getInfo)));
+  }
+  const skew = wallTime === undefined ? 0 : Math.abs(wallTime() - client.storeTime());
+  if (skew > MAX_SKEW_SECONDS)
+    problems.push(`the clocks of Redis and this host differ by ${Math.round(skew)} s; synchronize them`);
+  else if (skew > SKEW_WARNING_SECONDS)
+    notices.push(`the clocks of Redis and this host differ by ${skew.toFixed(1)} s`);
+  if (problems.length > 0) throw new UnsuitableRedisError(problems);
+  return notices;
+}
+
+type InfoLookup = (name: string) => string | undefined;
+
+async function readServerInfo(client: RedisClient): Promise<InfoLookup> {
+  const info = await client.execute((redis) => redis.info());
+  return (name) => new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1];
+}
+
+function findServerProblems(getInfo: InfoLookup): readonly string[] {
+  const problems: string[] = [];
+  const version = getInfo('redis_version') ?? '0';
+  if (compareVersions(version, MIN_VERSION) < 0)
+    problems.push(`it is version ${version}; ${MIN_VERSION} or later is required`);
+  const policy = getInfo('maxmemory_policy') ?? 'noeviction';
+  if (policy !== 'noeviction')
+    problems.push(
+      `its maxmemory-policy is ${policy}, so grants and revocations could be evicted; set it to noeviction`,
+    );
+  return problems;
+}
+
+/** The commands that the ACL denies. */
+async function findDeniedCommands({
+  client,
+  prefix,
+  replicated,
+}: RedisCheckOptions): Promise<readonly string[]> {
+  const key = `{${prefix}}:check`;
+  const checks: readonly (readonly [string, () => Promise<unknown>])[] = [
+    ['EVALSHA', () => client.runScript(RECORD_COMMANDS, [`${prefix}:{${CHECK_ID}}:g`], [])],
+    ['EVALSHA', () => client.runScript(INDEX_COMMANDS, [`${prefix}:{${CHECK_ID}}:h`], [])],
+    ['EVALSHA', () => client.runScript(REVOCATION_COMMANDS, [`${key}:h`, `${key}:z`, `${key}:x`], [])],
+    ['XREAD', () => client.execute((redis) => redis.xread('COUNT', 1, 'STREAMS', `{${prefix}}:revs`, '0-0'))],
+    ['ZSCAN', () => client.execute((redis) => redis.zscan(`{${prefix}}:rev`, '0', 'COUNT', 1))],
+    ['HSCAN', () => client.execute((redis) => redis.hscan(`{${prefix}}:lim`, '0', 'COUNT', 1))],
+    ['HEXISTS', () => client.execute((redis) => redis.hexists(`{${prefix}}:head`, 'used'))],
+    ['SCAN', () => client.execute((redis) => pickNode(redis).scan('0', 'COUNT', 1))],
+    ['PING', () => client.execute((redis) => redis.ping())],
+    ['INFO', () => client.execute((redis) => redis.info())],
+    ...(replicated ? ([['WAIT', () => client.execute((redis) => redis.wait(0, 1))]] as const) : []),
+  ];
+  const denied = new Set<string>();
+  for (const [name, check] of checks) {
+    try {
+      const result = await check();
+      if (name === 'EVALSHA') for (const command of result as readonly string[]) denied.add(command);
+    } catch (error) {
+      const message = error instanceof Fault && error.cause instanceof Error ? error.cause.message : '';
+      if (!message.startsWith('NOPERM')) throw error;
+      // A script that is not cached is sent with EVAL, which may be the denied command.
+      denied.add(/'([a-z]+)' command/.exec(message)?.[1]?.toUpperCase() ?? name);
+    }
+  }
+  return [...denied];
+}
+
+/** SCAN works on a node of a cluster, not on the cluster. */
+const pickNode = (redis: Redis): Redis =>
+  redis.isCluster ? ((redis as unknown as Cluster).nodes('master')[0] ?? redis) : redis;

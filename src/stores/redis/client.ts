@@ -1,0 +1,263 @@
+import { hash } from 'node:crypto';
+import { once } from 'node:events';
+import { Cluster, Command, type RedisOptions as IoRedisOptions, Redis } from 'ioredis';
+import type { Epoch } from '../../domain/epoch.ts';
+import { Fault } from '../../ports/fault.ts';
+import { withTimeout } from '../promises.ts';
+import { parseRedisUrl } from './url.ts';
+
+/** A Lua script, executed atomically by the server. Our scripts are idempotent and know nothing of OAuth. */
+export interface RedisScript {
+  readonly lua: string;
+  readonly sha: string;
+}
+
+export const defineScript = (lua: string): RedisScript => ({ lua, sha: hash('sha1', lua) });
+
+export interface RedisClientOptions {
+  readonly url: string;
+  /** Milliseconds after which a command fails. */
+  readonly commandTimeout: number;
+  /** Shown by CLIENT LIST. */
+  readonly name: string;
+  /** Further settings of the connection: password, TLS. */
+  readonly connection?: IoRedisOptions | undefined;
+  /** Replaces the server's clock. */
+  readonly clock?: (() => Epoch) | undefined;
+}
+
+/** A connection whose errors are `Fault`s. */
+export interface RedisClient {
+  readonly redis: Redis;
+  /** In a cluster, a script can access the keys of one slot only. */
+  readonly isCluster: boolean;
+  runScript(
+    script: RedisScript,
+    keys: readonly string[],
+    args: readonly (string | number)[],
+  ): Promise<unknown>;
+  execute<T>(command: (redis: Redis) => Promise<T>): Promise<T>;
+  /** The time argument of scripts; empty: the server's clock. */
+  timeArgument(): string;
+  /** Called with the server time of a reply. */
+  recordServerTime(milliseconds: number): void;
+  /** The server's clock, estimated from the last reply. */
+  storeTime(): Epoch;
+  close(): void;
+}
+
+export const COMMAND_TIMEOUT_MS = 250;
+
+/** Throws a `Fault` when the server is unreachable or rejects the connection. */
+export async function connectRedis(options: RedisClientOptions): Promise<RedisClient> {
+  const { commandTimeout, clock } = options;
+  const redis = withFairTimeouts(createIoRedis(options));
+  /** Server time minus the monotonic clock, which a step of the local clock does not affect. */
+  let offset = Date.now() - performance.now();
+  const recordServerTime = (milliseconds: number): void => {
+    offset = milliseconds - performance.now();
+  };
+
+  let lastError: Error | undefined;
+  redis.on('error', (error: Error) => {
+    lastError = error;
+  });
+
+  // ioredis stops reconnecting for good when a failover is announced while it connects.
+  let shouldReconnect = false;
+  let disconnects = 0;
+  redis.on('ready', () => {
+    disconnects = 0;
+  });
+  redis.on('end', () => {
+    disconnects += 1;
+    const reconnect = (): void => void (shouldReconnect && redis.connect().catch(() => {}));
+    if (shouldReconnect) setTimeout(reconnect, getReconnectDelay(disconnects)).unref();
+  });
+
+  /** One promise and one handler per command: there are tens of thousands per second. */
+  const recover = async <T>(
+    error: unknown,
+    retry: () => Promise<T>,
+    retryWithSource?: () => Promise<T>,
+  ): Promise<T> => {
+    try {
+      // The server was restarted or failed over. EVAL also caches the script.
+      if (retryWithSource !== undefined && hasErrorPrefix(error, 'NOSCRIPT')) return await retryWithSource();
+      // A demoted server: reconnecting finds its successor, which has not cached the scripts.
+      if (!hasErrorPrefix(error, 'READONLY')) throw error;
+      // ioredis reconnects after it has reported the error.
+      await once(redis, 'ready', { signal: AbortSignal.timeout(commandTimeout) });
+      return await (retryWithSource ?? retry)();
+    } catch (retryError) {
+      throw toRedisFault(retryError);
+    }
+  };
+  const runScript: RedisClient['runScript'] = ({ sha, lua }, keys, args) => {
+    const evalSha = (): Promise<unknown> =>
+      keys.length > 1
+        ? sendUnpipelined(redis, 'evalsha', [sha, String(keys.length), ...keys, ...args])
+        : redis.evalsha(sha, keys.length, ...keys, ...args);
+    return evalSha().catch((error: unknown) =>
+      recover(error, evalSha, () => redis.eval(lua, keys.length, ...keys, ...args)),
+    );
+  };
+
+  try {
+    await withTimeout(redis.connect(), CONNECT_TIMEOUT_MS, () => {
+      throw new Error('connecting timed out');
+    });
+    const [seconds, micros] = await redis.time();
+    recordServerTime(Number(seconds) * 1_000 + Number(micros) / 1_000);
+    shouldReconnect = true;
+  } catch (error) {
+    redis.disconnect();
+    throw toRedisFault(lastError ?? error);
+  }
+  return {
+    redis,
+    isCluster: redis instanceof Cluster,
+    runScript,
+    execute: (command) => command(redis).catch((error: unknown) => recover(error, () => command(redis))),
+    timeArgument: () => (clock === undefined ? '' : String(Math.round(clock() * 1_000))),
+    recordServerTime,
+    storeTime: () => clock?.() ?? (performance.now() + offset) / 1_000,
+    close() {
+      shouldReconnect = false;
+      redis.disconnect();
+    },
+  };
+}
+
+/**
+ * After an event-loop stall (garbage collection, CPU throttling), timers fire before replies are read that arrived in time.
+ * Rejecting in the check phase instead of the timers phase reads the socket first.
+ */
+function withFairTimeouts(redis: Redis): Redis {
+  const send = redis.sendCommand.bind(redis);
+  redis.sendCommand = (command, ...rest) => {
+    (command as unknown as TimedCommand).setTimeout = setFairTimeout;
+    return send(command, ...rest);
+  };
+  return redis;
+}
+
+/** ioredis clears this timer when the command is settled. */
+interface TimedCommand extends Pick<Command, 'isSettled' | 'reject' | 'setTimeout'> {
+  _commandTimeoutTimer?: NodeJS.Timeout;
+}
+
+function setFairTimeout(this: TimedCommand, ms: number): void {
+  const rejectOnTimeout = (): void => {
+    if (!this.isSettled) this.reject(new Error('Command timed out'));
+  };
+  this._commandTimeoutTimer ??= setTimeout(() => setImmediate(rejectOnTimeout), ms);
+}
+
+/**
+ * Sends a command outside ioredis' pipelines. V8 retains pipelines and commands, with their arguments, until a full garbage
+ * collection (their function properties refer back to them), and every minor collection copies them; so a settled command is
+ * emptied. A failed command may still be in ioredis' queue and is left alone.
+ */
+async function sendUnpipelined(
+  redis: Redis,
+  name: string,
+  args: readonly (string | number)[],
+): Promise<unknown> {
+  const command = new Command(name, [...args], { replyEncoding: 'utf8' });
+  const value = await (redis.sendCommand(command) as Promise<unknown>);
+  command.args = [];
+  command.resolve = command.reject = noop;
+  command.promise = RESOLVED;
+  return value;
+}
+
+const noop = (): void => {};
+const RESOLVED: Promise<unknown> = Promise.resolve();
+
+/** ioredis tries Sentinels and cluster nodes in turn, without end. */
+const CONNECT_TIMEOUT_MS = 5_000;
+
+function createIoRedis({ url, name: connectionName, commandTimeout, connection }: RedisClientOptions): Redis {
+  const address = parseRedisUrl(url);
+  if (address === undefined) throw new Fault('store_unavailable', 'Redis: unsupported URL format');
+  const { kind, hosts, tls, username, password, database, name } = address;
+  const settings: IoRedisOptions = {
+    connectionName,
+    // The ACL allows CLIENT SETNAME only.
+    disableClientInfo: true,
+    enableAutoPipelining: true,
+    // Commands fail at once while the server is unreachable, instead of piling up.
+    enableOfflineQueue: false,
+    commandTimeout,
+    connectTimeout: 2_000,
+    // Disconnects from a server that has stopped responding, so that commands sent to it do not pile up.
+    socketTimeout: commandTimeout * 4,
+    // Commands whose reply was lost are sent again once: they are idempotent.
+    maxRetriesPerRequest: 1,
+    reconnectOnError: (error) => hasErrorPrefix(error, 'READONLY'),
+    ...(username !== undefined && { username }),
+    ...(password !== undefined && { password }),
+    ...(tls && { tls: {} }),
+    db: database,
+    ...connection,
+  };
+  const replyMapping = 'legacy';
+  if (kind === 'cluster')
+    return new Cluster([...hosts], {
+      lazyConnect: true,
+      enableAutoPipelining: settings.enableAutoPipelining === true,
+      enableOfflineQueue: false,
+      clusterRetryStrategy: getReconnectDelay,
+      slotsRefreshTimeout: 2_000,
+      redisOptions: { ...settings, replyMapping },
+    }) as unknown as Redis;
+  const server: IoRedisOptions = { lazyConnect: true, retryStrategy: getReconnectDelay, ...settings };
+  if (kind === 'single') return new Redis({ ...server, replyMapping, ...hosts[0] });
+  return new Redis({
+    ...server,
+    replyMapping,
+    sentinels: [...hosts],
+    ...(name !== undefined && { name }),
+    sentinelCommandTimeout: commandTimeout * 2,
+    sentinelRetryStrategy: getReconnectDelay,
+    // Notices a failover before the old primary replies READONLY.
+    failoverDetector: true,
+    ...(tls && { enableTLSForSentinelMode: true, sentinelTLS: settings.tls }),
+  });
+}
+
+const RECONNECT_DELAY_MS = { initial: 20, max: 1_000 };
+
+const getReconnectDelay = (times: number): number =>
+  Math.min(RECONNECT_DELAY_MS.initial * 2 ** Math.min(times - 1, 10), RECONNECT_DELAY_MS.max);
+
+const hasErrorPrefix = (error: unknown, prefix: string): boolean =>
+  error instanceof Error && error.message.startsWith(prefix);
+
+/** Only the message is kept: ioredis errors contain the arguments of the command, and those of AUTH are secrets. */
+export function toRedisFault(error: unknown): Fault {
+  if (error instanceof Fault) return error;
+  const message = error instanceof Error ? error.message : 'unknown error';
+  const cause = new Error(message);
+  if (message.startsWith('OOM')) return new Fault('store_full', 'Redis has no memory left', { cause });
+  const reason = REASONS.find(([pattern]) => pattern.test(message))?.[1] ?? message.slice(0, 200);
+  return new Fault('store_unavailable', `Redis: ${reason}`, { cause });
+}
+
+const REASONS: readonly (readonly [RegExp, string])[] = [
+  [/^LOADING/, 'it is still loading its data'],
+  [/^MASTERDOWN/, 'its primary is down'],
+  [/^NOREPLICAS/, 'it has too few replicas to write'],
+  [/^READONLY/, 'it is a read-only replica'],
+  [/^(?:CLUSTERDOWN|TRYAGAIN)/, 'the cluster is incomplete'],
+  [/^BUSY/, 'it is busy with a script'],
+  [/^MISCONF/, 'it cannot save to its disk and rejects writes'],
+  [/^(?:WRONGPASS|NOAUTH|ERR AUTH)/, 'it rejected the user name or password'],
+  [/^NOPERM/, 'the Redis user lacks permission for this command'],
+  [/timed out|timeout|ETIMEDOUT/i, 'it did not respond in time'],
+  [/ECONNREFUSED/, 'connection refused'],
+  [/ENOTFOUND|EAI_AGAIN/, 'its host name cannot be resolved'],
+  [/EHOSTUNREACH|ENETUNREACH/, 'the host or network is unreachable'],
+  [/writeable|closed|aborted|ECONNRESET|EPIPE|max retries/i, 'the connection is down'],
+];

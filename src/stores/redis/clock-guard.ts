@@ -1,0 +1,50 @@
+import type { Epoch } from '../../domain/epoch.ts';
+import { Fault } from '../../ports/fault.ts';
+import { MAX_SKEW_SECONDS, SKEW_WARNING_SECONDS } from './checks.ts';
+
+/**
+ * Compares the clock of this host with the server's. Tokens contain local times and are judged by the server's: while the
+ * clocks differ too much, none are issued. Existing tokens are still accepted.
+ */
+export interface ClockGuard {
+  /** Throws when the clocks differ too much. */
+  requireAgreement(): void;
+  stop(): void;
+}
+
+const CHECK_INTERVAL_MS = 1_000;
+
+export function createClockGuard({
+  localTime,
+  serverTime,
+  report,
+}: {
+  readonly localTime: (() => Epoch) | undefined;
+  readonly serverTime: () => Epoch;
+  readonly report?: ((message: string) => void) | undefined;
+}): ClockGuard {
+  if (localTime === undefined) return { requireAgreement: () => {}, stop: () => {} };
+  const readSkew = (): number => Math.abs(localTime() - serverTime());
+  let reported: 'agree' | 'differ' | 'refused' = 'agree';
+  const check = (): void => {
+    const skew = readSkew();
+    const state = skew > MAX_SKEW_SECONDS ? 'refused' : skew > SKEW_WARNING_SECONDS ? 'differ' : 'agree';
+    if (state === reported) return;
+    reported = state;
+    if (state === 'agree') return report?.('the clocks of Redis and this host agree again');
+    const consequence = state === 'refused' ? '; no tokens are issued' : '';
+    report?.(`the clocks of Redis and this host differ by ${skew.toFixed(1)} s${consequence}`);
+  };
+  const timer = setInterval(check, CHECK_INTERVAL_MS).unref();
+  return {
+    requireAgreement() {
+      const skew = readSkew();
+      if (skew > MAX_SKEW_SECONDS)
+        throw new Fault(
+          'store_unavailable',
+          `the clocks of Redis and this host differ by ${Math.round(skew)} s`,
+        );
+    },
+    stop: () => clearInterval(timer),
+  };
+}

@@ -1,0 +1,107 @@
+import type { DeviceRequest } from '../../domain/device-request.ts';
+import type { Epoch } from '../../domain/epoch.ts';
+import type { Grant } from '../../domain/grant.ts';
+import { Fault } from '../../ports/fault.ts';
+import type { RecordStore } from '../../ports/record-store.ts';
+import type { Revocation } from '../../ports/revocation-log.ts';
+import type { ExportedRecord } from '../embedded/backup.ts';
+import type { RedisStore } from './store.ts';
+
+export interface ImportResult {
+  readonly grants: number;
+  readonly devices: number;
+  readonly userCodes: number;
+  readonly revocations: number;
+  /** How many of these records existed already, in the same or a later state. */
+  readonly present: number;
+}
+
+const CONCURRENCY = 256;
+const REVOCATION_BATCH = 100;
+const PROGRESS_INTERVAL = 100_000;
+const MAX_ATTEMPTS = 64;
+
+/** Called before `importRecords`, so that an interrupted import never accepts revoked tokens. */
+export async function importRevocations(
+  store: Pick<RedisStore, 'revocations'>,
+  records: AsyncIterable<ExportedRecord>,
+): Promise<number> {
+  let batch: Revocation[] = [];
+  let count = 0;
+  for await (const { record } of records) {
+    batch.push(record as Revocation);
+    count += 1;
+    if (batch.length < REVOCATION_BATCH) continue;
+    await store.revocations.announceImported(batch);
+    batch = [];
+  }
+  if (batch.length > 0) await store.revocations.announceImported(batch);
+  return count;
+}
+
+/** Creates records that do not exist, and replaces earlier states. Idempotent. */
+export async function importRecords(
+  store: Pick<RedisStore, 'grants' | 'devices' | 'userCodes'>,
+  records: AsyncIterable<ExportedRecord>,
+  onProgress: (records: number) => void,
+): Promise<Omit<ImportResult, 'revocations'>> {
+  const counts = { grants: 0, devices: 0, userCodes: 0, present: 0 };
+  let done = 0;
+  const put = async ({ kind, id, record, keepUntil }: ExportedRecord): Promise<void> => {
+    if (kind !== 'grants' && kind !== 'devices' && kind !== 'userCodes') return;
+    const isNew = await putOne(store[kind], id, record, keepUntil, IS_LATER[kind]);
+    counts[kind] += 1;
+    if (!isNew) counts.present += 1;
+    done += 1;
+    if (done % PROGRESS_INTERVAL === 0) onProgress(done);
+  };
+  const source = records[Symbol.asyncIterator]();
+  const importLoop = async (): Promise<void> => {
+    for (let next = await source.next(); next.done !== true; next = await source.next())
+      await put(next.value);
+  };
+  await Promise.all(Array.from({ length: CONCURRENCY }, importLoop));
+  return counts;
+}
+
+/** True when the record was stored; false when the same or a later state exists. */
+async function putOne(
+  records: RecordStore<unknown>,
+  id: string,
+  record: unknown,
+  keepUntil: Epoch,
+  isLater: (record: unknown, than: unknown) => boolean,
+): Promise<boolean> {
+  let refused = 0;
+  for (let attempts = 0; attempts < MAX_ATTEMPTS; attempts += 1) {
+    if ((await records.create(id, record, keepUntil)) === 'created') return true;
+    const found = await records.read(id);
+    if (found === undefined) {
+      refused += 1;
+      continue;
+    }
+    if (!isLater(record, found.record)) return false;
+    if ((await records.replace(id, found.version, record, keepUntil)) === 'replaced') return true;
+  }
+  if (refused === MAX_ATTEMPTS)
+    throw new Fault(
+      'store_record_unreadable',
+      `the record ${id} in Redis fails authentication; find out who wrote it, delete it and retry`,
+    );
+  throw new Fault('overloaded', 'a record keeps changing; is another process using this Redis?');
+}
+
+const IS_LATER: Readonly<
+  Record<'grants' | 'devices' | 'userCodes', (record: unknown, than: unknown) => boolean>
+> = {
+  /** Generations only increase, and an ended grant stays ended. */
+  grants: (record, than) => isLaterGrant(record as Grant, than as Grant),
+  devices: (record, than) => isLaterRequest(record as DeviceRequest, than as DeviceRequest),
+  userCodes: () => false,
+};
+
+const isLaterGrant = (grant: Grant, than: Grant): boolean =>
+  than.revokedAt === undefined && (grant.revokedAt !== undefined || grant.generation > than.generation);
+
+const isLaterRequest = (request: DeviceRequest, than: DeviceRequest): boolean =>
+  than.state === 'pending' && (request.state !== 'pending' || request.failedSignIns > than.failedSignIns);

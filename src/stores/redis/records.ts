@@ -1,0 +1,204 @@
+import { randomBytes } from 'node:crypto';
+import type { Epoch } from '../../domain/epoch.ts';
+import type { RecordAuthenticator, RecordKind, RecordLocation } from '../../ports/record-authenticator.ts';
+import type { RecordStore, Version } from '../../ports/record-store.ts';
+import { KEEP_FOREVER } from '../../ports/store.ts';
+import {
+  checkRecord,
+  type FoundRecord,
+  formatEnvelope,
+  isValidRecordId,
+  parseEnvelope,
+  readAuthenticated,
+  requireValidRecordId,
+  unreadableFault,
+} from '../record-format.ts';
+import { createBatcher } from './batch.ts';
+import { defineScript, type RedisClient } from './client.ts';
+import { LUA_TIME } from './lua-time.ts';
+
+/**
+ * A record is one string: `<version> <keep until, milliseconds, 0 = forever> <JSON>`. The process composes it, and the MAC
+ * in the JSON covers all of it; scripts look at version and expiry only. In a cluster every record has its own slot.
+ *
+ * ioredis sends a command again when its reply was lost. The version of a write is unique, so finding it in place means
+ * that this write has happened.
+ */
+
+const LUA_IS_EXPIRED = `
+-- A record without an expiry is damaged; reading it reports that.
+local function expired(till, now) return till and till ~= '0' and tonumber(till) <= now end
+`;
+
+const LUA_STORE = `
+local function store(key, version, till, json, now)
+  local value = version .. ' ' .. till .. ' ' .. json
+  if till == '0' then redis.call('SET', key, value)
+  elseif expired(till, now) then redis.call('DEL', key)
+  else redis.call('SET', key, value, 'PX', string.format('%d', tonumber(till) - now)) end
+  return 1
+end
+`;
+
+const READ = defineScript(`${LUA_TIME}${LUA_IS_EXPIRED}
+local now = time(ARGV[1])
+local reply = {now}
+for i, found in ipairs(redis.call('MGET', unpack(KEYS))) do
+  if found and expired(string.match(found, '^%S+ (%d+) '), now) then found = false
+  elseif not found then
+    -- MGET returns nothing for a value that is not a string: damaged, not absent.
+    local value = redis.pcall('GET', KEYS[i])
+    if type(value) == 'table' and value.err then found = '! 0 not a string' end
+  end
+  reply[i + 1] = found
+end
+return reply`);
+
+/** ARGV: our version, keep until, JSON, time. */
+const CREATE = defineScript(`${LUA_TIME}${LUA_IS_EXPIRED}${LUA_STORE}
+local now = time(ARGV[4])
+local found = redis.call('GET', KEYS[1])
+if found then
+  local version, till = string.match(found, '^(%S+) (%d+) ')
+  if version == ARGV[1] then return 1 end
+  if not expired(till, now) then return 0 end
+end
+return store(KEYS[1], ARGV[1], ARGV[2], ARGV[3], now)`);
+
+/** ARGV: time; then for each key expected version, our version, keep until, JSON. */
+const REPLACE = defineScript(`${LUA_TIME}${LUA_IS_EXPIRED}${LUA_STORE}
+local now = time(ARGV[1])
+local reply = {}
+-- Of two writers of one record in a batch, the second is stale.
+local written = {}
+for i, found in ipairs(redis.call('MGET', unpack(KEYS))) do
+  local at = i * 4 - 2
+  local version, till
+  if found then version, till = string.match(found, '^(%S+) (%d+) ') end
+  if version and version == ARGV[at + 1] then reply[i] = 1
+  elseif not version or version ~= ARGV[at] or expired(till, now) or written[KEYS[i]] then reply[i] = 0
+  else
+    written[KEYS[i]] = true
+    reply[i] = store(KEYS[i], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], now)
+  end
+end
+return reply`);
+
+/** The last part of a record's key. */
+const KEY_SUFFIXES: Readonly<Record<RecordKind, string>> = {
+  grants: 'g',
+  devices: 'd',
+  userCodes: 'u',
+  notes: 'n',
+};
+
+/** A script blocks the server: this many records take a fraction of a millisecond. */
+const BATCH = 100;
+
+interface Replacement {
+  readonly key: string;
+  readonly args: readonly string[];
+}
+
+interface RedisRecord extends FoundRecord {
+  readonly keepUntilMs: string;
+}
+
+export interface RedisRecordsOptions<T> {
+  readonly client: RedisClient;
+  /** For writes, when they are confirmed by replicas. */
+  readonly writer?: RedisClient | undefined;
+  readonly prefix: string;
+  readonly kind: RecordKind;
+  readonly authenticator: RecordAuthenticator;
+  /** Awaited before a record is created. */
+  readonly beforeCreate?: ((id: string, record: T, keepUntil: Epoch) => Promise<void>) | undefined;
+}
+
+export function createRedisRecords<T>(options: RedisRecordsOptions<T>): RecordStore<T> {
+  const { client, writer = client, prefix, kind, authenticator, beforeCreate } = options;
+  const formatKey = (id: string): string => `${prefix}:{${id}}:${KEY_SUFFIXES[kind]}`;
+  const writerId = randomBytes(12).toString('base64url');
+  let writes = 0;
+
+  /** A new version of a record: its parts as they are stored. */
+  const seal = (id: string, record: unknown, keepUntilMs: string) => {
+    writes += 1;
+    const version = `${writerId}${writes.toString(36)}` as Version;
+    const json = authenticator.seal(toLocation(kind, id, version, keepUntilMs), formatEnvelope(record));
+    return { version, parts: [version, keepUntilMs, json] };
+  };
+
+  const maxBatch = client.isCluster ? 1 : BATCH;
+  const readValue = createBatcher(maxBatch, async (keys: readonly string[]) => {
+    const reply = (await client.runScript(READ, keys, [client.timeArgument()])) as [number, ...unknown[]];
+    const [nowMs, ...values] = reply;
+    client.recordServerTime(nowMs);
+    return keys.map((_, index) => ({ now: nowMs / 1_000, value: values[index] }));
+  });
+  const runReplace = createBatcher(maxBatch, async (replacements: readonly Replacement[]) => {
+    const keys = replacements.map(({ key }) => key);
+    const args = [client.timeArgument(), ...replacements.flatMap((one) => one.args)];
+    return (await writer.runScript(REPLACE, keys, args)) as readonly number[];
+  });
+
+  const find = async (id: string) => {
+    const { now, value } = await readValue(formatKey(id));
+    return { now, found: typeof value === 'string' ? parseRecord(kind, id, value) : undefined };
+  };
+  /** Returns the new version; undefined when the record has another version than `replaced`. */
+  const replace = async (id: string, replaced: Version, record: unknown, keepUntilMs: string) => {
+    const { version, parts } = seal(id, record, keepUntilMs);
+    const isDone = (await runReplace({ key: formatKey(id), args: [replaced, ...parts] })) === 1;
+    return isDone ? version : undefined;
+  };
+  /** Replaces a note that fails authentication. */
+  const replaceRefusedNote = async (id: string, record: T, keepUntilMs: string): Promise<boolean> => {
+    const { found, now } = await find(id);
+    if (found === undefined || checkRecord(authenticator, found, now) !== 'refused') return false;
+    return (await replace(id, found.version, record, keepUntilMs)) !== undefined;
+  };
+
+  return {
+    async read(id) {
+      if (!isValidRecordId(id)) return undefined;
+      return readAuthenticated<T, RedisRecord>({
+        authenticator,
+        find: () => find(id),
+        rewrite: ({ version, record, keepUntilMs }) => replace(id, version, record, keepUntilMs),
+      });
+    },
+    async create(id, record, keepUntil) {
+      requireValidRecordId(id);
+      await beforeCreate?.(id, record, keepUntil);
+      const keepUntilMs = toMilliseconds(keepUntil);
+      const args = [...seal(id, record, keepUntilMs).parts, client.timeArgument()];
+      if ((await writer.runScript(CREATE, [formatKey(id)], args)) === 1) return 'created';
+      return kind === 'notes' && (await replaceRefusedNote(id, record, keepUntilMs)) ? 'created' : 'taken';
+    },
+    async replace(id, replaced, record, keepUntil) {
+      if (!isValidRecordId(id)) return 'stale';
+      const version = await replace(id, replaced, record, toMilliseconds(keepUntil));
+      return version === undefined ? 'stale' : 'replaced';
+    },
+  };
+}
+
+const toMilliseconds = (keepUntil: Epoch): string =>
+  keepUntil === KEEP_FOREVER ? '0' : String(Math.max(1, Math.ceil(keepUntil * 1_000)));
+
+const toLocation = (kind: RecordKind, id: string, version: string, keepUntilMs: string): RecordLocation => ({
+  kind,
+  id,
+  context: `${version} ${keepUntilMs}`,
+});
+
+function parseRecord(kind: RecordKind, id: string, value: string): RedisRecord {
+  const first = value.indexOf(' ');
+  const second = value.indexOf(' ', first + 1);
+  if (first < 1) throw unreadableFault(kind, 'it is damaged');
+  const version = value.slice(0, first) as Version;
+  const keepUntilMs = value.slice(first + 1, second);
+  const location = toLocation(kind, id, version, keepUntilMs);
+  return { ...parseEnvelope(kind, value.slice(second + 1)), location, version, keepUntilMs };
+}

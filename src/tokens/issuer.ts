@@ -1,0 +1,50 @@
+import type { Grant } from '../domain/grant.ts';
+import type { RecordStore } from '../ports/record-store.ts';
+import type { TokenIssuer } from '../ports/token-issuer.ts';
+import { createAccessTokenReader, signAccessToken } from './access-token.ts';
+import type { Keyring } from './keyring.ts';
+import { createOpaqueToken, createOpaqueTokenReader, isOpaqueToken } from './opaque-token.ts';
+import { createRefreshToken, verifyRefreshToken } from './refresh-token.ts';
+
+export interface TokenIssuerOptions {
+  readonly keyring: Keyring;
+  /** Issuer and audience of access tokens. */
+  readonly publicUrl: string;
+  /** Verified access tokens that are cached, of each format. */
+  readonly cacheSize: number;
+  /** Omitted: no opaque token is valid. */
+  readonly grants?: Pick<RecordStore<Grant>, 'read'>;
+}
+
+const NO_GRANTS: Pick<RecordStore<Grant>, 'read'> = { read: () => Promise.resolve(undefined) };
+
+export function createTokenIssuer({
+  keyring,
+  publicUrl,
+  cacheSize,
+  grants = NO_GRANTS,
+}: TokenIssuerOptions): TokenIssuer {
+  const readJwt = createAccessTokenReader(keyring, publicUrl, cacheSize);
+  const opaqueTokens = createOpaqueTokenReader({ keyring, issuer: publicUrl, cacheSize, grants });
+  return {
+    getCurrentKeyIds: (now) => keyring.current(now),
+    async issueTokens(grant, now) {
+      // The keys of the generation recreate its tokens; once they have been removed, the current keys are used.
+      const signing = keyring.getSigningKey(grant.keys.signing) ?? keyring.getCurrentSigningKey(now);
+      const sealing = keyring.getSealingKey(grant.keys.sealing) ?? keyring.getCurrentSealingKey(now);
+      return {
+        accessToken:
+          grant.format === 'opaque'
+            ? createOpaqueToken(sealing, publicUrl, grant)
+            : await signAccessToken(signing, publicUrl, grant),
+        refreshToken: createRefreshToken(sealing, grant.id, grant.generation),
+      };
+    },
+    openRefreshToken: (token, now) => verifyRefreshToken(keyring, token, now),
+    // A JWT contains no equals sign, so no token has both forms.
+    readAccessToken: (token, now) =>
+      isOpaqueToken(token) ? opaqueTokens.read(token, now) : readJwt(token, now),
+    openAccessToken: (token, now) =>
+      isOpaqueToken(token) ? opaqueTokens.open(token, now) : readJwt(token, now),
+  };
+}

@@ -1,0 +1,233 @@
+import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
+import type { Epoch } from '../domain/epoch.ts';
+import { readFileBytes } from '../lib/read-file.ts';
+import type { NameSource } from '../ports/directory.ts';
+import { type ApprovedIssuer, approveIssuer } from './approved-issuer.ts';
+import { type CrlFiles, createCrlFiles } from './crl-files.ts';
+import { MAX_FILE_BYTES } from './crl-reader.ts';
+import { type Crl, type CrlSet, createCrlSet } from './crl-set.ts';
+import { PemError, parsePem } from './pem.ts';
+
+/** Each problem names its file. */
+export class CertificateFilesError extends Error {
+  readonly problems: readonly string[];
+
+  constructor(problems: readonly string[]) {
+    super(problems.join('; '));
+    this.name = 'CertificateFilesError';
+    this.problems = problems;
+  }
+}
+
+interface ServerCertificate {
+  /** The chain, PEM. */
+  readonly certificate: string;
+  readonly key: string;
+  readonly notAfter: Epoch;
+}
+
+export interface CertificateFiles {
+  readonly server?: ServerCertificate;
+  readonly issuers: readonly ApprovedIssuer[];
+  readonly crls: CrlSet;
+  readonly warnings: readonly string[];
+}
+
+export interface CertificateFilePaths {
+  readonly server?: { readonly certificate: string; readonly key: string };
+  readonly issuers: readonly {
+    readonly name: string;
+    readonly file: string;
+    readonly directory: string;
+    readonly identityFrom: NameSource;
+  }[];
+  readonly crls: readonly string[];
+}
+
+interface CertificateFilesContext {
+  /** Caches parsed revocation lists across reloads. */
+  readonly crlFiles?: CrlFiles;
+  /** The files in use. Their revocation lists may only be replaced by newer ones. */
+  readonly current?: CertificateFiles | undefined;
+}
+
+const EXPIRY_WARNING_SECONDS = 30 * 86_400;
+
+/** Reports all problems in one `CertificateFilesError`. */
+export async function loadCertificateFiles(
+  paths: CertificateFilePaths,
+  now: Epoch,
+  { crlFiles = createCrlFiles(), current }: CertificateFilesContext = {},
+): Promise<CertificateFiles> {
+  const problems: string[] = [];
+  const attempt = <T>(file: string, work: () => T): T | undefined => {
+    try {
+      return work();
+    } catch (error) {
+      if (error instanceof CertificateFilesError) problems.push(...error.problems);
+      else problems.push(`${file}: ${(error as Error).message}`);
+      return undefined;
+    }
+  };
+
+  const { server: files } = paths;
+  // Both are read, so that both are reported if missing.
+  const chain = files && attempt(files.certificate, () => readBytes(files.certificate).toString());
+  const key = files && attempt(files.key, () => readBytes(files.key).toString());
+  const server =
+    files === undefined || chain === undefined || key === undefined
+      ? undefined
+      : attempt(files.certificate, () => loadServerCertificate(files, chain, key, now));
+  const issuers = paths.issuers.flatMap(
+    (issuer) => attempt(issuer.file, () => loadIssuers(issuer, now)) ?? [],
+  );
+  problems.push(...findConflictingIssuers(issuers));
+  const { lists, problems: unusable } = await crlFiles.load(paths.crls, issuers);
+  problems.push(...unusable);
+  // Certificates of expired issuers are not accepted anyway.
+  const unexpired = issuers.filter(({ facts }) => facts.notAfter >= now);
+  const lostCrls =
+    current === undefined || problems.length > 0 ? [] : findLostCrls(current.crls.lists, lists, unexpired);
+  // Removing a file from the configuration is intentional: that is only a warning.
+  problems.push(...lostCrls.filter(({ file }) => paths.crls.includes(file)).map(describeLostCrl));
+  if (problems.length > 0) throw new CertificateFilesError(problems);
+
+  const crls = createCrlSet(lists);
+  const expiries = [
+    ...(files && server ? [{ file: files.certificate, notAfter: server.notAfter }] : []),
+    ...paths.issuers.flatMap(({ name, file }) =>
+      issuers
+        .filter((issuer) => issuer.name === name)
+        .map(({ facts }) => ({ file, notAfter: facts.notAfter })),
+    ),
+  ];
+  const warnings = [
+    ...expiries
+      .filter(({ notAfter }) => notAfter - now < EXPIRY_WARNING_SECONDS)
+      .map(({ file, notAfter }) => `${file}: expires on ${formatTime(notAfter)}`),
+    ...crls.getWarnings(now),
+    ...lostCrls.map(({ issuer, replacement }) =>
+      replacement === undefined
+        ? `certificates.crls: no revocation list of ${issuer} is loaded anymore; revoked certificates of this issuer are accepted unless certificates.requireCrl is set`
+        : `${replacement.file}: the revocation list of ${issuer} is older than the one before it`,
+    ),
+  ];
+  return { ...(server !== undefined && { server }), issuers, crls, warnings };
+}
+
+interface LostCrl {
+  /** Its former file. */
+  readonly file: string;
+  readonly issuer: string;
+  /** An older list, or none. */
+  readonly replacement: Crl | undefined;
+}
+
+/** Lists of approved issuers that are missing or replaced by older ones: certificates they revoke would be accepted again. */
+function findLostCrls(
+  previous: readonly Crl[],
+  crls: readonly Crl[],
+  issuers: readonly ApprovedIssuer[],
+): LostCrl[] {
+  const approved = new Set(issuers.map(({ keyFingerprint }) => keyFingerprint));
+  const newestByIssuer = getNewestByIssuer(crls);
+  return [...getNewestByIssuer(previous).values()].flatMap(({ issuerKey, issuer, file, thisUpdate }) => {
+    const replacement = newestByIssuer.get(issuerKey);
+    const isLost = replacement === undefined || replacement.thisUpdate < thisUpdate;
+    return approved.has(issuerKey) && isLost ? [{ file, issuer, replacement }] : [];
+  });
+}
+
+function getNewestByIssuer(crls: readonly Crl[]): ReadonlyMap<string, Crl> {
+  const newest = new Map<string, Crl>();
+  for (const list of crls) {
+    const other = newest.get(list.issuerKey);
+    if (other === undefined || other.thisUpdate < list.thisUpdate) newest.set(list.issuerKey, list);
+  }
+  return newest;
+}
+
+const describeLostCrl = ({ file, issuer, replacement }: LostCrl): string =>
+  replacement === undefined
+    ? `${file}: no longer contains the revocation list of ${issuer}; restore it, remove the issuer or the file from the configuration, or restart to run without it`
+    : `${replacement.file}: contains a revocation list of ${issuer} that is older than the one in use; restore the newer one, or restart to use the older one`;
+
+/** Issuers are identified by key, so two entries with the same key must have the same settings. */
+function findConflictingIssuers(issuers: readonly ApprovedIssuer[]): string[] {
+  const byKey = new Map<string, ApprovedIssuer>();
+  return issuers.flatMap((issuer) => {
+    const other = byKey.get(issuer.keyFingerprint) ?? issuer;
+    byKey.set(issuer.keyFingerprint, other);
+    return other.directory === issuer.directory && other.identityFrom === issuer.identityFrom
+      ? []
+      : [
+          `certificates.issuers: "${other.name}" and "${issuer.name}" have the same key, but differ in directory or identityFrom`,
+        ];
+  });
+}
+
+const formatTime = (time: Epoch): string => new Date(time * 1_000).toISOString();
+
+/** Checks that certificate and key match and are valid now. */
+function loadServerCertificate(
+  files: { readonly certificate: string; readonly key: string },
+  chain: string,
+  keyText: string,
+  now: Epoch,
+): ServerCertificate {
+  const fail = (file: string, problem: string): never => {
+    throw new CertificateFilesError([`${file}: ${problem}`]);
+  };
+  const [leaf] = parseCertificates(files.certificate, Buffer.from(chain));
+  if (leaf === undefined) return fail(files.certificate, 'contains no certificate');
+  let key: KeyObject;
+  try {
+    key = createPrivateKey(keyText);
+  } catch {
+    // Without the message of OpenSSL, which may quote the key.
+    return fail(files.key, 'is not an unencrypted private key in PEM');
+  }
+  if (!leaf.checkPrivateKey(key))
+    fail(files.key, `is not the private key of the certificate in ${files.certificate}`);
+  const notAfter = leaf.validToDate.getTime() / 1_000;
+  if (now > notAfter) fail(files.certificate, `expired on ${leaf.validToDate.toISOString()}`);
+  if (now < leaf.validFromDate.getTime() / 1_000)
+    fail(files.certificate, `is not valid before ${leaf.validFromDate.toISOString()}`);
+  return { certificate: chain, key: keyText, notAfter };
+}
+
+/** A file may contain several issuers (a CA that is replacing its key), which share its name. */
+function loadIssuers(issuer: CertificateFilePaths['issuers'][number], now: Epoch): ApprovedIssuer[] {
+  const { file, ...rest } = issuer;
+  const certificates = parseCertificates(file, readBytes(file));
+  if (certificates.length === 0) throw new CertificateFilesError([`${file}: contains no certificate`]);
+  const approved = certificates.map((certificate) => {
+    try {
+      return approveIssuer({ ...rest, certificate });
+    } catch (error) {
+      throw new CertificateFilesError([`${file}: ${(error as Error).message}`]);
+    }
+  });
+  // An expired issuer may be kept beside its successor, but not alone.
+  if (approved.every(({ facts }) => now > facts.notAfter))
+    throw new CertificateFilesError([`${file}: expired on ${formatTime(approved[0]?.facts.notAfter ?? 0)}`]);
+  return approved;
+}
+
+function parseCertificates(file: string, bytes: Buffer): X509Certificate[] {
+  try {
+    const ders =
+      bytes[0] === 0x30
+        ? [bytes]
+        : parsePem(bytes)
+            .filter(({ label }) => label === 'CERTIFICATE')
+            .map(({ decode }) => decode());
+    return ders.map((der) => new X509Certificate(der));
+  } catch (error) {
+    const problem =
+      error instanceof PemError ? error.message : 'contains a certificate that cannot be parsed';
+    throw new CertificateFilesError([`${file}: ${problem}`]);
+  }
+}
+
+const readBytes = (file: string): Buffer => readFileBytes(file, undefined, MAX_FILE_BYTES);

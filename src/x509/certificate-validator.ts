@@ -1,0 +1,152 @@
+import { createHash, X509Certificate } from 'node:crypto';
+import type { Epoch } from '../domain/epoch.ts';
+import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { createBoundedCache } from '../lib/bounded-cache.ts';
+import type { CertificateValidator, ValidatedCertificate } from '../ports/certificate-validator.ts';
+import type { ApprovedIssuer } from './approved-issuer.ts';
+import {
+  ANY_EXTENDED_KEY_USAGE,
+  type CertificateFacts,
+  CLIENT_AUTH,
+  KEY_USAGE,
+  readCertificateFacts,
+} from './certificate-facts.ts';
+import { getCertificateName, hasDifferingNames } from './certificate-name.ts';
+import type { CrlSet } from './crl-set.ts';
+import { findKeyWeakness, getSignatureScheme, verifySignature } from './signature.ts';
+
+export interface ValidatorOptions {
+  readonly issuers: readonly ApprovedIssuer[];
+  readonly crls: CrlSet;
+  /** Refuse certificates of issuers without a revocation list. */
+  readonly requireCrl: boolean;
+  /** Refuse certificates without the clientAuth extended key usage. */
+  readonly requireClientAuth: boolean;
+  readonly asciiNames: boolean;
+  /** Number of certificates whose facts and signatures are cached. */
+  readonly cacheSize?: number;
+}
+
+/** Properties that do not change while the issuers stay the same. */
+interface VerifiedCertificate {
+  readonly facts: CertificateFacts;
+  readonly issuers: readonly ApprovedIssuer[];
+}
+
+/**
+ * Validates client certificates independently of OpenSSL, which only proves in the handshake that the client holds the key.
+ * Signatures and facts are cached; validity period and revocation are checked every time.
+ */
+export function createCertificateValidator(options: ValidatorOptions): CertificateValidator {
+  const cache = createBoundedCache<string, Outcome<VerifiedCertificate>>(options.cacheSize ?? 5_000);
+  return {
+    validate(der, now) {
+      const fingerprint = createHash('sha256').update(der).digest('base64url');
+      let verified = cache.get(fingerprint);
+      if (verified === undefined) {
+        verified = verifyCertificate(Buffer.from(der), options);
+        cache.set(fingerprint, verified);
+      }
+      return verified.ok ? validateAt(verified.value, fingerprint, now, options) : verified;
+    },
+  };
+}
+
+function verifyCertificate(
+  der: Buffer,
+  { issuers, requireClientAuth }: ValidatorOptions,
+): Outcome<VerifiedCertificate> {
+  try {
+    const facts = readCertificateFacts(der);
+    const certificate = new X509Certificate(der);
+    const approved = findSigners(facts, certificate, issuers);
+    if (approved.length === 0) return refused({ reason: 'certificate_issuer_not_approved' });
+    const problem = findProblem(facts, certificate, requireClientAuth);
+    return problem === undefined
+      ? ok({ facts, issuers: approved })
+      : refused({ reason: 'certificate_unusable', detail: problem });
+  } catch {
+    // Whatever the parsers throw for hostile input is a refusal.
+    return refused({ reason: 'certificate_unusable', detail: 'it cannot be read' });
+  }
+}
+
+/** Identified by key: the issuer name and key identifier only select the keys to try. */
+function findSigners(
+  { signed }: CertificateFacts,
+  certificate: X509Certificate,
+  issuers: readonly ApprovedIssuer[],
+): ApprovedIssuer[] {
+  const named = issuers.filter((issuer) => certificate.checkIssued(issuer.certificate));
+  const scheme = getSignatureScheme(signed);
+  // `findProblem` reports the algorithm.
+  if (scheme === undefined) return named;
+  return named.filter(({ key }) => verifySignature(signed, scheme, key));
+}
+
+function findProblem(
+  facts: CertificateFacts,
+  certificate: X509Certificate,
+  requireClientAuth: boolean,
+): string | undefined {
+  const { keyUsage, extendedKeyUsage, unknownCritical } = facts;
+  if (getSignatureScheme(facts.signed) === undefined)
+    return 'it is signed with an algorithm that is not accepted';
+  if (facts.isCa) return 'it is the certificate of a certificate authority';
+  const weakness = findKeyWeakness(certificate.publicKey);
+  if (weakness !== undefined) return `it has ${weakness}`;
+  if (unknownCritical.length > 0)
+    return `it has a critical extension that is not supported (${unknownCritical[0]})`;
+  if (keyUsage !== undefined && !keyUsage.has(KEY_USAGE.digitalSignature))
+    return 'its key usage does not allow digital signatures';
+  if (extendedKeyUsage === undefined)
+    return requireClientAuth ? 'it has no extended key usage, and clientAuth is needed' : undefined;
+  return extendedKeyUsage.has(CLIENT_AUTH) ? undefined : 'its extended key usage does not allow clientAuth';
+}
+
+function validateAt(
+  { facts, issuers }: VerifiedCertificate,
+  fingerprint: string,
+  now: Epoch,
+  { crls, requireCrl, asciiNames }: ValidatorOptions,
+): Outcome<ValidatedCertificate> {
+  const isCurrent = ({ notBefore, notAfter }: CertificateFacts): boolean =>
+    now >= notBefore && now <= notAfter;
+  if (!isCurrent(facts)) return refused({ reason: 'certificate_outside_validity' });
+  const issuer = issuers.find((one) => isCurrent(one.facts) && mayIssueClientCertificates(one));
+  if (issuer === undefined) return refused({ reason: 'certificate_issuer_not_approved' });
+
+  switch (crls.getStatus(issuer.keyFingerprint, facts.serial, now)) {
+    case 'revoked':
+      return refused({ reason: 'certificate_revoked' });
+    case 'unknown':
+      return refused({ reason: 'certificate_status_unknown' });
+    case 'none':
+      if (requireCrl) return refused({ reason: 'certificate_status_unknown' });
+      break;
+    case 'good':
+      break;
+  }
+
+  const name = getCertificateName(facts, issuer.identityFrom, asciiNames);
+  if (!name.ok) return name;
+  return ok({
+    fingerprint,
+    issuerKey: issuer.keyFingerprint,
+    issuer: issuer.name,
+    source: issuer.identityFrom,
+    name: name.value,
+    directory: issuer.directory,
+    hasOtherNames: hasDifferingNames(facts, issuer.identityFrom, name.value),
+    validUntil: Math.min(
+      facts.notAfter,
+      issuer.facts.notAfter,
+      crls.getStatusExpiry(issuer.keyFingerprint, now),
+    ),
+  });
+}
+
+const mayIssueClientCertificates = ({ facts: { extendedKeyUsage } }: ApprovedIssuer): boolean =>
+  extendedKeyUsage === undefined ||
+  extendedKeyUsage.has(CLIENT_AUTH) ||
+  extendedKeyUsage.has(ANY_EXTENDED_KEY_USAGE);

@@ -1,0 +1,64 @@
+import { createHash } from 'node:crypto';
+import { statSync } from 'node:fs';
+import { readFileBytes } from '../lib/read-file.ts';
+import { approveIssuer } from './approved-issuer.ts';
+import { type Crl, parseCrlFile } from './crl-set.ts';
+import { readPipe } from './read-pipe.ts';
+
+export const MAX_FILE_BYTES = 64 * 1_048_576;
+
+/** Plain data: it is sent to the worker thread. */
+export interface CrlReadTask {
+  /** `digest`: of the content that was parsed before, if any. */
+  readonly files: readonly { readonly file: string; readonly digest: string | undefined }[];
+  readonly issuers: readonly { readonly name: string; readonly der: Uint8Array }[];
+}
+
+export type CrlReadResult = { readonly file: string } & (
+  | { readonly kind: 'unchanged' }
+  | { readonly kind: 'parsed'; readonly digest: string; readonly lists: readonly Crl[] }
+  | { readonly kind: 'unusable'; readonly problem: string }
+);
+
+/** For the worker thread, which may block on large files. Pipes are polled, so that the thread can be terminated. */
+export async function readFilesAndPipes(task: CrlReadTask): Promise<CrlReadResult[]> {
+  const pipes = new Map<string, PromiseSettledResult<Buffer>>();
+  for (const { file } of task.files)
+    if (isPipe(file)) {
+      const [result] = await Promise.allSettled([readPipe(file, MAX_FILE_BYTES)]);
+      pipes.set(file, result);
+    }
+  return readCrlFiles(task, (file) => {
+    const pipe = pipes.get(file);
+    if (pipe?.status === 'rejected') throw pipe.reason;
+    return pipe?.value ?? readBytes(file);
+  });
+}
+
+/** False also for a file that does not exist: reading it reports that. */
+const isPipe = (file: string): boolean => {
+  try {
+    return statSync(file).isFIFO();
+  } catch {
+    return false;
+  }
+};
+
+const readBytes = (file: string): Buffer => readFileBytes(file, undefined, MAX_FILE_BYTES);
+
+export function readCrlFiles({ files, issuers }: CrlReadTask, read = readBytes): CrlReadResult[] {
+  // The name source does not matter for the signature of a list.
+  const approved = issuers.map(({ name, der }) =>
+    approveIssuer({ name, certificate: Buffer.from(der), directory: '', identityFrom: 'commonName' }),
+  );
+  return files.map(({ file, digest: previousDigest }) => {
+    try {
+      const bytes = read(file);
+      const digest = createHash('sha256').update(bytes).digest('base64');
+      if (digest === previousDigest) return { file, kind: 'unchanged' };
+      return { file, kind: 'parsed', digest, lists: parseCrlFile(file, bytes, approved) };
+    } catch (error) {
+      return { file, kind: 'unusable', problem: (error as Error).message };
+    }
+  });
+}

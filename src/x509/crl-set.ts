@@ -1,0 +1,214 @@
+import type { Epoch } from '../domain/epoch.ts';
+import type { ApprovedIssuer } from './approved-issuer.ts';
+import { KEY_USAGE, readExtensions } from './certificate-facts.ts';
+import { createSerialSet, hasSerial, MAX_SERIAL_BYTES, type SerialSet } from './crl-serial-set.ts';
+import {
+  checkInteger,
+  contextTag,
+  DerError,
+  type Element,
+  expectTag,
+  readHeader,
+  readSmallInteger,
+  readTime,
+  readTimeAt,
+  type Span,
+  TAG,
+} from './der.ts';
+import { PemError, parsePem } from './pem.ts';
+import {
+  getSignatureScheme,
+  readSignedStructure,
+  type SignedStructure,
+  verifySignature,
+} from './signature.ts';
+
+/** A revocation list (RFC 5280 §5) with a verified signature of an approved issuer. Plain data: it is sent between threads. */
+export interface Crl {
+  readonly file: string;
+  readonly issuer: string;
+  readonly issuerKey: string;
+  readonly thisUpdate: Epoch;
+  readonly nextUpdate: Epoch;
+  readonly serials: SerialSet;
+}
+
+/** `none`: no list of this issuer is loaded. `unknown`: none of its lists is valid now. */
+type RevocationStatus = 'good' | 'revoked' | 'unknown' | 'none';
+
+export interface CrlSet {
+  readonly lists: readonly Crl[];
+  getStatus(issuerKey: string, serial: string, now: Epoch): RevocationStatus;
+  /** The last second in which the same list of this issuer applies as now. */
+  getStatusExpiry(issuerKey: string, now: Epoch): Epoch;
+  /** The list that applies now, for each issuer. */
+  getCurrent(now: Epoch): { readonly issuer: string; readonly nextUpdate: Epoch }[];
+  /** About lists that have expired, or soon will. */
+  getWarnings(now: Epoch): string[];
+}
+
+/** Seconds by which the clock of a CA may be ahead. */
+const CLOCK_SKEW = 300;
+const WARN_AFTER_FRACTION = 0.8;
+
+export function createCrlSet(lists: readonly Crl[]): CrlSet {
+  const byIssuer = Map.groupBy(
+    lists.toSorted((a, b) => b.thisUpdate - a.thisUpdate || b.nextUpdate - a.nextUpdate),
+    ({ issuerKey }) => issuerKey,
+  );
+  // The newest list applies, except one from the future.
+  const findCurrent = (issuerKey: string, now: Epoch): Crl | undefined =>
+    byIssuer.get(issuerKey)?.find(({ thisUpdate }) => thisUpdate <= now + CLOCK_SKEW);
+
+  return {
+    lists,
+    getStatus(issuerKey, serial, now) {
+      if (!byIssuer.has(issuerKey)) return 'none';
+      const list = findCurrent(issuerKey, now);
+      if (list !== undefined && hasSerial(list.serials, serial)) return 'revoked';
+      return list === undefined || now > list.nextUpdate ? 'unknown' : 'good';
+    },
+    getStatusExpiry(issuerKey, now) {
+      const ends = (byIssuer.get(issuerKey) ?? []).map(({ thisUpdate, nextUpdate }) =>
+        // A list applies from a whole second on, but `now` has fractions: in the second before it, only `now` is certain.
+        thisUpdate <= now + CLOCK_SKEW ? nextUpdate : Math.max(now, thisUpdate - CLOCK_SKEW - 1),
+      );
+      return Math.min(...ends.filter((end) => end >= now));
+    },
+    getCurrent: (now) => [...byIssuer.keys()].flatMap((issuerKey) => findCurrent(issuerKey, now) ?? []),
+    getWarnings(now) {
+      return [...byIssuer.entries()].flatMap(([issuerKey, [newest]]) => {
+        const list = findCurrent(issuerKey, now) ?? newest;
+        if (list === undefined) return [];
+        const { file, issuer, thisUpdate, nextUpdate } = list;
+        const prefix = `${file}: the revocation list of ${issuer}`;
+        const date = new Date(nextUpdate * 1_000).toISOString();
+        if (now > nextUpdate)
+          return [
+            `${prefix} expired on ${date}; certificates of this issuer are refused until a new list is loaded`,
+          ];
+        if (thisUpdate > now + CLOCK_SKEW)
+          return [`${prefix} is not valid yet; certificates of this issuer are refused until it is`];
+        return now > thisUpdate + WARN_AFTER_FRACTION * (nextUpdate - thisUpdate)
+          ? [`${prefix} expires on ${date}`]
+          : [];
+      });
+    },
+  };
+}
+
+const ISSUING_DISTRIBUTION_POINT = '2.5.29.28';
+const DELTA_CRL_INDICATOR = '2.5.29.27';
+const SUPPORTED_EXTENSIONS: ReadonlySet<string> = new Set([
+  '2.5.29.20' /* cRLNumber */,
+  '2.5.29.35' /* authorityKeyIdentifier */,
+]);
+
+/** A file contains PEM blocks, or one list in DER. Throws an `Error` whose message completes "<file> ...". */
+export function parseCrlFile(file: string, bytes: Buffer, issuers: readonly ApprovedIssuer[]): Crl[] {
+  try {
+    const blocks = readDerBlocks(bytes);
+    if (blocks.length === 0) throw new Error('contains no revocation list (PEM "X509 CRL" or DER)');
+    return blocks.map((block) => ({ file, ...parseCrl(block, issuers) }));
+  } catch (cause) {
+    if (cause instanceof DerError) throw new Error(`is not a revocation list: ${cause.message}`, { cause });
+    throw cause;
+  }
+}
+
+/** Every block must be a list: skipping one would silently drop its revocations. */
+function readDerBlocks(bytes: Buffer): Buffer[] {
+  if (bytes[0] === TAG.sequence) return [bytes];
+  return parsePem(bytes).map(({ label, decode }) => {
+    // Some libraries write `CRL` without `X509`.
+    if (label !== 'X509 CRL' && label !== 'CRL')
+      throw new PemError(`contains a block "${label}"; only revocation lists ("X509 CRL") are allowed`);
+    return decode();
+  });
+}
+
+function parseCrl(der: Buffer, issuers: readonly ApprovedIssuer[]): Omit<Crl, 'file'> {
+  const { signed, fields } = readSignedStructure(der);
+  const remaining = [...fields];
+  const takeIf = (tag: number): Element | undefined =>
+    remaining[0]?.tag === tag ? remaining.shift() : undefined;
+  const version = takeIf(TAG.integer);
+  if (version !== undefined && readSmallInteger(version) !== 1) throw new DerError('not version 2');
+  if (!expectTag(remaining.shift(), TAG.sequence).encoded.equals(signed.algorithm.encoded))
+    throw new DerError('two signature algorithms');
+  const issuerName = expectTag(remaining.shift(), TAG.sequence);
+  const thisUpdate = readTime(remaining.shift());
+  const hasNextUpdate = remaining[0]?.tag === TAG.utcTime || remaining[0]?.tag === TAG.generalizedTime;
+  // RFC 5280 §5.1.2.5: without it, an attacker could withhold newer lists.
+  if (!hasNextUpdate) throw new Error('has no nextUpdate');
+  const nextUpdate = readTime(remaining.shift());
+  const revoked = takeIf(TAG.sequence);
+  checkExtensions(takeIf(contextTag(0)));
+  if (remaining.length > 0) throw new DerError('unknown fields');
+
+  const issuer = findSigner(signed, issuerName, issuers);
+  const serials = readSerials(revoked?.content ?? NO_ENTRIES);
+  return { issuer: issuer.name, issuerKey: issuer.keyFingerprint, thisUpdate, nextUpdate, serials };
+}
+
+function findSigner(
+  signed: SignedStructure,
+  name: Element,
+  issuers: readonly ApprovedIssuer[],
+): ApprovedIssuer {
+  const scheme = getSignatureScheme(signed);
+  if (scheme === undefined) throw new Error('is signed with an algorithm that is not accepted');
+  const signer = issuers.find(
+    ({ key, facts }) => facts.subject.equals(name.encoded) && verifySignature(signed, scheme, key),
+  );
+  if (signer === undefined)
+    throw new Error('is not signed by any of the approved issuers (certificates.issuers)');
+  if (signer.facts.keyUsage !== undefined && !signer.facts.keyUsage.has(KEY_USAGE.crlSign))
+    throw new Error(`is signed by ${signer.name}, which may not sign revocation lists (key usage)`);
+  return signer;
+}
+
+function checkExtensions(wrapper: Element | undefined): void {
+  if (wrapper === undefined) return;
+  const extensions = readExtensions(wrapper.content);
+  if (extensions.has(DELTA_CRL_INDICATOR)) throw new Error('is a delta CRL; use complete lists');
+  if (extensions.has(ISSUING_DISTRIBUTION_POINT))
+    throw new Error('covers only some certificates (issuing distribution point); use complete lists');
+  for (const [oid, { critical }] of extensions)
+    if (critical && !SUPPORTED_EXTENSIONS.has(oid))
+      throw new Error(`has a critical extension that is not supported: ${oid}`);
+}
+
+const NO_ENTRIES = Buffer.alloc(0);
+
+/** RFC 5280 §5.1.2.6. Without an object per entry: there may be millions. */
+function readSerials(list: Buffer): SerialSet {
+  const packed = new Uint8Array(list.length);
+  const entry: Span = { tag: 0, from: 0, to: 0 };
+  const part: Span = { tag: 0, from: 0, to: 0 };
+  let length = 0;
+  let count = 0;
+  for (let at = 0; at < list.length; at = entry.to) {
+    readHeader(list, at, list.length, entry);
+    if (entry.tag !== TAG.sequence) throw new DerError('not an entry of a revocation list');
+    readHeader(list, entry.from, entry.to, part);
+    if (part.tag !== TAG.integer) throw new DerError('an entry without a serial number');
+    checkInteger(list, part.from, part.to);
+    const size = part.to - part.from;
+    if (size > MAX_SERIAL_BYTES) throw new DerError('an overlong serial number');
+    packed[length] = size;
+    for (let from = part.from; from < part.to; from += 1) packed[(length += 1)] = list[from] as number;
+    length += 1;
+    count += 1;
+    readHeader(list, part.to, entry.to, part);
+    readTimeAt(list, part);
+    if (part.to < entry.to) checkEntryExtensions(list.subarray(part.to, entry.to));
+  }
+  return createSerialSet(packed.subarray(0, length), count);
+}
+
+/** RFC 5280 §5.3: like those of a certificate, without a wrapper. */
+function checkEntryExtensions(bytes: Buffer): void {
+  for (const [oid, { critical }] of readExtensions(bytes))
+    if (critical) throw new Error(`has an entry with a critical extension that is not supported: ${oid}`);
+}

@@ -1,4 +1,0 @@
-import { describe } from 'vitest';
-import { testInterleaved } from './interleaved.ts';
-
-describe.each(['fast', 'full'] as const)('on the %s path', (path) => testInterleaved(path, 400));

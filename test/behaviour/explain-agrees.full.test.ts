@@ -1,8 +1,0 @@
-import { test } from 'vitest';
-import { agreeOn, withExplainedGateway } from './explained-requests.ts';
-
-withExplainedGateway();
-
-test('explain and the running gateway agree on 1,000 random requests', { timeout: 240_000 }, () =>
-  agreeOn(1_000),
-);

@@ -1,3 +1,0 @@
-import { endings } from './endings-of-processes.ts';
-
-endings(1);

@@ -1,3 +1,0 @@
-import { checkStates } from './pages-in-a-browser.ts';
-
-checkStates('of a request');

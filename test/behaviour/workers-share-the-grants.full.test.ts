@@ -1,3 +1,0 @@
-import { grantsOfTwoWorkers } from './grants-of-two-workers.ts';
-
-grantsOfTwoWorkers({ refreshed: 20, redeemed: 200, raced: 300, revoked: 200 });

@@ -1,3 +1,0 @@
-import { grantsOfTwoWorkers } from './grants-of-two-workers.ts';
-
-grantsOfTwoWorkers({ refreshed: 3, redeemed: 24, raced: 24, revoked: 24 });

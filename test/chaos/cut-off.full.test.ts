@@ -1,4 +1,0 @@
-import { testCutOff } from './cut-off.ts';
-import { count } from './form.ts';
-
-testCutOff({ faults: ['black hole', 'refuse'], cuts: count('CUTS', 1, 5) });

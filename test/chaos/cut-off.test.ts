@@ -1,3 +1,0 @@
-import { testCutOff } from './cut-off.ts';
-
-testCutOff({ faults: ['black hole'], cuts: 1 });

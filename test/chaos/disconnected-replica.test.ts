@@ -1,0 +1,3 @@
+import { testDisconnectedReplica } from './disconnected-replica.ts';
+
+testDisconnectedReplica({ faults: ['black hole'], rounds: 1 });

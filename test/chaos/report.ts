@@ -1,0 +1,87 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { cpus } from 'node:os';
+import { join } from 'node:path';
+
+/** The `.full.test.ts` files repeat some times, `npm run test:chaos` many. Single figures can be set: `KILLS=10`. */
+const isLong = process.env['CHAOS'] === 'full';
+
+export function count(name: string, some: number, many: number): number {
+  return Number(process.env[name] ?? (isLong ? many : some));
+}
+
+export const SEED = Number(process.env['SEED'] ?? Math.floor(Date.now() / 1_000));
+
+/** mulberry32: the same course of events for the same seed, as far as processes let it. */
+export function randomFrom(seed: number): () => number {
+  let state = seed | 0;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+export const pick = <T>(random: () => number, from: readonly T[]): T => {
+  const found = from[Math.floor(random() * from.length)];
+  if (found === undefined) throw new RangeError('nothing to pick from');
+  return found;
+};
+
+export type ReportFigures = Readonly<Record<string, number | string>>;
+
+/** Prints what was measured; the long run also keeps it as JSON beside the tests (not in the repository). */
+export function report(name: string, figures: ReportFigures): void {
+  const width = Math.max(...Object.keys(figures).map((key) => key.length));
+  const lines = Object.entries(figures).map(([key, value]) => `  ${key.padEnd(width)}  ${value}`);
+  console.info([name, ...lines].join('\n'));
+  if (!isLong) return;
+  const folder = join(import.meta.dirname, 'results');
+  mkdirSync(folder, { recursive: true });
+  const machine = `${cpus().length} × ${cpus()[0]?.model ?? 'unknown'}`;
+  const written = {
+    name,
+    date: new Date().toISOString(),
+    machine,
+    figures,
+  };
+  writeFileSync(join(folder, `${name}.json`), `${JSON.stringify(written, null, 2)}\n`);
+}
+
+export function percentile(sorted: readonly number[], part: number): number {
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? Number.NaN;
+}
+
+/** So many workers at once take the tasks one after another. */
+export async function runConcurrently<T>(
+  tasks: readonly T[],
+  workers: number,
+  work: (task: T, index: number) => Promise<void>,
+): Promise<void> {
+  let next = 0;
+  await Promise.all(
+    Array.from({ length: workers }, async () => {
+      try {
+        while (next < tasks.length) {
+          const index = next;
+          next += 1;
+          await work(tasks[index] as T, index);
+        }
+      } finally {
+        // A failure ends it for all.
+        next = tasks.length;
+      }
+    }),
+  );
+}
+
+/** Closes what was opened, the last first, also when not everything could be opened. */
+export function createCloser(): { add(close: () => unknown): void; closeAll(): Promise<void> } {
+  const closes: (() => unknown)[] = [];
+  return {
+    add: (close) => void closes.push(close),
+    async closeAll() {
+      for (const close of closes.toReversed()) await close();
+    },
+  };
+}

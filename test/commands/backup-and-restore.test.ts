@@ -1,0 +1,221 @@
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { createLogger } from '../../src/observability/logger.ts';
+import { openGateway } from '../../src/server/gateway.ts';
+import { runCommand } from '../support/command-in-process.ts';
+import { runGatehouse } from '../support/command-line.ts';
+import { connect, until } from '../support/serve-process.ts';
+import {
+  baseSettings,
+  startGateway,
+  type TestGateway,
+  type TokenGrant,
+  writeAndLoadSettings,
+} from '../support/test-gateway.ts';
+
+let gateway: TestGateway;
+/** A folder with one backup of the house. */
+let kept: string;
+beforeAll(async () => {
+  gateway = await startGateway();
+  kept = mkdtempSync(join(tmpdir(), 'gatehouse-backup-'));
+  await gateway.grant();
+  expect(await backup(backupFile())).toMatchObject({ code: 0, stderr: '' });
+});
+afterAll(async () => {
+  await gateway?.close();
+  rmSync(kept, { recursive: true, force: true });
+});
+const backupFile = (): string => join(kept, 'backup');
+
+/** Another machine: the same configuration, certificates and upstream, without store and keys. */
+let machine: string;
+beforeEach(() => {
+  machine = mkdtempSync(join(tmpdir(), 'gatehouse-restored-'));
+  for (const file of ['ca.pem', 'server.pem', 'server-key.pem', 'gatehouse.yaml'])
+    cpSync(join(gateway.folder, file), join(machine, file));
+});
+afterEach(() => rmSync(machine, { recursive: true, force: true }));
+
+/** In a process of its own: the store is open in this one. */
+const backup = (to: string) =>
+  runGatehouse(['backup', '--config', join(gateway.folder, 'gatehouse.yaml'), to]);
+const restore = (from: string, ...more: string[]) =>
+  runCommand(['restore', '--config', join(machine, 'gatehouse.yaml'), from, ...more]);
+
+function putKeysBack(): void {
+  mkdirSync(join(machine, 'data'), { mode: 0o700 });
+  cpSync(join(gateway.folder, 'data/keys.json'), join(machine, 'data/keys.json'));
+}
+
+test('a backup made under load and restored beside the same keys: live grants can be refreshed, revoked ones stay revoked', async () => {
+  const live = await gateway.grant();
+  const ended = await gateway.grant();
+  expect((await gateway.api('/authsvc/Revoke/Token', ended.access_token)).status).toBe(200);
+  const stop = new AbortController();
+  const refreshes = [0, 0, 0, 0];
+  const load = refreshes.map(async (_, index) => {
+    let grant: TokenGrant = await gateway.grant();
+    while (!stop.signal.aborted) {
+      const reply = await gateway.refresh(grant.refresh_token);
+      if (reply.status !== 200) throw new Error(reply.text);
+      grant = reply.json as unknown as TokenGrant;
+      refreshes[index] = (refreshes[index] ?? 0) + 1;
+    }
+    return grant;
+  });
+  const total = (): number => refreshes.reduce((sum, count) => sum + count, 0);
+  await until('all are refreshing', () => refreshes.every((count) => count > 0));
+  const before = total();
+  const file = join(machine, 'night.backup');
+  const made = await backup(file);
+  const during = total() - before;
+  stop.abort();
+  const served = await Promise.all(load);
+  expect(made).toMatchObject({ code: 0, stderr: '' });
+  expect(made.stdout).toContain('It contains no keys');
+  expect((statSync(file).mode & 0o777).toString(8)).toBe('600');
+  expect(during).toBeGreaterThan(0);
+
+  putKeysBack();
+  const restored = await restore(file);
+  expect(restored, restored.stderr).toMatchObject({ code: 0, stderr: '' });
+  expect(restored.stdout).toMatch(
+    /restored \d+ records\nThe key file matches\. You can start gatehouse now\.\n$/,
+  );
+
+  const other = await openGateway({
+    settings: writeAndLoadSettings(machine, baseSettings(gateway.upstream.port)),
+    log: createLogger({ level: 'error', format: 'json', write: () => {} }),
+  });
+  try {
+    const client = connect(gateway, other.port);
+    const call = async (token: string): Promise<number> =>
+      (await client.request({ path: '/files/x', headers: { authorization: `Bearer ${token}` } })).status;
+    expect([await call(live.access_token), await call(ended.access_token)]).toEqual([200, 401]);
+    expect((await client.refresh(ended.refresh_token)).json).toMatchObject({ Error: 'invalid_grant' });
+    for (const { refresh_token: token } of [live, ...served])
+      expect((await client.refresh(token)).json).toMatchObject({ token_type: 'Bearer', scope: 'files:read' });
+    client.close();
+  } finally {
+    await other.close();
+  }
+});
+
+test('a backup does not overwrite a file', async () => {
+  const file = join(machine, 'here.already');
+  writeFileSync(file, 'precious');
+  const { code, stderr } = await backup(file);
+  expect(code).toBe(69);
+  expect(stderr).toContain(`${file} already exists; a backup does not overwrite files`);
+  expect(statSync(file).size).toBe('precious'.length);
+});
+
+test('a restore without the key file is refused, unless the operator does without the MAC; then it names the missing file', async () => {
+  const file = backupFile();
+  const refused = await restore(file);
+  expect(refused.code).toBe(78);
+  expect(refused.stderr).toBe(
+    `gatehouse: keys.file: ${join(machine, 'data/keys.json')} is missing; put the key file from the time of the backup there; the backup is verified with it\n`,
+  );
+  const { code, stderr } = await restore(file, '--unauthenticated');
+  expect(code).toBe(0);
+  expect(stderr).toContain('warning: not verified: this backup has a MAC, but keys.file cannot be');
+  expect(stderr).toContain(`warning: keys.file: ${join(machine, 'data/keys.json')} is missing`);
+  expect(stderr).toContain('a backup contains no keys');
+});
+
+test('a restore beside other keys than those of the backup is refused, or warns without the MAC', async () => {
+  const file = backupFile();
+  expect((await runCommand(['keys', 'new', join(machine, 'data/keys.json')])).code).toBe(0);
+  const refused = await restore(file);
+  expect(refused.code).toBe(69);
+  expect(refused.stderr).toMatch(/it was made with the key \w+, which keys\.file does not have/);
+  const { code, stdout, stderr } = await restore(file, '--unauthenticated', '--output', 'json');
+  expect([code, stderr]).toEqual([0, '']);
+  const { warnings } = JSON.parse(stdout) as { warnings: string[] };
+  expect(warnings.join()).toContain('these are not the keys that this store was written with');
+  expect(warnings[0]).toContain('made with a key that is not in keys.file');
+});
+
+test('a backup without the key file of its store is refused, and no new key file is suggested', async () => {
+  const { code, stderr } = await runCommand([
+    'backup',
+    '--config',
+    join(machine, 'gatehouse.yaml'),
+    join(machine, 'b'),
+  ]);
+  expect(code).toBe(78);
+  expect(stderr).toContain('keys.json is missing; put the key file of this store there');
+  expect(stderr).not.toContain('keys new');
+});
+
+test('a truncated backup: another one is advised first', async () => {
+  putKeysBack();
+  const file = join(machine, 'b');
+  writeFileSync(file, readFileSync(backupFile()).subarray(0, -1));
+  const { code, stderr } = await restore(file);
+  expect(code).toBe(69);
+  expect(stderr).toMatch(/truncated.*Use another backup\..*before backups had a MAC.*--unauthenticated/);
+});
+
+/** The trailer is `gatehouse backup 1 KEY BYTES MAC`. */
+function withAnotherMac(whole: Buffer): Buffer {
+  const args = whole.lastIndexOf('gatehouse backup 1 ') + 'gatehouse backup 1 '.length;
+  const mac = whole.indexOf(' ', whole.indexOf(' ', args) + 1) + 1;
+  whole.write(whole.toString('latin1', mac, mac + 1) === 'A' ? 'B' : 'A', mac);
+  return whole;
+}
+
+test.each([
+  ['altered', withAnotherMac, 'is WRONG'],
+  ['without a MAC', (whole: Buffer) => whole.subarray(0, -128), 'this backup has no MAC'],
+  ['unchanged', (whole: Buffer) => whole, 'the MAC is valid'],
+])('a backup that is %s, restored with --unauthenticated, warns', async (_, change, warning) => {
+  putKeysBack();
+  const file = join(machine, 'b');
+  writeFileSync(file, change(readFileSync(backupFile())));
+  const { code, stdout, stderr } = await restore(file, '--unauthenticated');
+  expect([code, stderr]).toEqual([0, expect.stringContaining(warning)]);
+  expect(/not (?:verified|enforced)/.test(stderr)).toBe(!warning.includes('valid'));
+  expect(stdout).not.toContain('start gatehouse now');
+});
+
+test('a restore is refused while gatehouse runs, and where there is a store already', async () => {
+  const file = backupFile();
+  // The key file of the running one is there.
+  const running = await runGatehouse(['restore', '--config', join(gateway.folder, 'gatehouse.yaml'), file]);
+  expect(running.code).toBe(69);
+  expect(running.stderr).toContain('is in use by another gatehouse process; stop it');
+
+  putKeysBack();
+  expect((await restore(file)).code).toBe(0);
+  const again = await restore(file);
+  expect(again.code).toBe(69);
+  expect(again.stderr).toMatch(
+    /there is already a store in .*; restore into another folder, or move it elsewhere first/,
+  );
+});
+
+test('a damaged backup is not restored', async () => {
+  const file = join(machine, 'b');
+  putKeysBack();
+  writeFileSync(file, Buffer.alloc(65_536, 7));
+  const { code, stderr } = await restore(file);
+  expect(code).toBe(69);
+  expect(stderr).toContain('gatehouse: ');
+});
+
+test('a backup without a store fails', async () => {
+  putKeysBack();
+  const { code, stderr } = await runCommand([
+    'backup',
+    '--config',
+    join(machine, 'gatehouse.yaml'),
+    join(machine, 'b'),
+  ]);
+  expect(code).toBe(69);
+  expect(stderr).toContain('there is no store in');
+});

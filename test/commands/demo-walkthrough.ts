@@ -1,0 +1,139 @@
+import { readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { needs } from '../set-up/programs.ts';
+import {
+  type Demo,
+  openTerminal,
+  pathWithOnly,
+  spawnDemo,
+  startDemo,
+  type Terminal,
+  temporaryFolder,
+  until,
+} from '../support/demo.ts';
+import { createAgent, FormBrowser } from '../support/form-browser.ts';
+
+needs('curl');
+
+const PORTS = ['--set', 'listen.port=0', '--set', 'admin.port=0'];
+
+/** The commands that the demo prints, pasted into a shell one after another, as a reader does. */
+export const walkThrough = (shell: string, curl: boolean): object =>
+  describe(`the walkthrough of the demo, pasted into ${shell} (curl installed: ${curl})`, () => {
+    let folder: string;
+    let demo: Demo;
+    let terminal: Terminal;
+    beforeAll(async () => {
+      folder = temporaryFolder();
+      const env = curl ? {} : { PATH: pathWithOnly(folder, ['sed']) };
+      demo = await startDemo(folder, { args: [...PORTS, '--set', 'device.interval=1s'], env });
+      terminal = openTerminal(`/bin/${shell}`, env);
+    });
+    afterAll(async () => {
+      terminal?.close();
+      await demo?.stop();
+      rmSync(folder, { recursive: true, force: true });
+    });
+
+    const paste = async (step: number): Promise<string[]> => {
+      const printed: string[] = [];
+      for (const command of demo.steps.get(step) ?? []) printed.push(await terminal.run(command));
+      return printed;
+    };
+
+    test('a certificate gets a token for the URL the demo runs at, limited to its scope', async () => {
+      expect(demo.printed().includes('curl -sS')).toBe(curl);
+      // Terminals break wider lines, and they are pasted broken. Paths are as long as they are.
+      for (const line of demo
+        .printed()
+        .split('\n')
+        .filter((text) => !/ cd | files {4}| ask\(\)/.test(text)))
+        expect(line.length, line).toBeLessThan(96);
+      expect((await paste(0)).join('')).toBe('');
+      const [granted = ''] = await paste(1);
+      expect(granted).toMatch(/^\{"access_token":"[^"]+".*"identity":"local:\{[^}]+\}"\} {2}\[200\]\n$/);
+      expect(new URL(demo.url).port).not.toBe('8443');
+      const token = (await terminal.run('echo $TOKEN')).trim();
+      const claims: unknown = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString());
+      expect(claims).toMatchObject({ iss: demo.url, aud: demo.url });
+      const [called = ''] = await paste(2);
+      const identity = /"identity":"([^"]+)"/.exec(granted)?.[1];
+      expect(called).toContain(`"file":"welcome.txt","caller":"${identity}","client":"report-runner"`);
+      expect(called).toMatch(/\[200\]\n$/);
+      const [refused = ''] = await paste(3);
+      expect(refused).toMatch(/"error":"insufficient_scope".*\[403\]\n$/);
+    });
+
+    test('a refresh returns new tokens, and a revocation ends them', async () => {
+      const [refreshed = ''] = await paste(4);
+      expect(refreshed).toMatch(/"access_token":"[^"]+","refresh_token":"[^"]+".*\[200\]\n$/);
+      const [revoked, after] = await paste(5);
+      expect(revoked).toBe('{}  [200]\n');
+      expect(after).toMatch(/"error":"invalid_token".*revoked.*\[401\]\n$/);
+    });
+
+    test('a device gets its token once bob has approved on the page', async () => {
+      const [request = '', address = '', who = ''] = await paste(6);
+      const [early = ''] = await paste(7);
+      expect(request).toMatch(/"device_code":"[^"]+".*\[200\]\n$/);
+      expect(early).toMatch(/"Error":"authorization_pending".*\[400\]\n$/);
+
+      const agent = createAgent({ ca: readFileSync(join(demo.folder, 'pki/ca.pem'), 'utf8') });
+      onTestFinished(() => agent.destroy());
+      const browser = new FormBrowser({ agent });
+      const page = /Open (\S+)/.exec(address)?.[1] ?? '';
+      expect(page.startsWith(`${demo.url}/authsvc/device?user_code=`)).toBe(true);
+      expect((await browser.open(page)).text).toContain('user_code');
+      expect((await browser.submit('/device')).text).toContain('current-password');
+      const [, user_name = '', password = ''] = /sign in as (\w+), password (\S+)/.exec(who) ?? [];
+      expect((await browser.submit('/sign-in', { user_name, password })).text).toContain('Report runner');
+      expect((await browser.submit('/approve')).text).toContain('return to your device');
+
+      const exchange = demo.steps.get(7)?.[0] ?? '';
+      const exchanged = await until('the token of the device', async () => {
+        const output = await terminal.run(exchange);
+        return output.includes('authorization_pending') ? undefined : output;
+      });
+      expect(exchanged).toMatch(/"access_token":"[^"]+".*"scope":"files:read".*\[200\]\n$/);
+    });
+
+    test.runIf(curl)('no other user can read its folder, and no second demo can use it', async () => {
+      for (const entry of readdirSync(demo.folder, { recursive: true, withFileTypes: true })) {
+        const mode = statSync(join(entry.parentPath, entry.name)).mode & 0o777;
+        expect([entry.name, mode.toString(8)]).toEqual([entry.name, entry.isDirectory() ? '700' : '600']);
+      }
+      expect((statSync(demo.folder).mode & 0o777).toString(8)).toBe('700');
+      const second = spawnDemo(folder, { args: PORTS });
+      onTestFinished(() => void second.child.kill('SIGKILL'));
+      await until('the second demo ended', () => second.child.exitCode !== null);
+      expect(second.child.exitCode).toBe(78);
+      expect(second.printed()).toContain('is in use by another gatehouse');
+    });
+
+    test('every step is reported in a short line, and Ctrl-C ends the demo', async () => {
+      const reported = demo.printed().split('logged below.')[1] ?? '';
+      for (const line of [
+        /^\d\d:\d\d:\d\d {2}token issued: alice, report-runner, files:read$/m,
+        /token refreshed: alice/,
+        /grant revoked: alice/,
+        /device confirmed: bob/,
+      ])
+        expect(reported).toMatch(line);
+      expect(Math.max(...reported.split('\n').map((line) => line.length))).toBeLessThan(120);
+      expect(await demo.stop()).toBe(0);
+      expect(demo.printed()).toMatch(/gatehouse has stopped\.\n$/);
+    });
+
+    test.runIf(curl)('a later start uses the folder as it is', async () => {
+      const kept = ['gatehouse.yaml', 'passwords.txt', 'pki/ca.pem', 'pki/alice.pem', 'data/keys.json'];
+      const read = (): string[] => kept.map((file) => readFileSync(join(demo.folder, file), 'utf8'));
+      const before = read();
+      const again = await startDemo(folder, { args: PORTS });
+      onTestFinished(async () => void (await again.stop()));
+      expect(read()).toEqual(before);
+      const password = (text: string) => /password ([a-z-]+)/.exec(text)?.[1];
+      expect(password(again.printed())).toMatch(/^[a-z]{4}-[a-z]{4}-[a-z]{4}$/);
+      expect(password(again.printed())).toBe(password(demo.printed()));
+    });
+  });

@@ -1,0 +1,362 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { formatHelp, getHelpWidth } from '../../src/commands/help.ts';
+import { COMMANDS } from '../../src/commands/registry.ts';
+import { runCommand } from '../support/command-in-process.ts';
+import { runGatehouse } from '../support/command-line.ts';
+import { MINIMAL_CONFIG, SAMPLE, testFolder } from '../support/configuration.ts';
+
+const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
+  readonly version: string;
+};
+
+/** A configuration file in a folder of its own. */
+function configuration(text: string): string {
+  const file = join(testFolder(), 'gatehouse.yaml');
+  writeFileSync(file, text);
+  return file;
+}
+
+/** One line, no stack trace. */
+const ONE_LINE = /^[^\n]+\n$/;
+
+describe('version and help', () => {
+  test('gatehouse version', async () => {
+    // As a process: its arguments, exit code and streams.
+    const { code, stdout, stderr } = await runGatehouse(['version']);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toMatch(new RegExp(`^gatehouse ${version} \\(Node 26\\.`));
+    expect((await runCommand(['--version'])).stdout).toBe(stdout);
+    expect(JSON.parse((await runCommand(['version', '--output', 'json'])).stdout)).toMatchObject({
+      gatehouse: version,
+    });
+  });
+
+  test('gatehouse help names every command and every exit code', async () => {
+    const { code, stdout } = await runCommand(['help']);
+    expect(code).toBe(0);
+    expect(stdout.split('\n').filter((line) => line.length > 80)).toEqual([]);
+    for (const name of Object.keys(COMMANDS)) expect(stdout).toMatch(new RegExp(`^  ${name} +\\S`, 'm'));
+    for (const exitCode of ['0', '64', '69', '70', '78'])
+      expect(stdout).toMatch(new RegExp(`^ +${exitCode}  \\S`, 'm'));
+  });
+
+  test.each(Object.keys(COMMANDS))('gatehouse %s --help shows its usage', async (name) => {
+    const { code, stdout, stderr } = await runCommand([name, '--help']);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toContain(`usage: gatehouse ${name}`);
+    expect(stdout).toContain('--output text|json');
+    expect(stdout.split('\n').filter((line) => line.length > 80)).toEqual([]);
+    expect((await runCommand(['help', name])).stdout).toBe(stdout);
+  });
+
+  test('the help of an option wraps at the width of the terminal and keeps its indentation', async () => {
+    const { command } = await import('../../src/commands/keys.ts');
+    expect(formatHelp(command, 80)).toMatch(
+      /^ {6}--keep DURATION {10,}rotate: how long [^\n]+\n {20,}\S[^\n]+\n {20,}\S/m,
+    );
+    expect(formatHelp(command, 120).split('\n').length).toBeLessThan(
+      formatHelp(command, 80).split('\n').length,
+    );
+    expect([undefined, 0, 10, 100, 400].map(getHelpWidth)).toEqual([80, 80, 40, 100, 120]);
+    expect(formatHelp(command)).toContain('gatehouse keys rotate FILE --config CONFIGURATION\n');
+  });
+
+  test('without a command the help is printed on standard error', async () => {
+    const { code, stdout, stderr } = await runCommand([]);
+    expect({ code, stdout }).toEqual({ code: 64, stdout: '' });
+    expect(stderr).toContain('usage: gatehouse COMMAND');
+  });
+});
+
+describe('a usage error is one line on standard error and exit code 64', () => {
+  test.each([
+    [['chek'], /^gatehouse: unknown command "chek"; did you mean check\?/],
+    [['constructor'], /^gatehouse: unknown command "constructor"/],
+    [['--config', 'x'], /^gatehouse: the command comes before its options/],
+    [['check', '--confg', 'x'], /^gatehouse check: unknown option --confg; did you mean --config\?/],
+    [['check', '-x'], /^gatehouse check: unknown option -x/],
+    [['check', '--config'], /^gatehouse check: option (?:-c|--config) needs a value/],
+    [['check', '--trace=1'], /^gatehouse check: option --trace takes no value/],
+    [['check', 'a'], /^gatehouse check: unexpected argument "a"; usage: gatehouse check/],
+    [['check', '--output', 'xml'], /^gatehouse check: --output must be text or json, not "xml"/],
+    [['keys', 'new'], /^gatehouse keys: missing argument; usage: gatehouse keys new\|rotate\|list FILE/],
+    [['keys', 'make', 'x'], /^gatehouse keys: expected new, rotate or list, not "make"/],
+    [
+      ['keys', 'new', 'x', '--algorithm', 'RS256'],
+      /^gatehouse keys: --algorithm must be EdDSA or ES256, not "RS256"/,
+    ],
+    [['sleep', 'long'], /^gatehouse sleep: N must be a number of seconds/],
+    [['sleep', '3601'], /^gatehouse sleep: N must be a number of seconds/],
+    [['health', '--url', 'nowhere'], /^gatehouse health: --url must be an http or https URL/],
+    [['hash-password'], /^gatehouse hash-password: the password is empty/],
+  ])('gatehouse %j', async (args, words) => {
+    const { code, stdout, stderr } = await runCommand(args);
+    expect({ code, stdout }).toEqual({ code: 64, stdout: '' });
+    expect(stderr).toMatch(words);
+    expect(stderr).toMatch(ONE_LINE);
+  });
+
+  test('the process ends with that code', async () => {
+    expect(await runGatehouse(['chek'])).toEqual({
+      code: 64,
+      stdout: '',
+      stderr: 'gatehouse: unknown command "chek"; did you mean check?\n',
+    });
+  });
+});
+
+describe('gatehouse check', () => {
+  test('a configuration with problems: all are reported, exit code 78', async () => {
+    const file = configuration('listen: { prot: 1 }\nlog: { level: loud }\n');
+    const { code, stdout, stderr } = await runCommand(['check', '-c', file]);
+    expect({ code, stdout }).toEqual({ code: 78, stdout: '' });
+    expect(stderr).toBe(
+      [
+        `gatehouse: 3 problems in ${file}`,
+        '  listen.prot  is not a known setting; did you mean "port"? (line 1)',
+        '  listen.tls   is missing; without it, set listen.behindTls: true and terminate TLS in front of gatehouse (line 1)',
+        '  log.level    must be debug, info, warn or error, and is "loud" (line 2)',
+        '',
+      ].join('\n'),
+    );
+  });
+
+  test('--output json', async () => {
+    const file = configuration('listen: { behindTls: true, prot: 1 }\n');
+    const { code, stdout, stderr } = await runCommand(['check', '-c', file, '--output', 'json']);
+    expect({ code, stderr }).toEqual({ code: 78, stderr: '' });
+    expect(JSON.parse(stdout)).toEqual({
+      ok: false,
+      configuration: file,
+      problems: [{ path: 'listen.prot', message: 'is not a known setting; did you mean "port"?', line: 1 }],
+      unchecked: [],
+    });
+  });
+
+  test('a valid configuration: exit code 0, with warnings', async () => {
+    const file = configuration(`${MINIMAL_CONFIG}integrations: [{ clientId: a, scope: f }]\n`);
+    const { code, stdout, stderr } = await runCommand(['check', '--config', file]);
+    expect(code).toBe(0);
+    expect(stdout.startsWith(`${file}: valid\nnote: store.unauthenticatedRecords: is accept`)).toBe(true);
+    expect(stderr).toBe(
+      'warning: integrations[0].access: is empty, so this integration cannot be used\nwarning: routes: is empty, so every request is denied\n',
+    );
+  });
+
+  test('GATEHOUSE_CONFIG names the file, environment variables and --set apply', async () => {
+    const env = { GATEHOUSE_CONFIG: configuration(MINIMAL_CONFIG), GATEHOUSE_LISTEN__PORT: 'x' };
+    expect((await runCommand(['check'], { env })).stderr).toContain('(from GATEHOUSE_LISTEN__PORT)');
+    expect((await runCommand(['check', '--set', 'listen.port=1'], { env })).code).toBe(0);
+  });
+
+  test('a missing file is reported without a stack trace', async () => {
+    const { code, stderr } = await runCommand(['check', '-c', 'nowhere.yaml'], { cwd: testFolder() });
+    expect(code).toBe(78);
+    expect(stderr).toMatch(/nowhere\.yaml does not exist/);
+    expect(stderr).not.toMatch(/\bat .*:\d+/);
+  });
+
+  test('no secret of a configuration is printed', async () => {
+    const secret = 'correct-horse-battery';
+    const file = configuration(
+      `${MINIMAL_CONFIG}directories: { a: { label: a, users: [{ id: 00ff00ff, name: x, passwordHash: ${secret} }] } }\nupstreams: { default: { url: "ftp://u:${secret}@h" } }\n`,
+    );
+    for (const output of ['text', 'json']) {
+      const { code, stdout, stderr } = await runCommand(['check', '-c', file, '--output', output]);
+      expect(code).toBe(78);
+      expect(stdout + stderr).not.toContain(secret);
+    }
+  });
+});
+
+describe('gatehouse explain', () => {
+  const explain = (...args: string[]) => runCommand(['explain', '-c', configuration(SAMPLE), ...args]);
+
+  test('lists the rules that were tried, the one that matches, and the decision', async () => {
+    const { code, stdout } = await explain('GET', '/reports/x', '--scope', 'files:read');
+    expect(code).toBe(0);
+    expect(stdout).toBe(
+      [
+        'GET /reports/x',
+        '  routes[0] /health: another path',
+        '  routes[1] /files/**: another path',
+        '  routes[2] /reports/**: matches, requires reports:write',
+        'rejected (403): the token lacks reports:write',
+        '',
+      ].join('\n'),
+    );
+  });
+
+  test.each([
+    [['GET', '/health'], /^forwarded without a token: /m],
+    [['GET', '/files/a'], /^needs a token \(401 without\): the rule asks for files:read/m],
+    [['GET', '/files/a', '--scope', 'files:read'], /^forwarded: /m],
+    [['GET', '/files/a', '--client', 'report-runner'], /^forwarded: /m],
+    [['POST', '/files/a', '--scope', 'files:read'], /^denied \(404\): no rule matches/m],
+    [['GET', '/files/../health'], /^rejected \(400\): /m],
+  ])('%j', async (args, words) => {
+    expect((await explain(...args)).stdout).toMatch(words);
+  });
+
+  test('--output json', async () => {
+    const { stdout } = await explain('GET', '/files/a', '--scope', 'files:read', '--output', 'json');
+    expect(JSON.parse(stdout)).toMatchObject({
+      verdict: 'allowed',
+      rule: 'routes[1] /files/**',
+      upstream: 'default',
+      requirement: 'files:read',
+    });
+  });
+
+  test('a scope or client that does not exist is a usage error', async () => {
+    expect((await explain('GET', '/a', '--scope', ';;')).code).toBe(64);
+    expect((await explain('GET', '/a', '--client', 'nobody')).code).toBe(64);
+    expect((await explain('get', '/a')).code).toBe(64);
+  });
+});
+
+describe('gatehouse keys', () => {
+  test('new, rotate, list; never the keys themselves', async () => {
+    const cwd = testFolder();
+    const made = await runCommand(['keys', 'new', 'keys.json'], { cwd });
+    expect(made).toMatchObject({ code: 0, stderr: '' });
+    expect(statSync(join(cwd, 'keys.json')).mode & 0o777).toBe(0o600);
+    expect(made.stdout).toMatch(
+      /^key +use +algorithm +state +used from +retires\n\S+ +signing +EdDSA +active .* -\n\S+ +sealing +HMAC-SHA-256 +active .* -\n$/,
+    );
+
+    const again = await runCommand(['keys', 'new', 'keys.json'], { cwd });
+    expect(again.code).toBe(78);
+    expect(again.stderr).toMatch(
+      /^gatehouse: .*exists already; `gatehouse keys rotate` adds new keys to it\n$/,
+    );
+
+    const rotated = await runCommand(
+      ['keys', 'rotate', 'keys.json', '--algorithm', 'ES256', '--output', 'json'],
+      { cwd },
+    );
+    const { keys } = JSON.parse(rotated.stdout) as { readonly keys: readonly Record<string, unknown>[] };
+    expect(keys.map(({ use, algorithm, state }) => [use, algorithm, state])).toEqual([
+      ['signing', 'EdDSA', 'active'],
+      ['signing', 'ES256', 'published'],
+      ['sealing', 'HMAC-SHA-256', 'active'],
+      ['sealing', 'HMAC-SHA-256', 'published'],
+    ]);
+    expect(keys.every((key) => key['retireAt'] === undefined)).toBe(true);
+    const longer = configuration('listen: { behindTls: true }\ntokens: { grantLifetime: 400d }\n');
+    const retiring = await runCommand(['keys', 'rotate', 'keys.json', '-c', longer, '--output', 'json'], {
+      cwd,
+    });
+    const times = (JSON.parse(retiring.stdout) as { keys: { activeFrom: number; retireAt?: number }[] }).keys;
+    expect((times[1]?.retireAt ?? 0) - (times[2]?.activeFrom ?? 0)).toBe(400 * 86_400);
+    const listed = await runCommand(['keys', 'list', 'keys.json'], { cwd });
+    const file = JSON.parse(readFileSync(join(cwd, 'keys.json'), 'utf8')) as {
+      readonly signing: readonly { readonly jwk: { readonly d: string } }[];
+      readonly sealing: readonly { readonly secret: string }[];
+    };
+    const printed = made.stdout + rotated.stdout + listed.stdout;
+    for (const secret of [...file.signing.map(({ jwk }) => jwk.d), ...file.sealing.map((key) => key.secret)])
+      expect(printed).not.toContain(secret);
+  });
+
+  test('a missing or damaged file is one line, exit code 78', async () => {
+    const cwd = testFolder();
+    writeFileSync(join(cwd, 'bad.json'), '{"secret":"abc"', { mode: 0o600 });
+    for (const file of ['none.json', 'bad.json', '.']) {
+      const { code, stdout, stderr } = await runCommand(['keys', 'list', file], { cwd });
+      expect({ code, stdout }).toEqual({ code: 78, stdout: '' });
+      expect(stderr).toMatch(ONE_LINE);
+      expect(stderr).not.toContain('abc');
+    }
+  });
+});
+
+describe('gatehouse hash-password', () => {
+  test('reads a pipe and prints a hash that the configuration takes', async () => {
+    const { code, stdout, stderr } = await runGatehouse(['hash-password'], { input: 'correct horse\n' });
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toMatch(/^\$argon2id\$v=19\$m=\d+,t=\d+,p=\d+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+\n$/);
+    const file = configuration(
+      `${MINIMAL_CONFIG}directories: { a: { label: a, users: [{ id: 00ff00ff, name: x, passwordHash: "${stdout.trim()}" }] } }\n`,
+    );
+    expect((await runCommand(['check', '-c', file])).code).toBe(0);
+  });
+
+  test.each([
+    ['two lines', 'a\nb\n', /the password must be a single line/],
+    ['too much', 'x'.repeat(2_000), /longer than 1024 bytes/],
+  ])('%s are refused', async (_name, input, words) => {
+    const { code, stderr } = await runCommand(['hash-password'], { input });
+    expect(code).toBe(64);
+    expect(stderr).toMatch(words);
+  });
+
+  test.runIf(existsSync('/usr/bin/script'))('shows nothing of it on a terminal', () => {
+    const entry = new URL('../../bin/gatehouse.js', import.meta.url).pathname;
+    const typed = spawnSync(
+      '/usr/bin/script',
+      ['-qec', `'${process.execPath}' '${entry}' hash-password`, '/dev/null'],
+      {
+        input: 'hunter2x\u007f\r',
+        encoding: 'utf8',
+        timeout: 30_000,
+      },
+    );
+    // What the terminal itself echoes before the program has switched that off is not ours to judge: look behind the prompt.
+    const shown = typed.stdout.slice(typed.stdout.indexOf('Password:'));
+    expect(shown).toMatch(/^Password: \r?\n\$argon2id\$/);
+    expect(shown).not.toContain('hunter2');
+  });
+});
+
+describe('gatehouse schema and sleep', () => {
+  test('schema prints the committed JSON Schema', async () => {
+    const { code, stdout } = await runCommand(['schema']);
+    expect(code).toBe(0);
+    expect(stdout).toBe(
+      readFileSync(new URL('../../docs/configuration.schema.json', import.meta.url), 'utf8'),
+    );
+  });
+
+  test('a closed pipe on standard output is not an error', () => {
+    const entry = new URL('../../bin/gatehouse.js', import.meta.url).pathname;
+    const piped = spawnSync('/bin/sh', ['-c', `'${process.execPath}' '${entry}' schema | head -c 10`], {
+      encoding: 'utf8',
+    });
+    expect({ stdout: piped.stdout, stderr: piped.stderr }).toEqual({ stdout: '{\n  "title', stderr: '' });
+  });
+
+  test('sleep waits for the seconds it is given', async () => {
+    const seconds = 0.05;
+    const started = performance.now();
+    expect((await runCommand(['sleep', String(seconds)])).code).toBe(0);
+    // A timer of Node may fire up to a millisecond early.
+    expect(performance.now() - started).toBeGreaterThan(seconds * 1_000 - 1);
+  });
+});
+
+/** A Node that is too old for us, when this machine has one. */
+const oldNode = ['/usr/bin/node', '/usr/local/bin/node'].find(
+  (node) =>
+    existsSync(node) &&
+    Number(/\d+/.exec(spawnSync(node, ['--version'], { encoding: 'utf8' }).stdout)?.[0]) < 26,
+);
+
+describe.runIf(oldNode !== undefined)('started with an older Node', () => {
+  const old = { node: oldNode ?? '' };
+
+  test('it runs the pinned Node, with its exit codes, streams and input', async () => {
+    expect((await runGatehouse(['version'], old)).stdout).toMatch(/\(Node 26\./);
+    expect(await runGatehouse(['chek'], old)).toMatchObject({
+      code: 64,
+      stdout: '',
+      stderr: 'gatehouse: unknown command "chek"; did you mean check?\n',
+    });
+    expect((await runGatehouse(['hash-password'], { ...old, input: 'secret' })).stdout).toMatch(
+      /^\$argon2id\$/,
+    );
+  });
+});

@@ -1,0 +1,264 @@
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, renameSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { type FileWatchOptions, watchFiles } from '../../src/lib/watch-files.ts';
+import { testFolder } from '../support/configuration.ts';
+import { until } from '../support/serve-process.ts';
+
+/** Watches with events only: polling would hide a missed event. */
+function watching(paths: readonly string[], options: FileWatchOptions = {}) {
+  const calls: (readonly string[])[] = [];
+  const marker = join(testFolder(), 'marker');
+  let marked = 0;
+  let written = 0;
+  const watch = watchFiles(
+    [...paths, marker],
+    (changed) => {
+      if (changed.includes(marker)) marked += 1;
+      const others = changed.filter((path) => path !== marker);
+      if (others.length > 0) calls.push(others);
+    },
+    { debounceMs: 20, pollMs: 3_600_000, ...options },
+  );
+  onTestFinished(() => watch.close());
+  const seen = (count: number): Promise<true> =>
+    until(`${count} changes`, () => (calls.length >= count ? true : undefined));
+  /** Everything up to now has been looked at: a change made after it was reported. */
+  const settled = (): Promise<true> => {
+    written += 1;
+    const before = marked;
+    writeFileSync(marker, String(written));
+    return until('the marker is reported', () => (marked > before ? true : undefined));
+  };
+  return { calls, seen, settled, watch };
+}
+
+test('writing in place, again and again', async () => {
+  const file = join(testFolder(), 'a.yaml');
+  writeFileSync(file, 'one');
+  const { calls, seen } = watching([file]);
+  for (const [index, text] of ['two', 'three', 'four'].entries()) {
+    writeFileSync(file, text);
+    await seen(index + 1);
+  }
+  expect(calls).toEqual([[file], [file], [file]]);
+});
+
+test('a large file of the same size, and a pipe that no one writes to', async () => {
+  const directory = testFolder();
+  const [file, pipe] = [join(directory, 'large.crl'), join(directory, 'pipe.crl')];
+  writeFileSync(file, Buffer.alloc(2_000_000, 'a'));
+  execFileSync('mkfifo', [pipe]);
+  const { calls, seen } = watching([file, pipe]);
+  for (const [index, letter] of ['b', 'c'].entries()) {
+    writeFileSync(file, Buffer.alloc(2_000_000, letter));
+    await seen(index + 1);
+  }
+  expect(calls).toEqual([[file], [file]]);
+});
+
+test('replacing by a rename, again and again', async () => {
+  const file = join(testFolder(), 'a.yaml');
+  writeFileSync(file, 'one');
+  const { calls, seen } = watching([file]);
+  for (const [index, text] of ['two', 'three', 'four'].entries()) {
+    writeFileSync(`${file}.new`, text);
+    renameSync(`${file}.new`, file);
+    await seen(index + 1);
+  }
+  expect(calls).toHaveLength(3);
+});
+
+/** As the kubelet does it: a new folder, a new link beside, and one rename over `..data`. */
+function mountConfigMap(place: string, files: Readonly<Record<string, string>>, version: number): void {
+  const real = join(place, `..2026_${version}`);
+  mkdirSync(real);
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(real, name), text);
+  symlinkSync(`..2026_${version}`, join(place, '..data_tmp'));
+  renameSync(join(place, '..data_tmp'), join(place, '..data'));
+  if (version === 1)
+    for (const name of Object.keys(files)) symlinkSync(join('..data', name), join(place, name));
+  else rmSync(join(place, `..2026_${version - 1}`), { recursive: true });
+}
+
+test('a ConfigMap swapped five times, each seen once', async () => {
+  const directory = testFolder();
+  mountConfigMap(directory, { 'gatehouse.yaml': '1', 'other.yaml': 'same' }, 1);
+  const file = join(directory, 'gatehouse.yaml');
+  const { calls, seen, settled } = watching([file, join(directory, 'other.yaml')]);
+  for (let version = 2; version <= 6; version += 1) {
+    mountConfigMap(directory, { 'gatehouse.yaml': String(version), 'other.yaml': 'same' }, version);
+    await seen(version - 1);
+  }
+  await settled();
+  expect(calls).toEqual(Array.from({ length: 5 }, () => [file]));
+});
+
+test('a ConfigMap swapped under a path that goes through ..data itself', async () => {
+  const directory = testFolder();
+  mountConfigMap(directory, { a: '1' }, 1);
+  const { seen } = watching([join(directory, '..data', 'a')]);
+  for (let version = 2; version <= 4; version += 1) {
+    mountConfigMap(directory, { a: String(version) }, version);
+    await seen(version - 1);
+  }
+});
+
+test('a swap that changes nothing is not reported', async () => {
+  const directory = testFolder();
+  mountConfigMap(directory, { a: 'same' }, 1);
+  const { calls, seen, settled } = watching([join(directory, 'a')]);
+  mountConfigMap(directory, { a: 'same' }, 2);
+  await settled();
+  expect(calls).toEqual([]);
+  mountConfigMap(directory, { a: 'other' }, 3);
+  await seen(1);
+});
+
+test('writing behind a link that leads to another folder, and turning the link elsewhere', async () => {
+  const [links, real, elsewhere] = [testFolder(), testFolder(), testFolder()];
+  const file = join(links, 'a');
+  writeFileSync(join(real, 'a'), '1');
+  writeFileSync(join(elsewhere, 'b'), '3');
+  symlinkSync(join(real, 'a'), file);
+  const { seen } = watching([file]);
+  writeFileSync(join(real, 'a'), '2');
+  await seen(1);
+  symlinkSync(join(elsewhere, 'b'), `${file}.new`);
+  renameSync(`${file}.new`, file);
+  await seen(2);
+  writeFileSync(join(elsewhere, 'b'), '4');
+  await seen(3);
+});
+
+test('deletion, and coming back', async () => {
+  const file = join(testFolder(), 'a');
+  writeFileSync(file, 'one');
+  const { seen } = watching([file]);
+  unlinkSync(file);
+  await seen(1);
+  writeFileSync(file, 'one');
+  await seen(2);
+});
+
+test('a file in a folder that does not exist yet', async () => {
+  const directory = testFolder();
+  const { seen, settled } = watching([join(directory, 'later', 'a')]);
+  mkdirSync(join(directory, 'later'));
+  await settled();
+  writeFileSync(join(directory, 'later', 'a'), 'here');
+  await seen(1);
+});
+
+test('many writes at once are one change', async () => {
+  const file = join(testFolder(), 'a');
+  writeFileSync(file, '0');
+  const { calls, seen, settled } = watching([file], { debounceMs: 100 });
+  for (let count = 1; count <= 50; count += 1) writeFileSync(file, String(count));
+  await seen(1);
+  await settled();
+  expect(calls).toHaveLength(1);
+});
+
+test('a file that is written without a pause is reported nevertheless', async () => {
+  const file = join(testFolder(), 'a');
+  writeFileSync(file, '0');
+  const { calls } = watching([file], { debounceMs: 20 });
+  let count = 0;
+  let writing = setImmediate(function write() {
+    count += 1;
+    writeFileSync(file, String(count));
+    writing = setImmediate(write);
+  });
+  onTestFinished(() => clearImmediate(writing));
+  await until('it is reported', () => calls.length > 0);
+});
+
+test('polling finds a change without an event', async () => {
+  const directory = testFolder();
+  const old = join(directory, 'conf');
+  mkdirSync(old);
+  writeFileSync(join(old, 'a'), '1');
+  const { seen } = watching([join(old, 'a')], { pollMs: 50 });
+  // The folder itself is exchanged: the watch is on the one that went away.
+  mkdirSync(join(directory, 'next'));
+  writeFileSync(join(directory, 'next', 'a'), '2');
+  renameSync(old, join(directory, 'gone'));
+  renameSync(join(directory, 'next'), old);
+  await seen(1);
+});
+
+test('a change during the handling of another is handled after it, never beside it', async () => {
+  const file = join(testFolder(), 'a');
+  writeFileSync(file, '0');
+  let running = 0;
+  let most = 0;
+  let done = 0;
+  const { promise: released, resolve: release } = Promise.withResolvers<void>();
+  const watch = watchFiles(
+    [file],
+    async () => {
+      running += 1;
+      most = Math.max(most, running);
+      await released;
+      running -= 1;
+      done += 1;
+    },
+    { debounceMs: 10, pollMs: 3_600_000 },
+  );
+  onTestFinished(() => watch.close());
+  // Gets the same events and reports them later.
+  const later = watching([file], { debounceMs: 50 });
+  writeFileSync(file, '1');
+  await until('the first is being handled', () => running === 1);
+  await later.settled();
+  writeFileSync(file, '2');
+  await later.settled();
+  expect({ running, done }).toEqual({ running: 1, done: 0 });
+  release();
+  await until('both are handled', () => done >= 2);
+  expect({ done, most }).toEqual({ done: 2, most: 1 });
+});
+
+test('a failing handler is reported and the next change is handled', async () => {
+  const file = join(testFolder(), 'a');
+  writeFileSync(file, '0');
+  const errors: unknown[] = [];
+  let calls = 0;
+  const watch = watchFiles(
+    [file],
+    () => {
+      calls += 1;
+      throw new Error('bad configuration');
+    },
+    { debounceMs: 10, pollMs: 3_600_000, onError: (error) => errors.push(error) },
+  );
+  onTestFinished(() => watch.close());
+  for (let count = 1; count <= 2; count += 1) {
+    writeFileSync(file, String(count));
+    await until(`call ${count}`, () => calls >= count);
+  }
+  expect(errors).toHaveLength(2);
+});
+
+test('an updated list of files replaces the old one, and nothing is reported after closing', async () => {
+  const directory = testFolder();
+  const [a, b] = [join(directory, 'a'), join(directory, 'b')];
+  writeFileSync(a, '0');
+  writeFileSync(b, '0');
+  const { calls, seen, watch } = watching([a]);
+  watch.update([b]);
+  // Gets the same events and reports them later.
+  const later = watching([a, b], { debounceMs: 50 });
+  writeFileSync(a, '1');
+  await later.seen(1);
+  expect(calls).toEqual([]);
+  writeFileSync(b, '1');
+  await seen(1);
+  await later.seen(2);
+  watch.close();
+  writeFileSync(b, '2');
+  await later.seen(3);
+  expect(calls).toEqual([[b]]);
+});

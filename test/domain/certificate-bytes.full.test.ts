@@ -1,3 +1,0 @@
-import { testBrokenCopies } from './certificate-mutations.ts';
-
-testBrokenCopies(20_000);

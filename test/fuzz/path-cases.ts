@@ -1,0 +1,170 @@
+import { makeBatch } from './grammar.ts';
+import { randomBelow } from './mutations.ts';
+
+/**
+ * What is sent through both paths: ordinary requests with something a little less ordinary in them, the same with a byte
+ * or two gone wrong, and the storm of H29. The same for the same seed.
+ */
+export interface PathCase {
+  readonly seed: number;
+  readonly bytes: Buffer;
+  /** Where the bytes are cut apart. */
+  readonly cuts: readonly number[];
+  /** The methods of the requests, each of which has an answer; undefined where nobody can tell. */
+  readonly methods: readonly string[] | undefined;
+  /** Asked for last: the end of its answer is the end of the case. Empty where the answers are counted. */
+  readonly last: string;
+  /** Requests that were written, the last one left out. */
+  readonly requests: number;
+}
+
+const NAMES = [
+  'Accept',
+  'X-A',
+  'x_b',
+  'User-Agent',
+  'Cookie',
+  'X-Forwarded-For',
+  'X-Real-IP',
+  'Content-Type',
+  'traceparent',
+  'Forwarded',
+  'X.Forwarded.User',
+  'X+Forwarded+User',
+  'XForwardedScope',
+  'Content+Length',
+  'Range',
+  'If-None-Match',
+  'Via',
+];
+const VALUES = [
+  '*/*',
+  'a b',
+  'a=b; __Host-gatehouse=x; c=d',
+  '6.6.6.6',
+  'text/plain; charset="a\\"b"',
+  '"x"',
+  'bytes=0-1',
+  `00-${'1'.repeat(32)}-${'2'.repeat(16)}-01`,
+  '%00',
+  ',',
+  ':',
+  'x'.repeat(300),
+];
+const PATHS = [
+  '/files/1',
+  '/files/a%20b',
+  '/files/%7Ex',
+  '/files/a;b=c',
+  '/files/x?y=z&%2e',
+  '/public/a',
+  '/files/',
+  '/files',
+  '/admin/x',
+  '/nowhere',
+  '/Files/1',
+  '/files/A/',
+  '/%41dmin/1',
+  '/other/1',
+];
+const ODD_PATHS = ['/files/a%2Fb', '/files/é', '/files/../admin/x', '/files//x', '/files/%2e%2e/x', '*'];
+
+type Below = (limit: number) => number;
+type Pick = <T>(list: readonly T[]) => T;
+
+export function createPathCase(seed: number): PathCase {
+  const below = randomBelow(seed);
+  for (let skipped = 0; skipped < 8; skipped += 1) below(2);
+  const pick: Pick = (list) => list[below(list.length)] as never;
+  const kind = below(8);
+  if (kind < 1) {
+    const message = pick(makeBatch(seed, 'A').messages);
+    return withLast(seed, message, 1, below);
+  }
+  const { text, methods } = createOrdinary(below, pick);
+  const bytes = Buffer.from(text, 'latin1');
+  if (kind < 3) return withLast(seed, createNearlyOrdinary(bytes, below, pick), methods.length, below);
+  // What comes next on the connection shows that it is in step; sometimes a last request does.
+  if (below(4) === 0) return withLast(seed, bytes, methods.length, below);
+  return { seed, bytes, cuts: cuts(bytes, below), methods, last: '', requests: methods.length };
+}
+
+function withLast(seed: number, message: Buffer, requests: number, below: Below): PathCase {
+  const last = `/public/last?${seed}`;
+  const fields = below(8) === 0 ? 'Host: gate.test\r\nConnection: close' : 'Host: gate.test';
+  const bytes = Buffer.concat([message, Buffer.from(`GET ${last} HTTP/1.1\r\n${fields}\r\n\r\n`)]);
+  return { seed, bytes, cuts: cuts(bytes, below), methods: undefined, last, requests };
+}
+
+const cuts = (bytes: Buffer, below: Below): number[] =>
+  Array.from({ length: below(3) }, () => 1 + below(bytes.length - 1)).toSorted((a, b) => a - b);
+
+function createOrdinary(below: Below, pick: Pick): { readonly text: string; readonly methods: string[] } {
+  let text = '';
+  const methods: string[] = [];
+  for (let count = pick([1, 1, 2, 2, 2, 3, 4]); count > 0; count -= 1) {
+    const method = pick(['GET', 'GET', 'POST', 'PUT', 'HEAD', 'DELETE', 'PATCH']);
+    const body =
+      method.startsWith('P') || below(24) === 0 ? 'b'.repeat(pick([0, 1, 5, 5, 300, 9_000])) : undefined;
+    const fields = [
+      ...(below(48) === 0 ? [] : ['Host: gate.test']),
+      ...(below(10) === 0
+        ? []
+        : [
+            `Authorization: ${pick(['Bearer A', 'Bearer A', 'Bearer A', 'bearer A', 'Bearer B', 'Basic A'])}`,
+          ]),
+      ...(body === undefined ? [] : [`Content-Length: ${body.length}`]),
+      // Each once: nginx takes no second one of some.
+      ...new Map(Array.from({ length: below(4) }, () => [pick(NAMES), pick(VALUES)] as const))
+        .entries()
+        .map(([name, value]) => `${name}: ${value}`),
+      ...(below(24) === 0
+        ? [`Connection: ${pick(['keep-alive', 'close', 'X-A', 'Keep-Alive', 'close, X-A'])}`]
+        : []),
+    ];
+    while (below(4) === 0)
+      fields.splice(below(fields.length), 0, fields.splice(below(fields.length), 1)[0] ?? 'X-A: b');
+    const path = pick(below(32) === 0 ? ODD_PATHS : PATHS);
+    text += `${method} ${path} HTTP/1.1\r\n${fields.join('\r\n')}\r\n\r\n${body ?? ''}`;
+    methods.push(method);
+  }
+  return { text, methods };
+}
+
+const SIGNIFICANT_BYTES = [
+  0x00, 0x09, 0x0a, 0x0b, 0x0d, 0x20, 0x22, 0x2b, 0x2c, 0x3a, 0x5f, 0x7f, 0x80, 0xa0, 0xff,
+];
+
+/** A byte or two are others, more or fewer: the line between what fits the grammar and what does not. */
+function createNearlyOrdinary(original: Buffer, below: Below, pick: Pick): Buffer {
+  let bytes = original;
+  // In a head rather than in a long body.
+  const reach = Math.min(bytes.length, bytes.lastIndexOf('\r\n\r\n') + 6);
+  for (let count = below(4) === 0 ? 2 : 1; count > 0; count -= 1) {
+    const at = below(reach);
+    // Most stay what could be meant.
+    const other = below(4) === 0 ? pick(SIGNIFICANT_BYTES) : 0x20 + below(0x5f);
+    switch (below(5)) {
+      case 0:
+        bytes = Buffer.concat([bytes.subarray(0, at), bytes.subarray(at + 1)]);
+        break;
+      case 1:
+        bytes = Buffer.concat([bytes.subarray(0, at), Buffer.from([other]), bytes.subarray(at)]);
+        break;
+      case 2:
+        // Upper and lower case.
+        bytes = Buffer.from(bytes);
+        bytes[at] = (bytes[at] ?? 0) ^ 0x20;
+        break;
+      case 3:
+        // A neighbour in the table.
+        bytes = Buffer.from(bytes);
+        bytes[at] = (bytes[at] ?? 0) ^ (1 << below(8));
+        break;
+      default:
+        bytes = Buffer.from(bytes);
+        bytes[at] = other;
+    }
+  }
+  return bytes;
+}

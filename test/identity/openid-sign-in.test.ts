@@ -1,0 +1,318 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Agent } from 'undici';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { SettingsInput } from '../../src/config/schema.ts';
+import { deriveSubjectId } from '../../src/identity/derived-directory.ts';
+import { createAgent, FormBrowser, type Page } from '../support/form-browser.ts';
+import { CLIENT, type OpenIdProvider, startOpenIdProvider } from '../support/openid-provider.ts';
+import { createCa, issueServer } from '../support/pki.ts';
+import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
+import { until } from '../support/until.ts';
+
+let gateway: TestGateway;
+let agent: Agent;
+let base = '';
+/** Three providers: `corp` for most tests, another issuer, and one that keeps its claims out of the ID token. */
+let corp: OpenIdProvider;
+let other: OpenIdProvider;
+let quiet: OpenIdProvider;
+
+type Provider = NonNullable<NonNullable<SettingsInput['signIn']>['openid']>[string];
+
+beforeAll(async () => {
+  gateway = await startGateway();
+  const server = await issueServer(gateway.ca);
+  const origin = `https://localhost:${gateway.port}`;
+  base = `${origin}/authsvc/device`;
+  const back = (name: string): string => `${base}/openid/${name}`;
+  corp = await startOpenIdProvider(
+    server,
+    ['corp', 'by-email', 'by-id', 'derived', 'untrusted', 'wrong-secret'].map(back),
+  );
+  other = await startOpenIdProvider(server, [back('other')]);
+  quiet = await startOpenIdProvider(server, [back('quiet')], { claimsInToken: false });
+  agent = createAgent({ ca: gateway.ca.pem });
+  const provider = (more: Partial<Provider> = {}): Provider => ({
+    title: 'Example Login',
+    issuer: corp.issuer,
+    clientId: CLIENT.id,
+    clientSecret: CLIENT.secret,
+    scope: 'openid profile email',
+    ca: 'ca.pem',
+    directory: 'staff',
+    claim: 'preferred_username',
+    means: 'userName',
+    timeout: '60s',
+    ...more,
+  });
+  const untrusted = await createCa({ name: 'CN=Another CA' });
+  writeFileSync(join(gateway.folder, 'another-ca.pem'), untrusted.pem);
+  await gateway.reload((settings) => ({
+    ...settings,
+    publicUrl: origin,
+    directories: { ...settings.directories, elsewhere: { label: 'ext', derive: true } },
+    integrations: (settings.integrations ?? []).map((one) => ({
+      ...one,
+      access: [...(one.access ?? []), { directory: 'elsewhere' }],
+    })),
+    signIn: {
+      openid: {
+        corp: provider({ prompt: 'login' }),
+        other: provider({ issuer: other.issuer }),
+        quiet: provider({ issuer: quiet.issuer }),
+        'by-email': provider({ claim: 'email', means: 'email' }),
+        'by-id': provider({ claim: 'oid', means: 'id' }),
+        derived: provider({ directory: 'elsewhere', claim: 'sub', means: 'subject' }),
+        untrusted: provider({ ca: 'another-ca.pem' }),
+        'wrong-secret': provider({ clientSecret: 'not the secret' }),
+      },
+    },
+  }));
+});
+afterAll(async () => {
+  await agent.destroy();
+  await gateway.close();
+  for (const one of [corp, other, quiet]) await one.stop();
+});
+
+beforeEach(() => {
+  corp.isUnavailable = false;
+  // Until the budget of sign-ins of one address is full again.
+  gateway.clock.advance(60);
+});
+
+const newBrowser = (): FormBrowser => new FormBrowser({ agent, base });
+
+/** From the list of grants to the provider’s sign-in page. */
+async function leave(browser: FormBrowser, provider: string): Promise<Page> {
+  await browser.open(`${base}/grants`);
+  return browser.post('/openid', { provider });
+}
+
+/** Signs in at the provider, and returns the URL it sends the browser back to. */
+async function signInAtProvider(browser: FormBrowser, leaving: Page, account: string): Promise<string> {
+  const isBack = (url: string): boolean => url.startsWith(base);
+  let page = await browser.follow(leaving, isBack);
+  for (let steps = 0; steps < 5 && !isBack(page.redirectTo ?? ''); steps += 1) {
+    const isConsent = page.text.includes('value="consent"');
+    page = await browser.post('', isConsent ? {} : { login: account, password: 'any' });
+    page = await browser.follow(page, isBack);
+  }
+  if (page.redirectTo === undefined) throw new Error(`the provider does not lead back:\n${page.text}`);
+  return page.redirectTo;
+}
+
+async function signIn(provider: string, account: string): Promise<{ one: FormBrowser; arrived: Page }> {
+  const one = newBrowser();
+  const back = await signInAtProvider(one, await leave(one, provider), account);
+  return { one, arrived: await one.get(back) };
+}
+
+const hostOf = (): string => new URL(base).host;
+const failures = () => gateway.auditEvents('sign_in_failed').slice(-1);
+
+test('a sign-in at the provider is matched with the directory by user name', async () => {
+  const { one, arrived } = await signIn('corp', 'alice');
+  expect(arrived.status).toBe(200);
+  expect(arrived.redirectTo).toBe(`${base}/grants`);
+  expect((await one.follow(arrived)).text).toContain('Alice Example');
+  expect(gateway.auditEvents('sign_in').at(-1)).toMatchObject({ identity: ALICE, by: 'openid' });
+  // The journey is over, and its cookie with it.
+  expect([...(one.jar.get(hostOf())?.keys() ?? [])]).toEqual(['__Host-gatehouse']);
+});
+
+test('a sign-in is matched by a verified e-mail address, or by an id with or without braces', async () => {
+  for (const provider of ['by-email', 'by-id']) {
+    const { one, arrived } = await signIn(provider, 'alice');
+    expect((await one.follow(arrived)).text, provider).toContain('Alice Example');
+  }
+});
+
+test('an e-mail address that the provider has not verified is rejected', async () => {
+  const { arrived } = await signIn('by-email', 'mallory');
+  expect(arrived.status).toBe(403);
+  expect(arrived.text).toContain('Sign-in failed');
+  expect(failures()).toMatchObject([{ by: 'openid', reason: 'openid_refused' }]);
+});
+
+test('a user unknown to the directory is rejected and can sign in otherwise', async () => {
+  const { arrived } = await signIn('corp', 'stranger');
+  expect(arrived.status).toBe(403);
+  expect(arrived.text).toContain('Your account doesn’t have access here');
+  expect(arrived.text).toContain('name="password"');
+});
+
+test('a derived directory: the identity is a digest of issuer and subject, the name comes from the provider', async () => {
+  const { one, arrived } = await signIn('derived', 'stranger');
+  const list = await one.follow(arrived);
+  expect(list.text).toContain('Stranger');
+  const identity = `ext:${deriveSubjectId(corp.issuer, 'stranger')}`;
+  expect(gateway.auditEvents('sign_in').at(-1)).toMatchObject({ identity });
+});
+
+test('claims missing in the ID token are read from the userinfo endpoint', async () => {
+  const { one, arrived } = await signIn('quiet', 'alice');
+  expect((await one.follow(arrived)).text).toContain('Alice Example');
+});
+
+test('a device is approved after a sign-in at the provider', async () => {
+  const body = (await gateway.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files:read' }))
+    .json;
+  const one = newBrowser();
+  await one.open(String(body['verification_uri_complete']));
+  await one.submit('/device', { user_code: String(body['user_code']) });
+  const leaving = await one.post('/openid', { provider: 'corp' });
+  const review = await one.open(await signInAtProvider(one, leaving, 'alice'));
+  expect(review.text).toContain('Approve this request?');
+  expect((await one.submit('/approve')).text).toContain('<h1>Approved</h1>');
+});
+
+describe('attacks', () => {
+  test('the authorization request has PKCE, state, nonce and prompt, and no client secret', async () => {
+    const leaving = await leave(newBrowser(), 'corp');
+    const query = new URL(leaving.redirectTo ?? '').searchParams;
+    expect(query.get('code_challenge_method')).toBe('S256');
+    for (const name of ['code_challenge', 'state', 'nonce'])
+      expect(query.get(name)?.length).toBeGreaterThanOrEqual(43);
+    expect(query.get('prompt')).toBe('login');
+    expect(query.get('redirect_uri')).toBe(`${base}/openid/corp`);
+    expect(leaving.text).not.toContain(CLIENT.secret);
+    const cookie = [leaving.headers['set-cookie'] ?? []]
+      .flat()
+      .find((line) => line.startsWith('__Host-gatehouse-openid='));
+    expect(cookie).toMatch(/; Path=\/; Max-Age=600; HttpOnly; SameSite=Lax; Secure$/);
+    expect(leaving.headers['content-security-policy']).toContain("form-action 'self'");
+  });
+
+  test('the response to another browser’s request is rejected (login CSRF)', async () => {
+    const attacker = newBrowser();
+    const back = await signInAtProvider(attacker, await leave(attacker, 'corp'), 'mallory');
+    const before = corp.tokenRequests();
+    const victim = newBrowser();
+    expect((await victim.get(back)).status).toBe(403);
+    await leave(victim, 'corp');
+    const response = await victim.get(back);
+    expect(response.status).toBe(403);
+    // Refused before the provider’s library looks at it.
+    expect(response.text).toContain('<h1>Request not accepted</h1>');
+    expect(
+      [response.headers['set-cookie'] ?? []].flat().some((line) => line.startsWith('__Host-gatehouse=')),
+    ).toBe(false);
+    expect(corp.tokenRequests()).toBe(before);
+  });
+
+  test('a response works once, even with every cookie restored', async () => {
+    const one = newBrowser();
+    const leaving = await leave(one, 'corp');
+    const back = await signInAtProvider(one, leaving, 'alice');
+    const jar = new Map(one.jar.get(hostOf()));
+    expect((await one.get(back)).redirectTo).toBe(`${base}/grants`);
+    expect((await one.get(back)).status).toBe(403);
+    one.jar.set(hostOf(), jar);
+    const again = await one.get(back);
+    expect(again.status).toBe(403);
+    expect(again.redirectTo).toBeUndefined();
+  });
+
+  test('mix-up: a provider’s response is rejected at the redirect URI, and under the issuer, of another', async () => {
+    const one = newBrowser();
+    const back = await signInAtProvider(one, await leave(one, 'corp'), 'alice');
+    const before = other.tokenRequests();
+    const elsewhere = await one.get(back.replace('/openid/corp', '/openid/other'));
+    expect(elsewhere.status).toBe(403);
+    expect(elsewhere.text).toContain('<h1>Request not accepted</h1>');
+    expect(other.tokenRequests()).toBe(before);
+    const two = newBrowser();
+    const mixed = new URL(await signInAtProvider(two, await leave(two, 'corp'), 'alice'));
+    mixed.searchParams.set('iss', other.issuer);
+    const response = await two.get(mixed.href);
+    expect(response.status).toBe(403);
+    expect(response.text).toContain('Sign-in failed');
+  });
+
+  test('a wrong, repeated or missing code or state is rejected', async () => {
+    for (const change of [
+      (url: URL) => url.searchParams.set('code', 'another'),
+      (url: URL) => url.searchParams.set('state', 'another'),
+      (url: URL) => url.searchParams.append('state', url.searchParams.get('state') ?? ''),
+      (url: URL) => url.searchParams.append('code', 'another'),
+      (url: URL) => url.searchParams.delete('state'),
+      (url: URL) => url.searchParams.delete('code'),
+    ]) {
+      const one = newBrowser();
+      const back = new URL(await signInAtProvider(one, await leave(one, 'corp'), 'alice'));
+      change(back);
+      const response = await one.get(back.href);
+      expect(response.status, change.toString()).toBe(403);
+      expect(response.redirectTo).toBeUndefined();
+    }
+  });
+
+  test('only a form of gatehouse starts a sign-in at a provider', async () => {
+    const one = newBrowser();
+    await one.open(`${base}/grants`);
+    expect((await one.send('POST', `${base}/openid`, 'provider=corp')).status).toBe(403);
+    expect((await one.get(`${base}/openid`)).status).toBe(405);
+    expect((await leave(one, 'no-such-provider')).status).toBe(403);
+    expect((await leave(one, '__proto__')).status).toBe(403);
+    expect((await one.send('POST', `${base}/openid/corp`, '')).status).toBe(405);
+  });
+
+  test('cancelling at the provider leads back to the sign-in page', async () => {
+    const one = newBrowser();
+    const leaving = await leave(one, 'corp');
+    const state = new URL(leaving.redirectTo ?? '').searchParams.get('state') ?? '';
+    const iss = encodeURIComponent(corp.issuer);
+    const response = await one.get(`${base}/openid/corp?error=access_denied&state=${state}&iss=${iss}`);
+    expect(response.status).toBe(403);
+    expect(response.text).toContain('was not completed');
+    expect(response.text).toContain('Sign in with Example Login');
+  });
+
+  test('codes, tokens and secrets are never logged', async () => {
+    const one = newBrowser();
+    const back = new URL(await signInAtProvider(one, await leave(one, 'corp'), 'alice'));
+    await one.get(back.href);
+    const text = gateway.logLines.join('');
+    for (const name of ['code', 'state'])
+      expect(text).not.toContain(back.searchParams.get(name) ?? 'missing');
+    expect(text).not.toContain(CLIENT.secret);
+  });
+});
+
+describe('an unreachable provider', () => {
+  test('before the redirect: 503 with Retry-After, and it works once the provider is back', async () => {
+    await gateway.reload((settings) => settings);
+    corp.isUnavailable = true;
+    const page = await leave(newBrowser(), 'corp');
+    expect(page.status).toBe(503);
+    expect(page.headers['retry-after']).toBeDefined();
+    expect(page.text).toContain('Sign-in temporarily unavailable');
+    corp.isUnavailable = false;
+    // A failed discovery is remembered for a moment.
+    await until(
+      'the provider is asked again',
+      async () => (await leave(newBrowser(), 'corp')).status === 200,
+    );
+  });
+
+  test('after the redirect: 503', async () => {
+    const one = newBrowser();
+    const back = await signInAtProvider(one, await leave(one, 'corp'), 'alice');
+    corp.isUnavailable = true;
+    expect((await one.get(back)).status).toBe(503);
+  });
+
+  test('an untrusted provider certificate and a wrong client secret are reported as our failure', async () => {
+    expect((await leave(newBrowser(), 'untrusted')).status).toBe(503);
+    expect(gateway.log.findLast(({ event }) => event === 'page_failed')).toMatchObject({
+      level: 'error',
+      request_id: expect.stringMatching(/^[\w-]{8,}$/),
+      error: expect.stringMatching(/^OpenID: /),
+      cause: expect.stringMatching(/certificate/),
+    });
+    const { arrived } = await signIn('wrong-secret', 'alice');
+    expect(arrived.status).toBe(503);
+  });
+});

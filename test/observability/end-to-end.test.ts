@@ -1,0 +1,233 @@
+import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
+import type { SettingsInput } from '../../src/config/schema.ts';
+import { type Scrape, scrape } from '../support/scrape.ts';
+import {
+  connect,
+  connectMany,
+  createServeFolder,
+  groupByWorker,
+  isAlive,
+  type ServeFolder,
+  type ServeProcess,
+  startServe,
+  until,
+} from '../support/serve-process.ts';
+import {
+  baseSettings,
+  startGateway,
+  type TestGateway,
+  writeAndLoadSettings,
+} from '../support/test-gateway.ts';
+import { streamReceiver } from './audit-receivers.ts';
+
+describe('two workers', () => {
+  let folder: ServeFolder;
+  let server: ServeProcess;
+  beforeAll(async () => {
+    folder = await createServeFolder((settings) => ({
+      ...settings,
+      listen: { ...settings.listen, workers: 2 },
+      audit: { sink: 'file', file: 'audit.log' },
+    }));
+    server = await startServe(folder);
+  });
+  afterAll(() => folder.remove());
+
+  const total = ({ samples }: Scrape, family: string): number =>
+    [...samples].reduce((sum, [name, value]) => (name.startsWith(`${family}{`) ? sum + value : sum), 0);
+  const requests = async (): Promise<number> =>
+    total(await scrape(server.adminPort), 'gatehouse_http_requests_total');
+  const lines = (file: string): Record<string, unknown>[] =>
+    existsSync(file)
+      ? readFileSync(file, 'utf8')
+          .split('\n')
+          .filter((line) => line !== '')
+          .map((line) => JSON.parse(line) as Record<string, unknown>)
+      : [];
+
+  test('are scraped as one; a scrape does not wait for a hanging worker, and the counts of a killed one stay', async () => {
+    const clients = await connectMany(folder, server, 8, folder.alice);
+    const groups = groupByWorker(clients);
+    expect(groups.size).toBe(2);
+    for (const client of clients) await client.grant();
+    await until('all are counted', async () => (await requests()) === 16);
+    const before = await scrape(server.adminPort);
+    expect(before.value('gatehouse_workers')).toBe(2);
+    expect(before.value('gatehouse_tokens_issued_total{grant="certificate"}')).toBe(8);
+    expect(before.value('gatehouse_ready')).toBe(1);
+    expect(before.value('gatehouse_connections')).toBe(8);
+
+    const [victim = 0] = groups.keys();
+    process.kill(victim, 'SIGSTOP');
+    const hanging = await scrape(server.adminPort);
+    expect(hanging.value('gatehouse_tokens_issued_total{grant="certificate"}')).toBe(8);
+    process.kill(victim, 'SIGKILL');
+    await until('it is gone', () => !isAlive(victim));
+    await until(
+      'another one serves',
+      async () => (await scrape(server.adminPort)).value('gatehouse_workers') === 2,
+    );
+    const after = await scrape(server.adminPort);
+    expect(after.value('gatehouse_tokens_issued_total{grant="certificate"}')).toBe(8);
+    expect(total(after, 'gatehouse_http_requests_total')).toBe(16);
+    for (const client of clients) client.close();
+  });
+
+  test('that are replaced keep their counts', async () => {
+    const before = await requests();
+    const pids = server.log.filter(({ event }) => event === 'workers_restarted').length;
+    server.signal('SIGUSR2');
+    await until(
+      'all are replaced',
+      () => server.log.filter(({ event }) => event === 'workers_restarted').length > pids,
+      40,
+    );
+    expect(await requests()).toBe(before);
+  });
+
+  test('write one audit file, which is reopened on SIGHUP, and no audit event is in the log', async () => {
+    const file = folder.file('audit.log');
+    expect(lines(file).filter(({ event }) => event === 'grant_issued').length).toBe(8);
+    expect(lines(file).map(({ event }) => event)).toContain('service_started');
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    expect(server.log.some((line) => line.audit === true)).toBe(false);
+    renameSync(file, `${file}.1`);
+    server.signal('SIGHUP');
+    await until('a new file', () => existsSync(file));
+    const client = connect(folder, server.port, folder.alice);
+    await client.grant();
+    await until('the event is in the new file', () =>
+      lines(file).some(({ event }) => event === 'grant_issued'),
+    );
+    client.close();
+  });
+
+  test('O05 a rejected configuration is counted, and an accepted one updates the time of the last reload', async () => {
+    const before = await scrape(server.adminPort);
+    writeFileSync(folder.file('gatehouse.yaml'), 'nonsense: true\n');
+    await until('it is counted', async () => {
+      const now = (await scrape(server.adminPort)).value('gatehouse_config_reload_failed_total');
+      return now > before.value('gatehouse_config_reload_failed_total');
+    });
+    folder.configure((settings) => ({ ...settings, publicUrl: 'https://localhost:8444' }));
+    const time = 'gatehouse_config_reload_success_timestamp_seconds';
+    await until(
+      'both workers have taken it',
+      async () => (await scrape(server.adminPort)).value(time) > before.value(time),
+    );
+    await until('it is in the audit log, with what changed', () =>
+      lines(folder.file('audit.log')).some(
+        ({ event, sections }) =>
+          event === 'configuration_changed' && JSON.stringify(sections) === '["publicUrl"]',
+      ),
+    );
+  });
+});
+
+describe('audit.failClosed', () => {
+  let gateway: TestGateway;
+  let receiver: Awaited<ReturnType<typeof streamReceiver>>;
+  const path = `/tmp/gatehouse-audit-${process.pid}.sock`;
+  beforeAll(async () => {
+    receiver = await streamReceiver('unix', { path });
+    gateway = await startGateway((settings) => ({
+      ...settings,
+      audit: { sink: 'syslog', failClosed: true, syslog: { url: `unix:${path}` } },
+    }));
+  });
+  afterAll(async () => {
+    await gateway.close();
+    await receiver.close();
+    rmSync(path, { force: true });
+  });
+
+  test('while the sink is unreachable no grant is issued or refreshed, revocation and the API work, and it recovers by itself', async () => {
+    const grant = await gateway.grant();
+    const other = await gateway.grant();
+    await until(
+      'the sink has it',
+      () => receiver.messages.filter(({ id }) => id === 'grant_issued').length === 2,
+    );
+    await receiver.close();
+    rmSync(path, { force: true });
+    // The first event nobody takes; from then on it is known.
+    await gateway.post('/Authorize/Token', { client_id: 'nobody', refresh_token: 'x' });
+    const ask = () =>
+      gateway.post(
+        '/Authorize/Certificate',
+        { client_id: 'report-runner', scope: 'files:read' },
+        { as: gateway.users.alice },
+      );
+    const refused = await until('grants are refused', async () => {
+      const reply = await ask();
+      return reply.status !== 200 && reply;
+    });
+    expect(refused.headers['retry-after']).toBe('5');
+    expect(refused.text).toContain('Temporary internal error');
+    const refresh = await gateway.refresh(grant.refresh_token);
+    expect([refresh.status, refresh.headers['retry-after']]).toEqual([refused.status, '5']);
+    expect((await gateway.api('/files/x', grant.access_token)).status).toBe(200);
+    expect((await gateway.api('/authsvc/Revoke/Token', other.access_token)).status).toBe(200);
+    expect((await gateway.api('/files/x', other.access_token)).status).toBe(401);
+    expect(
+      gateway.log.some(({ event, reason }) => event === 'request' && reason === 'audit_unavailable'),
+    ).toBe(true);
+
+    receiver = await streamReceiver('unix', { path });
+    await until(
+      'what happened meanwhile arrives',
+      () => receiver.messages.some(({ id }) => id === 'grant_revoked'),
+      40,
+    );
+    await until('grants are given again', async () => (await ask()).status === 200);
+    expect((await gateway.refresh(grant.refresh_token)).status).toBe(200);
+  });
+});
+
+test('an audit file that cannot be written is reported at start', async () => {
+  const started = startGateway((settings) => ({
+    ...settings,
+    audit: { sink: 'file', file: '/proc/nowhere/audit.log' },
+  }));
+  await expect(started).rejects.toThrow('audit.file: /proc/nowhere/audit.log cannot be written (ENOENT)');
+});
+
+test.each([
+  [{ sink: 'file' }, 'audit.file'],
+  [{ sink: 'syslog' }, 'audit.syslog'],
+  [{ sink: 'webhook', webhook: { url: 'https://example.test/' } }, 'audit.webhook'],
+  [{ sink: 'syslog', syslog: { url: 'http://example.test' } }, 'audit.syslog.url'],
+  [
+    { sink: 'webhook', webhook: { url: 'https://me:pass@example.test/', secret: 'x'.repeat(20) } },
+    'audit.webhook.url',
+  ],
+])('an incomplete audit section is rejected with its path: %o', (audit, place) => {
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-audit-'));
+  try {
+    expect(() => writeAndLoadSettings(folder, { ...baseSettings(1), audit: audit as never })).toThrow(place);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test('the configurations in docs/observability.md are valid', () => {
+  const page = readFileSync(join(import.meta.dirname, '../../docs/observability.md'), 'utf8');
+  const blocks = [...page.matchAll(/^```yaml\n([\s\S]*?)^```$/gm)].map(([, text = '']) => text);
+  expect(blocks.length).toBe(3);
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-audit-'));
+  try {
+    writeFileSync(join(folder, 'secret'), 'a secret of many characters');
+    for (const block of blocks) {
+      const given = parse(
+        block.replaceAll(/\/run\/secrets\/[a-z-]+/g, join(folder, 'secret')),
+      ) as SettingsInput;
+      expect(writeAndLoadSettings(folder, { ...baseSettings(1), ...given })).toBeDefined();
+    }
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});

@@ -1,0 +1,126 @@
+import { describe, expect, test } from 'vitest';
+import { clickButton, getHeading } from '../support/page-states.ts';
+import { BASE } from '../support/pages-harness.ts';
+import { openAndClick, registerWorker, runScripts, startAttackSetup } from './api-scripts.ts';
+
+const attack = startAttackSetup();
+
+describe('pages on the origin of the API', () => {
+  test('D19 scripts of the API read nothing and approve nothing, and a person does', async () => {
+    const { reviewing, openApi, pages, own, victim } = attack();
+    const pending = await reviewing();
+    expect(await runScripts(await openApi(), own)).toEqual({
+      fetch: '403 no token 403',
+      XMLHttpRequest: '403 no token 403',
+      iframe: 'nothing',
+      object: 'nothing',
+      embed: 'nothing',
+      form: '403',
+    });
+    expect(await openAndClick(await openApi(), own)).toBe('severed');
+    expect(await openAndClick(await openApi('?coop'), own)).toBe('severed');
+    expect(await pages.readState(pending)).toBe('pending');
+    await clickButton(victim, 'Approve');
+    expect(await getHeading(victim)).toBe('Approved');
+    expect(await pages.readState(pending)).toBe('confirmed');
+  });
+
+  test('D19 a script of the API cannot begin a sign-in: it gets no form token', async () => {
+    const { openApi, own } = attack();
+    const page = await openApi();
+    const [status, text] = await page.evaluate(async (url) => {
+      const response = await fetch(url);
+      return [response.status, await response.text()] as const;
+    }, `${own}${BASE}`);
+    expect(status).toBe(403);
+    expect(text).not.toContain('form_token');
+  });
+
+  test('D19 no service worker can be registered', async () => {
+    const { openApi, pages } = attack();
+    expect(await registerWorker(await openApi())).toContain('bad HTTP response code (403)');
+    const [refused] = pages.gateway.log.filter(({ reason }) => reason === 'service_worker_script');
+    expect(refused).toMatchObject({ event: 'request', status: 403 });
+  });
+
+  test('D19 an earlier service worker learns nothing of the pages', async () => {
+    const { openApi, pages, separate, victim } = attack();
+    // While the pages had a host of their own.
+    await separate();
+    expect(await registerWorker(await openApi())).toBe('registered');
+    await pages.reconfigure((settings) => settings);
+    await victim.goto(`${attack().own}${BASE}`);
+    expect(await getHeading(victim)).toBe('Request not accepted');
+    const [refused] = pages.gateway.log.filter(({ reason }) => reason === 'not_a_navigation');
+    expect(refused).toMatchObject({ event: 'request', status: 403 });
+  });
+
+  test('docs/security.md: a document of the API with COOP and COEP reaches pages of the same origin', async () => {
+    const { reviewing, openApi, pages, own } = attack();
+    const pending = await reviewing();
+    expect(await openAndClick(await openApi('?coop&coep'), own)).toBe('clicked');
+    expect(await pages.readState(pending)).toBe('confirmed');
+  });
+
+  test('a link on another site opens the first page', async () => {
+    const { pages, victim, own } = attack();
+    const { user_code: code } = await pages.requestCodes();
+    await victim.setContent(`<a href="${own}${BASE}?user_code=${code}">Approve</a>`);
+    await Promise.all([victim.waitForURL(`${own}${BASE}**`), victim.getByRole('link').click()]);
+    expect(await getHeading(victim)).toBe('Connect a device');
+    expect(await victim.getByLabel('Code', { exact: true }).inputValue()).toBe(code);
+  });
+});
+
+describe('pages on a host of their own', () => {
+  test('D19 scripts of the API read nothing and approve nothing, and a person does', async () => {
+    const { separate, reviewing, openApi, pages, victim } = attack();
+    await separate();
+    const { own } = attack();
+    const pending = await reviewing();
+    expect(await runScripts(await openApi(), own)).toEqual({
+      fetch: 'TypeError: Failed to fetch',
+      XMLHttpRequest: '0 no token 0',
+      iframe: 'nothing',
+      object: 'nothing',
+      embed: 'nothing',
+      form: '403',
+    });
+    for (const policies of ['', '?coop', '?coop&coep'])
+      expect(await openAndClick(await openApi(policies), own)).toBe('severed');
+    expect(await pages.readState(pending)).toBe('pending');
+    await clickButton(victim, 'Approve');
+    expect(await getHeading(victim)).toBe('Approved');
+    expect(await pages.readState(pending)).toBe('confirmed');
+  });
+
+  test('D19 a service worker of the API never sees the pages', async () => {
+    const { separate, reviewing, openApi, victim } = attack();
+    await separate();
+    const { own } = attack();
+    const api = await openApi();
+    expect(await registerWorker(api)).toBe('registered');
+    const seen: string[] = [];
+    await api.exposeFunction('seen', (url: string) => void seen.push(url));
+    await api.evaluate(() => {
+      const { navigator, seen: report } = globalThis as unknown as {
+        navigator: {
+          serviceWorker: {
+            addEventListener(name: 'message', heard: (event: { data: { url: string } }) => void): void;
+            startMessages(): void;
+          };
+        };
+        seen: (url: string) => void;
+      };
+      navigator.serviceWorker.addEventListener('message', ({ data }) => report(data.url));
+      navigator.serviceWorker.startMessages();
+    });
+    await reviewing();
+    await victim.reload();
+    expect(await getHeading(victim)).toBe('Approve this request?');
+    // The worker reports this one after all that it could have seen before.
+    await api.evaluate(() => fetch('/app/later'));
+    await expect.poll(() => seen.some((url) => url.endsWith('/app/later')), { timeout: 30_000 }).toBe(true);
+    expect(seen.filter((url) => url.startsWith(own))).toEqual([]);
+  });
+});

@@ -1,0 +1,259 @@
+import { createServer } from 'node:http';
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, beforeEach, expect } from 'vitest';
+import { type BrowserWindow, openChromium, openWindow } from '../support/chromium.ts';
+import { getHeading, signIn, submitUserCode } from '../support/page-states.ts';
+import { BASE, type PagesHarness, type PendingRequest, startPagesHarness } from '../support/pages-harness.ts';
+import { listenTcp, type TcpServer } from '../support/tcp-server.ts';
+
+const WORKER = `addEventListener('install', () => skipWaiting());
+addEventListener('activate', (event) => event.waitUntil(clients.claim()));
+addEventListener('fetch', (event) => event.respondWith(fetch(event.request).then(async (response) => {
+  const copy = await response.clone().text();
+  for (const client of await clients.matchAll({ includeUncontrolled: true })) client.postMessage({ url: event.request.url, copy });
+  return response;
+})));`;
+
+/** An API that serves documents and scripts. `?coop` and `?coep` set the headers of these names. */
+const listen = (): Promise<TcpServer> =>
+  listenTcp(
+    createServer((request, response) => {
+      const { pathname, searchParams } = new URL(request.url ?? '', 'http://api');
+      const isScript = pathname.endsWith('.js');
+      response.writeHead(200, {
+        'content-type': isScript ? 'text/javascript' : 'text/html',
+        'service-worker-allowed': '/',
+        ...(searchParams.has('coop') && { 'cross-origin-opener-policy': 'same-origin' }),
+        ...(searchParams.has('coep') && { 'cross-origin-embedder-policy': 'require-corp' }),
+      });
+      response.end(isScript ? WORKER : '<!doctype html><title>API</title><h1>API</h1>');
+    }),
+  );
+
+export interface AttackSetup {
+  readonly pages: PagesHarness;
+  /** Origin of the pages. */
+  readonly own: string;
+  readonly victim: Page;
+  /** Gives the pages a host of their own, of the same site as the API. */
+  readonly separate: () => Promise<void>;
+  /** Opens a document of the API in another tab of the same browser. */
+  readonly openApi: (query?: string) => Promise<Page>;
+  /** Signs in and stops before the decision. */
+  readonly reviewing: () => Promise<PendingRequest>;
+}
+
+/** A gateway in front of an API that serves scripts, and a browser that knows both by name. */
+export function startAttackSetup(): () => AttackSetup {
+  let upstream: TcpServer;
+  let pages: PagesHarness;
+  let browser: Browser;
+  let window: BrowserWindow;
+  let attack: AttackSetup;
+  beforeAll(async () => {
+    upstream = await listen();
+    [browser, pages] = await Promise.all([
+      // Service workers need a certificate without errors, or a browser that sees none.
+      openChromium('--ignore-certificate-errors', '--host-resolver-rules=MAP *.example.test 127.0.0.1'),
+      startPagesHarness((settings) => ({
+        ...settings,
+        publicUrl: `https://api.example.test:${new URL(settings.publicUrl ?? '').port}`,
+        upstreams: { default: { url: `http://127.0.0.1:${upstream.port}` } },
+        routes: [{ path: '/app/**', public: true }],
+      })),
+    ]);
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await pages?.close();
+    await upstream?.close();
+  });
+  beforeEach(async () => {
+    await pages.reset();
+    window = await openWindow(browser);
+    const { page: victim, context } = window;
+    const settings = () => pages.gateway.server.settings();
+    attack = {
+      pages,
+      victim,
+      get own() {
+        return settings().pages.url ?? settings().publicUrl;
+      },
+      separate: () =>
+        pages.reconfigure((given) => ({
+          ...given,
+          pages: { url: (given.publicUrl ?? '').replace('//api.', '//login.') },
+        })),
+      async openApi(query = '') {
+        const tab = await context.newPage();
+        await tab.goto(`${settings().publicUrl}/app/${query}`);
+        expect(await getHeading(tab)).toBe('API');
+        return tab;
+      },
+      async reviewing() {
+        const pending = await pages.requestCodes();
+        const stage = { pages: { ...pages, url: attack.own }, page: victim };
+        await submitUserCode(stage, pending.user_code);
+        await signIn(stage);
+        expect(await getHeading(victim)).toBe('Approve this request?');
+        return pending;
+      },
+    };
+  });
+  afterEach(() => window.close());
+  return () => attack;
+}
+
+/** What scripts in a document of the API try, and what each of them achieves. */
+export async function runScripts(page: Page, own: string): Promise<Readonly<Record<string, string>>> {
+  const url = `${own}${BASE}`;
+  const results = {
+    fetch: await page.evaluate(fetching, url),
+    XMLHttpRequest: await page.evaluate(requesting, url),
+    iframe: await page.evaluate(framing, { url: `${url}/review`, element: 'iframe' }),
+    object: await page.evaluate(framing, { url: `${url}/review`, element: 'object' }),
+    embed: await page.evaluate(framing, { url: `${url}/review`, element: 'embed' }),
+  };
+  // The last one: it leaves the document.
+  const sent = page.waitForResponse(`${url}/approve`);
+  await page.evaluate(submitting, `${url}/approve`);
+  return { ...results, form: String((await sent).status()) };
+}
+
+// Functions below run in the browser, which has what Node's types do not know.
+interface Dom {
+  querySelector(selector: string): { value: string; click(): void; submit(): void } | null;
+}
+interface Element {
+  src: string;
+  data: string;
+  method: string;
+  action: string;
+  contentDocument: Dom | null;
+  addEventListener(event: string, listener: () => void): void;
+  submit(): void;
+}
+interface BrowserGlobals {
+  readonly document: Dom & {
+    createElement(name: string): Element;
+    readonly body: { append(element: Element): void };
+  };
+}
+
+async function fetching(base: string): Promise<string> {
+  try {
+    const review = await fetch(`${base}/review`, { credentials: 'include' });
+    const token = / action="[^"]*\/approve"><input[^>]* value="([^"]+)"/.exec(await review.text())?.[1];
+    const body = new URLSearchParams({ form_token: token ?? '' });
+    const { status } = await fetch(`${base}/approve`, { method: 'POST', body, credentials: 'include' });
+    return `${review.status} ${token === undefined ? 'no token' : 'token'} ${status}`;
+  } catch (error) {
+    return String(error);
+  }
+}
+
+function requesting(base: string): Promise<string> {
+  const { XMLHttpRequest } = globalThis as unknown as {
+    XMLHttpRequest: new () => {
+      status: number;
+      responseText: string;
+      withCredentials: boolean;
+      onloadend: () => void;
+      open(method: string, url: string): void;
+      setRequestHeader(name: string, value: string): void;
+      send(body?: string): void;
+    };
+  };
+  const send = (method: string, url: string, body?: string): Promise<{ status: number; text: string }> =>
+    new Promise((resolve) => {
+      const request = new XMLHttpRequest();
+      request.open(method, url);
+      request.withCredentials = true;
+      if (body !== undefined) request.setRequestHeader('content-type', 'application/x-www-form-urlencoded');
+      request.onloadend = () => resolve({ status: request.status, text: request.responseText });
+      request.send(body);
+    });
+  return send('GET', `${base}/review`).then(async ({ status, text }) => {
+    const token = / action="[^"]*\/approve"><input[^>]* value="([^"]+)"/.exec(text)?.[1];
+    const sent = await send('POST', `${base}/approve`, `form_token=${token ?? ''}`);
+    return `${status} ${token === undefined ? 'no token' : 'token'} ${sent.status}`;
+  });
+}
+
+function framing({ url, element }: { url: string; element: string }): Promise<string> {
+  const { document } = globalThis as unknown as BrowserGlobals;
+  return new Promise((resolve) => {
+    const frame = document.createElement(element);
+    const look = (): void => {
+      let found = 'nothing';
+      try {
+        const button = frame.contentDocument?.querySelector('form[action$="/approve"] button');
+        button?.click();
+        if (button) found = 'clicked';
+      } catch (error) {
+        found = String(error);
+      }
+      resolve(found);
+    };
+    frame.addEventListener('load', look);
+    frame.addEventListener('error', look);
+    if (element === 'object') frame.data = url;
+    else frame.src = url;
+    document.body.append(frame);
+  });
+}
+
+function submitting(action: string): void {
+  const { document } = globalThis as unknown as BrowserGlobals;
+  const form = document.createElement('form');
+  form.method = 'post';
+  form.action = action;
+  document.body.append(form);
+  form.submit();
+}
+
+/** Opens the review in a window, as a script may, and presses Approve in it if it can. */
+export async function openAndClick(page: Page, own: string): Promise<string> {
+  const opened = page.context().waitForEvent('page');
+  await page.evaluate((url) => {
+    const scope = globalThis as unknown as { open(url: string): unknown; opened: unknown };
+    scope.opened = scope.open(url);
+  }, `${own}${BASE}/review`);
+  const popup = await opened;
+  await popup.waitForLoadState('load');
+  expect(await getHeading(popup)).toBe('Approve this request?');
+  const outcome = await page.evaluate(() => {
+    const { opened: window } = globalThis as unknown as { opened: { closed: boolean; document: Dom } | null };
+    if (window === null || window.closed) return 'severed';
+    try {
+      const button = window.document.querySelector('form[action$="/approve"] button');
+      button?.click();
+      return button ? 'clicked' : 'nothing';
+    } catch (error) {
+      return String(error);
+    }
+  });
+  if (outcome === 'clicked') await popup.waitForEvent('load');
+  await popup.close();
+  return outcome;
+}
+
+/** Registers a service worker for the whole origin; afterwards it answers every navigation to it. */
+export const registerWorker = (page: Page): Promise<string> =>
+  page.evaluate(async () => {
+    const { navigator } = globalThis as unknown as {
+      navigator: {
+        serviceWorker: {
+          readonly ready: Promise<unknown>;
+          register(url: string, options: { scope: string }): Promise<unknown>;
+        };
+      };
+    };
+    try {
+      await navigator.serviceWorker.register('/app/worker.js', { scope: '/' });
+      await navigator.serviceWorker.ready;
+      return 'registered';
+    } catch (error) {
+      return String(error);
+    }
+  });

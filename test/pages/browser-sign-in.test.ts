@@ -1,0 +1,116 @@
+import type { Browser } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { type BrowserWindow, openChromium, openWindow, PHONE } from '../support/chromium.ts';
+import { createDeviceClient, type DeviceCodes } from '../support/device-client.ts';
+import { CLIENT, type OpenIdProvider, startOpenIdProvider } from '../support/openid-provider.ts';
+import { clickButton, followLink, getHeading, waitForNavigation } from '../support/page-states.ts';
+import { issueServer } from '../support/pki.ts';
+import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
+
+// The whole gateway over TLS, a real provider on another site, a real browser with its own rules about cookies.
+let browser: Browser;
+let gateway: TestGateway;
+let provider: OpenIdProvider;
+let window: BrowserWindow | undefined;
+let url = '';
+
+beforeAll(async () => {
+  [browser, gateway] = await Promise.all([openChromium(), startGateway()]);
+  url = `https://localhost:${gateway.port}`;
+  // Another site than localhost: a Strict cookie is not sent on the way back from it.
+  provider = await startOpenIdProvider(
+    await issueServer(gateway.ca),
+    [`${url}/authsvc/device/openid/works`],
+    {
+      host: '127.0.0.1',
+    },
+  );
+  await gateway.reload((settings) => ({
+    ...settings,
+    publicUrl: url,
+    signIn: {
+      openid: {
+        works: {
+          title: 'Example Login',
+          issuer: provider.issuer,
+          clientId: CLIENT.id,
+          clientSecret: CLIENT.secret,
+          ca: 'ca.pem',
+          directory: 'staff',
+          claim: 'preferred_username',
+          means: 'userName',
+          timeout: '60s',
+        },
+      },
+    },
+  }));
+});
+afterAll(async () => {
+  await browser?.close();
+  await gateway?.close();
+  await provider?.stop();
+});
+afterEach(async () => {
+  await window?.close();
+  window = undefined;
+});
+
+const asking = (): Promise<DeviceCodes> => createDeviceClient(gateway).requestCodes();
+const exchanged = async (codes: DeviceCodes): Promise<Record<string, unknown>> =>
+  (await createDeviceClient(gateway).exchange(codes.device_code)).json;
+
+async function enterCode({ page }: BrowserWindow, codes: DeviceCodes): Promise<void> {
+  await page.goto(codes.verification_uri_complete);
+  await clickButton(page, 'Continue');
+}
+
+test.each([true, false])(
+  'OpenID Connect in a browser, scripts %s: to the provider and back, and the device gets its token',
+  async (scripts) => {
+    window = await openWindow(browser, { ...PHONE, javaScriptEnabled: scripts });
+    const { page, context } = window;
+    const codes = await asking();
+    await enterCode(window, codes);
+    await page.getByRole('button', { name: 'Sign in with Example Login' }).click();
+    // The provider’s own pages.
+    await page.locator('input[name=login]').fill('alice');
+    await page.locator('input[name=password]').fill('any');
+    await waitForNavigation(page, () => page.locator('button[type=submit]').first().click());
+    await page.locator('input[name=prompt][value=consent]').waitFor({ state: 'attached' });
+    await page.locator('button[type=submit]').first().click();
+    await page.waitForURL(`${url}/authsvc/device/review`);
+    expect(await page.locator('main').textContent()).toContain('Alice Example');
+    expect((await context.cookies(url)).map(({ name, sameSite }) => `${name} ${sameSite}`)).toEqual([
+      '__Host-gatehouse Strict',
+    ]);
+    await clickButton(page, 'Approve');
+    expect(await getHeading(page)).toBe('Approved');
+    expect((await exchanged(codes))['access_token']).toBeTypeOf('string');
+    expect(gateway.auditEvents('device_confirmed').at(-1)).toMatchObject({ identity: ALICE });
+  },
+);
+
+test('a client certificate in the browser signs in and approves, and the grant is listed and revoked', async () => {
+  const { alice } = gateway.users;
+  window = await openWindow(browser, {
+    ...PHONE,
+    clientCertificates: [{ origin: url, cert: Buffer.from(alice.pem), key: Buffer.from(alice.keyPem) }],
+  });
+  const { page } = window;
+  const codes = await asking();
+  await enterCode(window, codes);
+  await clickButton(page, 'Sign in with a certificate');
+  expect(await page.locator('main').textContent()).toContain('Alice Example');
+  await clickButton(page, 'Approve');
+  expect((await exchanged(codes))['access_token']).toBeTypeOf('string');
+
+  await followLink(page, 'Approved apps and devices');
+  const revoke = page.getByRole('link', { name: /^Revoke access for/ });
+  const before = await revoke.count();
+  expect(before).toBeGreaterThan(0);
+  await waitForNavigation(page, () => revoke.first().click());
+  await clickButton(page, 'Revoke');
+  expect(await page.getByRole('status').textContent()).toContain('was revoked');
+  expect(await revoke.count()).toBe(before - 1);
+  expect(gateway.auditEvents('grant_revoked').at(-1)).toMatchObject({ by: 'owner', identity: ALICE });
+});

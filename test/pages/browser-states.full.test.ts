@@ -1,0 +1,53 @@
+import type { Browser } from 'playwright-core';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import {
+  axeViolations,
+  type BrowserWindow,
+  DESKTOP,
+  horizontalOverflow,
+  openChromium,
+  openWindow,
+  PHONE,
+} from '../support/chromium.ts';
+import { getHeading, STATES, startStatePages } from '../support/page-states.ts';
+import type { PagesHarness } from '../support/pages-harness.ts';
+
+let browser: Browser;
+let pages: PagesHarness;
+beforeAll(async () => {
+  [browser, pages] = await Promise.all([openChromium(), startStatePages()]);
+});
+afterAll(async () => {
+  await browser?.close();
+  await pages?.close();
+});
+beforeEach(() => pages.reset());
+
+const WINDOWS = [
+  ['phone, light', { ...PHONE, colorScheme: 'light' }],
+  ['phone, dark', { ...PHONE, colorScheme: 'dark' }],
+  ['desktop, light', { ...DESKTOP, colorScheme: 'light' }],
+  ['desktop, dark', { ...DESKTOP, colorScheme: 'dark' }],
+  ['desktop without scripts', { ...DESKTOP, javaScriptEnabled: false }],
+  ['phone without scripts', { ...PHONE, javaScriptEnabled: false }],
+] as const;
+
+describe.each(WINDOWS)('every page and state: %s', (_, options) => {
+  let window: BrowserWindow;
+  beforeAll(async () => {
+    window = await openWindow(browser, options);
+  });
+  afterAll(() => window.close());
+
+  test.each(Object.entries(STATES))('%s', async (_name, state) => {
+    const { page, context, consoleErrors } = window;
+    await context.clearCookies();
+    await state.reach({ pages, page });
+    expect(await getHeading(page)).toBe(state.heading);
+    expect(await page.locator('main').locator('a[href], button').count()).toBeGreaterThan(0);
+    expect(consoleErrors).toEqual([]);
+    if ('javaScriptEnabled' in options) return;
+    expect(await axeViolations(page)).toEqual([]);
+    expect(await horizontalOverflow(page)).toBeLessThanOrEqual(0);
+  });
+});

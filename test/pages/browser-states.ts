@@ -1,0 +1,76 @@
+import type { Browser } from 'playwright-core';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import {
+  axeViolations,
+  type BrowserWindow,
+  DESKTOP,
+  horizontalOverflow,
+  openChromium,
+  openWindow,
+  PHONE,
+} from '../support/chromium.ts';
+import { getHeading, STATES, startStatePages } from '../support/page-states.ts';
+import type { PagesHarness } from '../support/pages-harness.ts';
+
+export interface PagesInBrowser {
+  readonly browser: Browser;
+  readonly pages: PagesHarness;
+  /** One window for every test that needs nothing special of it. */
+  readonly desktop: BrowserWindow;
+}
+
+/** A browser and a gateway for the tests of one file; opened before them and reset before each. */
+export function pagesInBrowser(): () => PagesInBrowser {
+  let opened: PagesInBrowser;
+  let browser: Browser | undefined;
+  let pages: PagesHarness | undefined;
+  beforeAll(async () => {
+    [browser, pages] = await Promise.all([openChromium(), startStatePages()]);
+    opened = { browser, pages, desktop: await openWindow(browser, DESKTOP) };
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await pages?.close();
+  });
+  beforeEach(async () => {
+    await opened.pages.reset();
+    await opened.desktop.context.clearCookies();
+    opened.desktop.consoleErrors.length = 0;
+  });
+  return () => opened;
+}
+
+type State = keyof typeof STATES;
+
+/** Pages after the decision about a request, and those of grants. */
+const isDecided = (name: State): boolean => /^(?:approved|denied|already-|grant|revoke)/.test(name);
+
+/** Checks one half of the pages and states on a phone. */
+export function checkStates(which: 'of a request' | 'of decisions and grants'): void {
+  const setting = pagesInBrowser();
+  let phone: BrowserWindow;
+  beforeAll(async () => {
+    phone = await openWindow(setting().browser, PHONE);
+  });
+  afterAll(() => phone?.close());
+
+  const chosen = Object.entries(STATES).filter(
+    ([name]) => isDecided(name) === (which === 'of decisions and grants'),
+  );
+  test.each(chosen)('%s: axe finds nothing, light or dark; nothing overflows', async (_, state) => {
+    const { page, context, consoleErrors } = phone;
+    await context.clearCookies();
+    await page.emulateMedia({ colorScheme: 'light' });
+    await state.reach({ pages: setting().pages, page });
+    expect(await getHeading(page)).toBe(state.heading);
+    expect(await axeViolations(page)).toEqual([]);
+    expect(await horizontalOverflow(page)).toBeLessThanOrEqual(0);
+    // In the dark only the colours are others.
+    await page.emulateMedia({ colorScheme: 'dark' });
+    expect(await axeViolations(page, ['color-contrast'])).toEqual([]);
+    expect(consoleErrors).toEqual([]);
+    expect(await page.locator('script').count()).toBe(0);
+    // Every state offers a next step.
+    expect(await page.locator('main').locator('a[href], button').count()).toBeGreaterThan(0);
+  });
+}

@@ -1,0 +1,50 @@
+import { expect } from 'vitest';
+import type { SettingsInput } from '../../src/config/schema.ts';
+import { BASE, type PagesHarness, type PendingRequest } from '../support/pages-harness.ts';
+import type { SettingsChange } from '../support/test-gateway.ts';
+
+/** A code of the right form that no request has. */
+export const WRONG = 'BCDF-GHJK';
+
+type Rates = NonNullable<NonNullable<SettingsInput['limits']>['rates']>;
+
+export const withRates =
+  (rates: Rates): SettingsChange =>
+  (settings) => ({
+    ...settings,
+    limits: { ...settings.limits, rates: { ...settings.limits?.rates, ...rates } },
+  });
+
+/** Rounds of 30 guesses at once, each from an address of its own, until no more are looked up. */
+export async function guessAtOnce(pages: PagesHarness, rounds: number): Promise<void> {
+  await pages.reconfigure(withRates({ allCodeGuesses: '60/h' }));
+  const guess = async (): Promise<number> => {
+    const browser = pages.browser();
+    await browser.get(BASE);
+    return (await browser.submit(BASE, { user_code: WRONG })).status;
+  };
+  let all = 0;
+  for (let round = 1, some = 1; some > 0 || round <= rounds; round += 1) {
+    const statuses = await Promise.all(Array.from({ length: 30 }, guess));
+    some = statuses.filter((status) => status === 400).length;
+    all += some;
+  }
+  expect(all).toBe(60);
+  await throughSignIn(pages, await pages.requestCodes());
+}
+
+/** A person with the right code, while the limit of all is used up: signs in first, and gets through. */
+export async function throughSignIn(pages: PagesHarness, pending: PendingRequest): Promise<void> {
+  const user = pages.browser();
+  await user.get(BASE);
+  const refused = await user.submit(BASE, { user_code: pending.user_code });
+  expect(refused.status).toBe(429);
+  expect(refused.text).toContain(`href="${BASE}/sign-in"`);
+  await user.open(`${BASE}/sign-in`);
+  const again = await user.signIn();
+  expect(again.text).toContain(`value="${pending.user_code}"`);
+  const review = await user.submit(BASE, { user_code: pending.user_code });
+  expect(review.text).toContain('Alice Example');
+  expect((await user.submit(`${BASE}/approve`)).text).toContain('<h1>Approved</h1>');
+  expect(await pages.readState(pending)).toBe('confirmed');
+}

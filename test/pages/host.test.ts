@@ -1,0 +1,202 @@
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { runCommand } from '../support/command-in-process.ts';
+import { BASE } from '../support/pages-harness.ts';
+import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
+
+const API = 'api.example.test';
+const PAGES = 'login.example.test';
+
+describe.each([
+  ['fast path', true],
+  ['full path', false],
+])('pages with a host of their own, %s', (_, fastPath) => {
+  let gateway: TestGateway;
+  beforeAll(async () => {
+    gateway = await startGateway((settings) => ({
+      ...settings,
+      publicUrl: `https://${API}`,
+      pages: { url: `https://${PAGES}` },
+      listen: { ...settings.listen, fastPath },
+      trustedProxies: ['127.0.0.1'],
+      routes: [
+        { path: '/open/**', public: true, cors: { origins: ['https://elsewhere.example'] } },
+        ...(settings.routes ?? []),
+      ],
+    }));
+  });
+  afterAll(() => gateway.close());
+
+  const at = (
+    host: string,
+    path: string,
+    more: Partial<Parameters<TestGateway['request']>[0]> = {},
+  ): Promise<Reply> => gateway.request({ path, ...more, headers: { host, ...more.headers } });
+
+  test('the verification URI is the pages’, on both faces', async () => {
+    const body = { client_id: 'report-runner', scope: 'files:read' };
+    const seed = await gateway.post('/Authorize/Device', body, { headers: { host: API } });
+    expect(seed.json['verification_uri']).toBe(`https://${PAGES}/authsvc/device`);
+    expect(seed.json['verification_uri_complete']).toBe(
+      `https://${PAGES}/authsvc/device?user_code=${String(seed.json['user_code'])}`,
+    );
+    const standard = await at(API, '/authsvc/oauth2/device_authorization', {
+      method: 'POST',
+      body: new URLSearchParams(body).toString(),
+      headers: { 'content-type': 'application/x-www-form-urlencoded' },
+    });
+    expect(standard.json['verification_uri']).toBe(`https://${PAGES}/authsvc/device`);
+  });
+
+  test.each([PAGES, `${PAGES}:8443`, PAGES.toUpperCase(), `${PAGES}.`])(
+    'the pages are served on their host, written as %s',
+    async (host) => {
+      const page = await at(host, BASE);
+      expect(page.status).toBe(200);
+      expect(page.text).toContain('Connect a device');
+      expect(page.headers['set-cookie']?.[0]).toMatch(/^__Host-gatehouse=/);
+      expect(page.headers['set-cookie']?.[0]).not.toContain('Domain');
+    },
+  );
+
+  test('on the host of the API a bookmarked address redirects to the pages, and every other one is rejected', async () => {
+    const first = await at(API, `${BASE}?user_code=bcdfghjk&x=1`);
+    expect([first.status, first.headers.location]).toEqual([
+      303,
+      `https://${PAGES}${BASE}?user_code=BCDF-GHJK`,
+    ]);
+    expect((await at(API, `${BASE}/grants`)).headers.location).toBe(`https://${PAGES}${BASE}/grants`);
+    expect(first.headers['set-cookie']).toBeUndefined();
+    // Neither host: a proxy in front has changed it, and a redirect would come back without end.
+    expect((await at('gateway.internal', BASE)).status).toBe(421);
+    for (const [method, place] of [
+      ['GET', '/review'],
+      ['GET', '/sign-in'],
+      ['GET', '/openid/works'],
+      ['POST', ''],
+      ['POST', '/approve'],
+      ['POST', '/sign-in'],
+    ] as const) {
+      const refused = await at(API, `${BASE}${place}`, {
+        method,
+        headers: { 'content-type': 'application/x-www-form-urlencoded' },
+      });
+      expect(refused.status, `${method} ${place}`).toBe(421);
+      expect(refused.text).not.toContain('form_token');
+      expect(refused.headers['set-cookie']).toBeUndefined();
+    }
+  });
+
+  test.each([
+    ['an API route', '/files/1'],
+    ['a public route', '/health'],
+    ['no route', '/nothing'],
+    ['the token API', '/authsvc/Authorize/Verify'],
+    ['the OAuth endpoints', '/authsvc/oauth2/jwks'],
+    ['the metadata', '/.well-known/oauth-authorization-server'],
+  ])('the host of the pages serves nothing else: %s', async (_what, path) => {
+    const { access_token: token } = await gateway.grant();
+    const before = gateway.upstream.requests.length;
+    for (const host of [PAGES, `${PAGES}:443`, PAGES.toUpperCase(), `${PAGES}.`]) {
+      const refused = await at(host, path, { headers: { authorization: `Bearer ${token}` } });
+      expect(refused.status, host).toBe(421);
+    }
+    expect(gateway.upstream.requests).toHaveLength(before);
+  });
+
+  test('a preflight on the host of the pages allows nothing', async () => {
+    const headers = { origin: 'https://elsewhere.example', 'access-control-request-method': 'GET' };
+    const allowed = await at(API, '/open/x', { method: 'OPTIONS', headers });
+    expect(allowed.headers['access-control-allow-origin']).toBe('https://elsewhere.example');
+    const refused = await at(PAGES, '/open/x', { method: 'OPTIONS', headers });
+    expect([refused.status, refused.headers['access-control-allow-origin']]).toEqual([421, undefined]);
+  });
+
+  test('forward-auth refuses a request for the host of the pages, and one without a host', async () => {
+    const check = (headers: Readonly<Record<string, string>>): Promise<Reply> =>
+      at(API, '/authsvc/check', {
+        headers: { 'x-forwarded-method': 'GET', 'x-forwarded-uri': '/health', ...headers },
+      });
+    expect((await check({ 'x-forwarded-host': API })).status).toBe(200);
+    expect((await check({ 'x-forwarded-host': PAGES })).status).toBe(403);
+    expect((await check({})).status).toBe(403);
+  });
+
+  test('gatehouse explain agrees', async () => {
+    const config = join(gateway.folder, 'gatehouse.yaml');
+    const verdictOf = async (host: string, path: string): Promise<unknown> => {
+      const args = ['explain', '-c', config, '--output', 'json', '--host', host, 'GET', path];
+      return (JSON.parse((await runCommand(args)).stdout) as Record<string, unknown>)['verdict'];
+    };
+    expect(await verdictOf(PAGES, '/health')).toBe('misdirected');
+    expect(await verdictOf(PAGES, '/authsvc/Authorize/Verify')).toBe('misdirected');
+    expect(await verdictOf(PAGES, BASE)).toBe('handled_by_gatehouse');
+    expect(await verdictOf(API, '/health')).toBe('public');
+  });
+
+  test('a service worker of the API is allowed', async () => {
+    const headers = { 'service-worker': 'script' };
+    expect((await at(API, '/health', { headers })).status).toBe(200);
+  });
+});
+
+describe.each([
+  ['fast path', true],
+  ['full path', false],
+])('pages on the origin of the API, %s', (_, fastPath) => {
+  let gateway: TestGateway;
+  beforeAll(async () => {
+    gateway = await startGateway((settings) => ({
+      ...settings,
+      listen: { ...settings.listen, fastPath },
+      trustedProxies: ['127.0.0.1'],
+    }));
+  });
+  afterAll(() => gateway.close());
+
+  test.each(['Service-Worker', 'service-worker'])('a service worker script (%s) is refused', async (name) => {
+    const before = gateway.upstream.requests.length;
+    const refused = await gateway.request({ path: '/health', headers: { [name]: 'script' } });
+    expect(refused.status).toBe(403);
+    expect(refused.json).toMatchObject({ error: 'service_worker_not_allowed' });
+    const request = await gateway.request({
+      path: '/authsvc/check',
+      headers: { [name]: 'script', 'x-forwarded-method': 'GET', 'x-forwarded-uri': '/health' },
+    });
+    expect(request.status).toBe(403);
+    expect(gateway.upstream.requests).toHaveLength(before);
+    expect((await gateway.request({ path: '/health' })).status).toBe(200);
+  });
+
+  test.each([
+    ['fetch', { 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty', 'sec-fetch-site': 'same-origin' }],
+    [
+      'a frame',
+      { 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'iframe', 'sec-fetch-site': 'same-origin' },
+    ],
+    ['a worker', { 'sec-fetch-mode': 'same-origin', 'sec-fetch-dest': 'serviceworker' }],
+    ['an image', { 'sec-fetch-mode': 'no-cors', 'sec-fetch-dest': 'image', 'sec-fetch-site': 'cross-site' }],
+    ['only a site', { 'sec-fetch-site': 'same-origin' }],
+    [
+      'a navigation preload',
+      {
+        'sec-fetch-mode': 'navigate',
+        'sec-fetch-dest': 'document',
+        'service-worker-navigation-preload': 'true',
+      },
+    ],
+  ])('a page is not given to %s', async (_what, headers) => {
+    const refused = await gateway.request({ path: BASE, headers });
+    expect(refused.status).toBe(403);
+    expect(refused.text).not.toContain('form_token');
+    expect(refused.headers['set-cookie']).toBeUndefined();
+  });
+
+  test.each(['none', 'same-origin', 'same-site', 'cross-site'])(
+    'a navigation from anywhere (%s) opens the first page',
+    async (site) => {
+      const headers = { 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'document', 'sec-fetch-site': site };
+      expect((await gateway.request({ path: BASE, headers })).status).toBe(200);
+    },
+  );
+});

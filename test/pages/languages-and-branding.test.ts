@@ -1,0 +1,216 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { SettingsInput } from '../../src/config/schema.ts';
+import { LANGUAGES } from '../../src/domain/language.ts';
+import { contrastRatio, createAccent, MIN_CONTRAST } from '../../src/pages/views/accent-colour.ts';
+import { MESSAGES, negotiateLanguage } from '../../src/pages/views/messages/languages.ts';
+import { describeScope } from '../../src/pages/views/scope-text.ts';
+import { BACKGROUNDS, createStyle } from '../../src/pages/views/style.ts';
+import { createTheme, type PagesSettings } from '../../src/pages/views/theme.ts';
+import { BASE, type PagesHarness, startPagesHarness, toScope } from '../support/pages-harness.ts';
+
+const file = (name: string, content: string | Buffer): string => {
+  writeFileSync(join(pages.gateway.folder, name), content);
+  return join(pages.gateway.folder, name);
+};
+
+let pages: PagesHarness;
+beforeAll(async () => {
+  pages = await startPagesHarness();
+});
+afterAll(() => pages.close());
+beforeEach(() => pages.reset());
+
+const open = (look: SettingsInput['pages'] = {}): Promise<void> =>
+  pages.reconfigure((settings) => ({ ...settings, pages: look }));
+
+describe('languages', () => {
+  test('pages are in the language of the browser until another is chosen', async () => {
+    await open();
+    const one = pages.browser();
+    const german = { 'accept-language': 'fr, de-AT;q=0.8, en;q=0.5' };
+    const first = await one.get(BASE, german);
+    expect(first.text).toContain('<html lang="de"');
+    expect(first.text).toContain('Gerät verbinden');
+    expect(first.text).toContain(`<a href="${BASE}?language=en" lang="en" hreflang="en">English</a>`);
+    expect((await one.get(`${BASE}?language=en`, german)).text).toContain('Connect a device');
+    expect((await one.get(BASE, german)).text).toContain('Connect a device');
+    const wrong = await one.send('POST', BASE, 'user_code=x', {
+      ...german,
+      'content-type': 'application/x-www-form-urlencoded',
+    });
+    expect(wrong.text).toContain('Request not accepted');
+  });
+
+  test('the chosen language stays through sign-in, decision and sign-out', async () => {
+    await open();
+    const pending = await pages.requestCodes();
+    const alice = pages.browser();
+    await alice.get(`${BASE}?language=de`);
+    await alice.submit(BASE, { user_code: pending.user_code });
+    const review = await alice.signIn();
+    expect(review.text).toContain('Diese Anfrage genehmigen?');
+    expect(review.text).toContain('Reports sehen und ändern');
+    expect((await alice.submit(`${BASE}/approve`)).text).toContain('<h1>Genehmigt</h1>');
+    expect((await alice.submit(`${BASE}/sign-out`)).text).toContain('Gerät verbinden');
+  });
+
+  test('an unknown language is ignored, and the configured language is the fallback', async () => {
+    await open({ language: 'de' });
+    for (const path of [BASE, `${BASE}?language=fr`, `${BASE}?language=__proto__`])
+      expect((await pages.browser().get(path, { 'accept-language': 'fr' })).text).toContain(
+        '<html lang="de"',
+      );
+  });
+
+  test('the weights in Accept-Language apply', () => {
+    expect(negotiateLanguage('de;q=0.2, en;q=0.9')).toBe('en');
+    expect(negotiateLanguage('en-GB, de')).toBe('en');
+    expect(negotiateLanguage('de;q=0, *')).toBeUndefined();
+    expect(negotiateLanguage('DE-ch')).toBe('de');
+    expect(negotiateLanguage('de;q=x')).toBeUndefined();
+    expect(negotiateLanguage(undefined)).toBeUndefined();
+    fc.assert(fc.property(fc.string({ maxLength: 600 }), (text) => negotiateLanguage(text) !== null));
+  });
+
+  test('no text of one language is used in another, and none is empty', () => {
+    const strings = (value: unknown, path = ''): readonly (readonly [string, string])[] => {
+      if (typeof value === 'string') return [[path, value]];
+      if (typeof value !== 'object' || value === null) return [];
+      return Object.entries(value).flatMap(([key, inner]) => strings(inner, `${path}.${key}`));
+    };
+    const of = LANGUAGES.map((language) => new Map(strings(MESSAGES[language])));
+    const [english = new Map<string, string>(), ...others] = of;
+    for (const other of others) {
+      expect([...other.keys()].toSorted()).toEqual([...english.keys()].toSorted());
+      const same = [...english].filter(([key, text]) => other.get(key) === text && text.length > 5);
+      expect(same).toEqual([]);
+      expect([...other.values()].filter((text) => text.trim() === '')).toEqual([]);
+    }
+  });
+});
+
+describe('settings of the operator', () => {
+  test('name, links and permission texts are shown in the language of the reader', async () => {
+    await open({
+      name: 'Example <Works>',
+      links: [
+        { text: { en: 'Help', de: 'Hilfe' }, url: 'https://help.example.test/?a=1&b="2"' },
+        { text: { en: 'Imprint' }, url: 'mailto:office@example.test' },
+      ],
+      permissions: {
+        'Reports:read': { en: 'look at your sales reports', de: 'Ihre Verkaufsberichte ansehen' },
+      },
+    });
+    const pending = await pages.requestCodes('reports:read,write;files:read');
+    const alice = pages.browser();
+    const review = await alice.reachReview(pending.user_code);
+    expect(review.text).toContain('<span>Example &lt;Works&gt;</span>');
+    expect(review.text).toContain('<li>Look at your sales reports</li>');
+    expect(review.text).toContain('<li>Change reports</li>');
+    expect(review.text).toContain('<li>See files</li>');
+    expect(review.text).toContain('href="https://help.example.test/?a=1&amp;b=&quot;2&quot;"');
+    const german = (await alice.get(`${BASE}/review?language=de`)).text;
+    expect(german).toContain('<li>Ihre Verkaufsberichte ansehen</li>');
+    expect(german).toContain('>Hilfe</a>');
+    expect(german).toContain('>Imprint</a>');
+  });
+
+  test('permissions without a configured text are never omitted', () => {
+    const items = ['read', 'write', 'delete', 'frobnicate'];
+    fc.assert(
+      fc.property(fc.subarray(items, { minLength: 1 }), fc.subarray(items), (request, output) => {
+        const own = new Map(output.map((one) => [`files:${one}`, { en: `own words for ${one}` }]));
+        const sentences = describeScope(toScope(`files:${request.join(',')}`), MESSAGES.en, own);
+        const expected = request.map((one) => {
+          if (output.includes(one)) return `Own words for ${one}`;
+          return { read: 'see', write: 'change', delete: 'delete', frobnicate: 'frobnicate' }[one] ?? '';
+        });
+        return expected.every((words) =>
+          sentences.some((one) => one.toLowerCase().includes(words.toLowerCase())),
+        );
+      }),
+    );
+  });
+
+  test('the logo is inlined, and the content policy allows no other image', async () => {
+    const svg = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"><script>alert(1)</script></svg>';
+    await open({ logo: file('logo.svg', svg) });
+    const page = await pages.browser().get(BASE);
+    expect(page.text).toContain(
+      `<img src="data:image/svg+xml;base64,${Buffer.from(svg).toString('base64')}" alt="">`,
+    );
+    expect(page.headers['content-security-policy']).toContain('img-src data:;');
+    expect(page.headers['content-security-policy']).toContain("default-src 'none'");
+    await open();
+    expect((await pages.browser().get(BASE)).headers['content-security-policy']).not.toContain('img-src');
+  });
+
+  test('an unusable logo is reported with the name of its setting', () => {
+    const settings: PagesSettings = {
+      name: 'Example Works',
+      language: 'en',
+      links: [],
+      permissions: {},
+      myGrants: true,
+    };
+    const look = (logo: string) => () => createTheme({ ...settings, logo });
+    expect(look(file('a.png', '<html>'))).toThrow('pages.logo is not an SVG, PNG, JPEG or WebP image');
+    expect(look(file('b.png', Buffer.alloc(70_000)))).toThrow('pages.logo is larger than 64 KiB');
+    expect(look(join(pages.gateway.folder, 'none'))).toThrow('pages.logo cannot be read: ENOENT');
+    const png = Buffer.from('89504e470d0a1a0a0000', 'hex');
+    expect(createTheme({ ...settings, logo: file('c', png) }).logo).toMatch(/^data:image\/png;base64,/);
+  });
+
+  test('WCAG 2.2: every text has a contrast of 4.5 to what is behind it, every sign and border of 3', () => {
+    const texts = {
+      text: ['page', 'card', 'tint', 'warn', 'bad'],
+      soft: ['page', 'card', 'tint'],
+      main: ['page', 'card', 'tint'],
+      'on-main': ['main', 'main-hover'],
+      'on-danger': ['danger', 'danger-hover'],
+    };
+    const signs = {
+      field: ['card'],
+      focus: ['page', 'card'],
+      good: ['card', 'tint'],
+      'warn-line': ['card', 'warn'],
+      'bad-line': ['card', 'bad'],
+    };
+    const [light = '', dark = ''] = createStyle().text.match(/:root\{[^}]*\}/g) ?? [];
+    for (const [scheme, rule] of Object.entries({ light, dark })) {
+      const colour = (name: string): string => {
+        const [, hex = ''] = new RegExp(`--${name}:(#[0-9a-f]+)[;}]`).exec(rule) ?? [];
+        return hex.length === 4 ? hex.replace(/[0-9a-f]/g, '$&$&') : hex;
+      };
+      for (const [pairs, least] of [[texts, MIN_CONTRAST] as const, [signs, 3] as const])
+        for (const [front, grounds] of Object.entries(pairs))
+          for (const ground of grounds)
+            expect(
+              contrastRatio(colour(front), colour(ground)),
+              `${scheme}: ${front} on ${ground}`,
+            ).toBeGreaterThanOrEqual(least);
+    }
+  });
+
+  test('every accent colour is made readable, light and dark', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 0, max: 0xffffff }), (value) => {
+        const colour = `#${value.toString(16).padStart(6, '0')}`;
+        for (const scheme of ['light', 'dark'] as const) {
+          const accent = createAccent(colour, BACKGROUNDS[scheme], scheme);
+          for (const ground of BACKGROUNDS[scheme])
+            expect(contrastRatio(accent.main, ground)).toBeGreaterThanOrEqual(MIN_CONTRAST);
+          expect(contrastRatio(accent.onMain, accent.main)).toBeGreaterThanOrEqual(MIN_CONTRAST);
+          expect(contrastRatio(accent.onMain, accent.hover)).toBeGreaterThanOrEqual(MIN_CONTRAST);
+        }
+      }),
+      { numRuns: 500 },
+    );
+    expect(contrastRatio('#000000', '#ffffff')).toBeCloseTo(21, 5);
+    // A colour that can be read already is kept.
+    expect(createAccent('#1d5bb8', BACKGROUNDS.light, 'light').main).toBe('#1d5bb8');
+  });
+});

@@ -1,0 +1,259 @@
+import { createHash } from 'node:crypto';
+import { describe, expect, test } from 'vitest';
+import { compileRules } from '../../../src/domain/rule-matcher.ts';
+import { Fault } from '../../../src/ports/fault.ts';
+import { type AccessDecision, authorize, type PolicyContext } from '../../../src/proxy/policy/authorize.ts';
+import { readCredentials } from '../../../src/proxy/policy/credentials.ts';
+import { explain } from '../../../src/proxy/policy/explain.ts';
+import { formatChallenge } from '../../../src/proxy/policy/refusals.ts';
+import { createHttpsClient } from '../../support/https-client.ts';
+import { issue } from '../../support/pki.ts';
+import {
+  bearer,
+  integration,
+  NOW,
+  RULES,
+  rule,
+  scope,
+  startProxyHarness,
+} from '../../support/proxy-harness.ts';
+import { rawRequest } from '../../support/raw-client.ts';
+import { startRecordingUpstream } from '../../support/recording-upstream.ts';
+
+const rules = compileRules([
+  ...RULES,
+  rule('/mine/**', 'any-token', { clients: ['other'] }),
+  rule('/ours/**', 'files:read', { clients: ['other'] }),
+  rule('/write/**', 'files:write', { methods: ['POST'] }),
+]);
+
+const deps = (options: Partial<PolicyContext> = {}): PolicyContext => ({
+  rules,
+  readAccessToken: (token) => (token === 'A' ? bearer() : undefined),
+  revocations: { isRevoked: () => false },
+  getIntegration: (clientId) =>
+    clientId === 'report-runner' ? integration(clientId, 'files:read,write') : undefined,
+  isOwnAuthority: () => false,
+  ...options,
+});
+
+async function reason(
+  at: PolicyContext,
+  url: string,
+  credentials?: string,
+  certificate?: string,
+  accepted = true,
+): Promise<string> {
+  const admission: AccessDecision = await authorize(at, {
+    method: 'GET',
+    url,
+    host: 'gate.test',
+    credentials: readCredentials(credentials === undefined ? [] : [credentials]),
+    certificate: () => (certificate === undefined ? undefined : { fingerprint: certificate, accepted }),
+    now: NOW,
+  });
+  if (admission.kind !== 'refused') return admission.kind;
+  const { refusal } = admission;
+  return refusal.reason === 'token_invalid' ? refusal.fault : refusal.reason;
+}
+
+const withBearer = (options: Parameters<typeof bearer>[0]): PolicyContext => {
+  const held = bearer(options);
+  return deps({ readAccessToken: () => held });
+};
+
+describe('access', () => {
+  test('without a token every protected or unknown path is rejected for the missing token', async () => {
+    for (const url of ['/files/1', '/admin', '/nowhere'])
+      expect(await reason(deps(), url)).toBe('token_missing');
+    expect(await reason(deps(), '/public/x')).toBe('allowed');
+  });
+
+  test('with a token the rules decide: no rule is 404, too little scope is 403', async () => {
+    expect(await reason(deps(), '/files/1', 'Bearer A')).toBe('allowed');
+    expect(await reason(deps(), '/nowhere', 'Bearer A')).toBe('no_rule');
+    expect(await reason(deps(), '/admin', 'Bearer A')).toBe('insufficient_scope');
+    expect(await reason(deps(), '/nowhere', 'Bearer B')).toBe('not_authentic');
+  });
+
+  test('T09 a token works before it expires, and not at that moment', async () => {
+    expect(await reason(withBearer({ expires: NOW + 0.001 }), '/files/1', 'Bearer A')).toBe('allowed');
+    expect(await reason(withBearer({ expires: NOW }), '/files/1', 'Bearer A')).toBe('expired');
+  });
+
+  test('T10 a clock may be ahead by five seconds', async () => {
+    expect(await reason(withBearer({ issuedAt: NOW + 5 }), '/files/1', 'Bearer A')).toBe('allowed');
+    expect(await reason(withBearer({ issuedAt: NOW + 6 }), '/files/1', 'Bearer A')).toBe('not_yet_valid');
+  });
+
+  test('T17 a bound token needs its certificate on the connection', async () => {
+    const bound = withBearer({ boundTo: 'print' });
+    expect(await reason(bound, '/files/1', 'Bearer A')).toBe('certificate_not_presented');
+    expect(await reason(bound, '/files/1', 'Bearer A', 'other')).toBe('certificate_not_presented');
+    expect(await reason(bound, '/files/1', 'Bearer A', 'print')).toBe('allowed');
+    expect(await reason(bound, '/files/1', 'Bearer A', 'print', false)).toBe('certificate_rejected');
+  });
+
+  test('T18 a rule for another integration is closed to this one', async () => {
+    expect(await reason(deps(), '/mine/1', 'Bearer A')).toBe('client_not_allowed');
+    expect(await reason(deps(), '/ours/1', 'Bearer A')).toBe('client_not_allowed');
+  });
+
+  test('T19 revocation, a removed integration and a narrowed one apply at once, for a cached token', async () => {
+    const held = bearer();
+    let revoked = false;
+    let found: ReturnType<typeof integration> | undefined = integration('report-runner', 'files:read');
+    const at = deps({
+      readAccessToken: () => held,
+      revocations: { isRevoked: () => revoked },
+      getIntegration: () => found,
+    });
+    expect(await reason(at, '/files/1', 'Bearer A')).toBe('allowed');
+    found = integration('report-runner', 'files:write');
+    expect(await reason(at, '/files/1', 'Bearer A')).toBe('insufficient_scope');
+    found = undefined;
+    expect(await reason(at, '/files/1', 'Bearer A')).toBe('client_removed');
+    revoked = true;
+    expect(await reason(at, '/files/1', 'Bearer A')).toBe('revoked');
+  });
+
+  test('a cached token is checked synchronously, a new one after it was read', async () => {
+    const question = {
+      method: 'GET',
+      url: '/files/1',
+      host: 'gate.test',
+      credentials: readCredentials(['Bearer A']),
+      certificate: () => undefined,
+      now: NOW,
+    };
+    expect(authorize(deps(), question)).not.toBeInstanceOf(Promise);
+    const slow = authorize(deps({ readAccessToken: () => Promise.resolve(bearer()) }), question);
+    expect(slow).toBeInstanceOf(Promise);
+    expect(await slow).toMatchObject({ kind: 'allowed' });
+  });
+
+  test('a challenge names scope and quotes what it quotes', () => {
+    expect(formatChallenge({ reason: 'insufficient_scope', scope: 'files:read' }, 'a "b" \\c')).toBe(
+      'Bearer realm="a \\"b\\" \\\\c", error="insufficient_scope", error_description="The access token lacks the required scope.", scope="files:read"',
+    );
+    expect(formatChallenge({ reason: 'no_rule' }, 'x')).toBeUndefined();
+  });
+});
+
+describe('over the wire', () => {
+  test('a token bound to a certificate is compared with the certificate of the connection', async () => {
+    const upstream = await startRecordingUpstream();
+    let boundTo = '';
+    const tokens = {
+      get A() {
+        return bearer({ boundTo });
+      },
+      B: bearer({ boundTo: 'else' }),
+    };
+    const proxy = await startProxyHarness({ upstream: upstream.url, tls: true, tokens });
+    const alice = await issue(proxy.ca);
+    boundTo = createHash('sha256').update(alice.der).digest('base64url');
+    const client = createHttpsClient({ port: proxy.port, ca: proxy.ca.pem, as: alice });
+    const ask = (token: string) => client.getWithToken('/files/1', token);
+    try {
+      expect((await ask('A')).status).toBe(200);
+      expect((await ask('B')).status).toBe(401);
+      expect(proxy.notes).toMatchObject([
+        {
+          decision: 'forwarded',
+          rule: '/files/**',
+          clientId: 'report-runner',
+          grantId: 'grant-1',
+          upstream: 'default',
+        },
+        { decision: 'refused', reason: 'token_certificate_not_presented' },
+      ]);
+    } finally {
+      client.close();
+      await proxy.close();
+      await upstream.close();
+    }
+  });
+
+  test('when the revocation state of a token is unknown, the response is 503 and nothing is forwarded', async () => {
+    const upstream = await startRecordingUpstream();
+    const proxy = await startProxyHarness({
+      upstream: upstream.url,
+      revocations: {
+        isRevoked: () => {
+          throw new Fault('store_unavailable', 'too stale', { retryAfter: 7 });
+        },
+      },
+    });
+    try {
+      const message = 'GET /files/1 HTTP/1.1\r\nHost: a.test\r\nAuthorization: Bearer A\r\n\r\n';
+      const { status, head } = await rawRequest(proxy.port, message);
+      expect(status).toBe(503);
+      expect(head).toMatch(/retry-after: 7/i);
+      expect(upstream.bytes()).toBe('');
+    } finally {
+      await proxy.close();
+      await upstream.close();
+    }
+  });
+});
+
+describe('explain reports what the gateway does', () => {
+  const explainPath = (path: string, options: Partial<Parameters<typeof explain>[1]> = {}) =>
+    explain(
+      { rules, isOwnAuthority: () => true, isServicePath: () => false, isForwardAuthPath: () => false },
+      { method: 'GET', path, host: 'gate.test', ...options },
+    );
+
+  test('which rule matches, what it requires, whether a scope suffices, and why', () => {
+    expect(explainPath('/public/x')).toMatchObject({ verdict: 'public', requirement: 'public' });
+    expect(explainPath('/files/%61')).toMatchObject({
+      verdict: 'token_required',
+      requirement: 'files:read',
+      path: '/files/a',
+    });
+    expect(explainPath('/files/1', { scope: scope('files:read') })).toMatchObject({ verdict: 'allowed' });
+    expect(explainPath('/files/1', { scope: scope('files:write') })).toMatchObject({
+      verdict: 'forbidden',
+      reason: 'the token lacks files:read',
+    });
+    expect(explainPath('/mine/1', { client: 'report-runner' })).toMatchObject({
+      verdict: 'forbidden',
+      reason: 'the rule is not open to report-runner',
+    });
+    expect(explainPath('/write/1', { scope: scope('files:write') })).toMatchObject({ verdict: 'no_rule' });
+    expect(explainPath('/write/1').tried.at(-1)).toEqual({ rule: '/write/**', misfit: 'method' });
+    expect(explainPath('/a/../b')).toMatchObject({
+      verdict: 'invalid_request',
+      reason: 'a dot segment in the path',
+    });
+  });
+
+  test('an integration that was narrowed limits the token', () => {
+    const narrowed = integration('report-runner', 'reports:read');
+    expect(
+      explainPath('/files/1', { scope: scope('files:read'), client: 'report-runner', integration: narrowed }),
+    ).toMatchObject({ verdict: 'forbidden', reason: 'the token lacks files:read' });
+  });
+});
+
+test('a request that could not be decided is logged under the id in its response', async () => {
+  const proxy = await startProxyHarness({
+    upstream: 'http://127.0.0.1:1',
+    readAccessToken: () => Promise.reject(new Fault('store_unavailable', 'away')),
+  });
+  try {
+    const { status, body } = await rawRequest(
+      proxy.port,
+      'GET /files/a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer A\r\nConnection: close\r\n\r\n',
+    );
+    expect(status).toBe(503);
+    const events = proxy.log.map((line) => JSON.parse(line) as Record<string, unknown>);
+    expect(events.find(({ event }) => event === 'authorization_failed')).toMatchObject({
+      level: 'error',
+      request_id: (JSON.parse(body) as { request_id: string }).request_id,
+    });
+  } finally {
+    await proxy.close();
+  }
+});

@@ -1,0 +1,567 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { SettingsInput } from '../../../src/config/schema.ts';
+import { forwardedCertificateHeaders } from '../../support/forwarded-certificate.ts';
+import { beginRequest } from '../../support/https-client.ts';
+import { withBoundApp, withForwardedCertificates, withSettings } from '../../support/reconfigure.ts';
+import {
+  ALICE,
+  type Reply,
+  type SettingsChange,
+  startGateway,
+  type TestGateway,
+} from '../../support/test-gateway.ts';
+
+const CHECK = '/authsvc/check';
+/** Its public rule and its any-token rule tell which host a request was judged for. */
+const HOST_ROUTES = [
+  { path: '/lobby', host: 'open.example.test', public: true },
+  { path: '/lobby', host: 'shut.example.test', requires: 'reports:write' },
+] as const;
+
+const withGateways: SettingsChange = (settings) => ({
+  ...withBoundApp(settings),
+  trustedProxies: ['127.0.0.1'],
+  routes: [
+    ...(settings.routes ?? []),
+    {
+      path: '/shared/**',
+      methods: ['GET', 'HEAD'],
+      requires: 'files:read',
+      cors: { origins: ['https://app.test'] },
+    },
+  ],
+});
+
+let gateway: TestGateway;
+let usual: SettingsInput;
+let token: string;
+beforeAll(async () => {
+  gateway = await startGateway((settings) => {
+    usual = withGateways(settings);
+    return usual;
+  });
+  token = (await gateway.grant({ scope: 'files:read' })).access_token;
+});
+afterAll(() => gateway.close());
+beforeEach(() => {
+  gateway.upstream.requests.length = 0;
+});
+
+type Headers = Readonly<Record<string, string | string[]>>;
+const bearer = (access = token): Headers => ({ authorization: `Bearer ${access}` });
+const check = (
+  headers: Headers,
+  more: { path?: string; method?: string; body?: string } = {},
+): Promise<Reply> => gateway.request({ path: CHECK, ...more, headers });
+
+/** What each gateway sends for a request, by its documentation. */
+const GATEWAYS = {
+  nginx: (method: string, uri: string, headers: Headers) =>
+    check({
+      ...headers,
+      'x-original-method': method,
+      'x-original-uri': uri,
+      'x-forwarded-host': 'api.example.test',
+      'x-forwarded-proto': 'https',
+    }),
+  'ingress-nginx': (method: string, uri: string, headers: Headers) =>
+    check({ ...headers, 'x-original-method': method, 'x-original-url': `https://localhost:8443${uri}` }),
+  Traefik: (method: string, uri: string, headers: Headers) =>
+    check({
+      ...headers,
+      'x-forwarded-method': method,
+      'x-forwarded-proto': 'https',
+      'x-forwarded-host': 'api.example.test:8443',
+      'x-forwarded-uri': uri,
+      'x-forwarded-for': '192.0.2.7',
+    }),
+  Caddy: (method: string, uri: string, headers: Headers) =>
+    check({
+      ...headers,
+      host: 'api.example.test',
+      'x-forwarded-method': method,
+      'x-forwarded-uri': uri,
+      'x-forwarded-proto': 'http',
+      'x-forwarded-host': 'api.example.test',
+      'x-forwarded-for': '192.0.2.7',
+    }),
+  Envoy: (method: string, uri: string, headers: Headers) =>
+    check(
+      {
+        ...headers,
+        host: 'api.example.test',
+        'content-length': '0',
+        'x-envoy-internal': 'true',
+        'x-forwarded-for': '192.0.2.7',
+        'x-envoy-expected-rq-timeout-ms': '250',
+      },
+      { path: CHECK + uri, method },
+    ),
+} as const;
+
+const nginx = GATEWAYS.nginx;
+
+describe.each(Object.entries(GATEWAYS))('as %s requests it', (_, ask) => {
+  test('a request that a rule allows is 200 with every identity header', async () => {
+    const reply = await ask('GET', '/files/a?b=c', bearer());
+    expect(reply.status).toBe(200);
+    expect(reply.text).toBe('');
+    expect(reply.headers).toMatchObject({
+      'x-forwarded-user': ALICE,
+      'x-forwarded-client-id': 'report-runner',
+      'x-forwarded-scope': 'files:read',
+      'cache-control': 'no-store',
+    });
+    expect(reply.headers['x-request-id']).toMatch(/^[\w-]{8,}$/);
+  });
+
+  test('a public rule is 200 without a token, and every identity header is there and empty', async () => {
+    const reply = await ask('GET', '/health', {});
+    expect(reply.status).toBe(200);
+    expect(reply.headers).toMatchObject({
+      'x-forwarded-user': '',
+      'x-forwarded-client-id': '',
+      'x-forwarded-scope': '',
+    });
+  });
+
+  test('without a token: 401 with a challenge; with an invalid one: invalid_token', async () => {
+    const none = await ask('GET', '/files/a', {});
+    expect(none.status).toBe(401);
+    expect(none.headers['www-authenticate']).toBe('Bearer realm="gatehouse"');
+    expect(none.headers['cache-control']).toBe('no-store');
+    const bad = await ask('GET', '/files/a', bearer('nonsense'));
+    expect(bad.status).toBe(401);
+    expect(bad.headers['www-authenticate']).toContain('error="invalid_token"');
+    expect(bad.headers['x-forwarded-user']).toBeUndefined();
+  });
+
+  test('too little scope, and a rule for another client, are 403 with a challenge', async () => {
+    const scope = await ask('GET', '/reports/a', bearer());
+    expect(scope.status).toBe(403);
+    expect(scope.headers['www-authenticate']).toContain(
+      'error="insufficient_scope", error_description="The access token lacks the required scope.", scope="reports:write"',
+    );
+    const client = await ask('GET', '/other/a', bearer());
+    expect(client.status).toBe(403);
+    expect(client.json['error']).toBe('insufficient_scope');
+  });
+
+  test('the method matters: a rule for GET does not apply to POST', async () => {
+    expect((await ask('POST', '/files/a', bearer())).status).toBe(403);
+    expect((await ask('HEAD', '/files/a', bearer())).status).toBe(200);
+  });
+
+  test('what no rule matches is 403, not 404', async () => {
+    const reply = await ask('GET', '/nowhere', bearer());
+    expect(reply.status).toBe(403);
+    expect(reply.json['error']).toBe('not_found');
+  });
+
+  test.each([
+    '/files/../reports/a',
+    '/files/%2e%2e/reports/a',
+    '/files//a',
+    '//files/a',
+    '/files/%2fa',
+    '/files/a%00',
+    '/files/%zz',
+    '/files/a;/../b',
+    '/files/a\\b',
+    '/health/..;/reports',
+    '/files/a?access_token=x',
+  ])('an ambiguous path is 403, not 400: %s', async (uri) => {
+    const reply = await ask('GET', uri, bearer());
+    expect(reply.status).toBe(403);
+    expect(reply.json['error']).toBe('invalid_request');
+    // The question was in order, so the connection of the gateway stays.
+    expect(reply.headers.connection).not.toBe('close');
+  });
+
+  describe('a preflight', () => {
+    const preflight = (path: string, origin = 'https://app.test', method = 'GET', more: Headers = {}) =>
+      ask('OPTIONS', path, { origin, 'access-control-request-method': method, ...more });
+
+    test('from an allowed origin passes without identity, with the CORS response headers', async () => {
+      const reply = await preflight('/shared/a');
+      expect(reply.status).toBe(200);
+      expect(reply.headers).toMatchObject({
+        'x-forwarded-user': '',
+        'x-forwarded-client-id': '',
+        'x-forwarded-scope': '',
+        'access-control-allow-origin': 'https://app.test',
+      });
+    });
+
+    test('of another origin is 403', async () => {
+      const reply = await preflight('/shared/a', 'https://evil.test');
+      expect([reply.status, reply.headers['access-control-allow-origin']]).toEqual([403, undefined]);
+    });
+
+    test('is decided by the rule of the announced request: without one, or without cors, a token is needed', async () => {
+      expect((await preflight('/shared/a', undefined, 'DELETE')).status).toBe(401);
+      expect((await preflight('/files/a')).status).toBe(401);
+    });
+
+    test('bypasses nothing: not for OPTIONS itself, not with a token, not for an unusual path', async () => {
+      expect((await ask('OPTIONS', '/shared/a', { origin: 'https://app.test' })).status).toBe(401);
+      expect((await preflight('/shared/a', undefined, 'GET', bearer('nonsense'))).status).toBe(401);
+      expect((await preflight('/shared/../files/a')).status).toBe(403);
+      expect((await preflight('/shared/%66')).status).toBe(403);
+    });
+  });
+
+  test('the paths of the token service are not passed on to an API', async () => {
+    expect((await ask('GET', '/AuthSvc/Authorize/Verify', bearer())).status).toBe(403);
+  });
+});
+
+test('no part of a check request is ever forwarded', async () => {
+  await nginx('GET', '/files/a', bearer());
+  await nginx('GET', '/nowhere', bearer());
+  await check(bearer());
+  expect(gateway.upstream.requests).toEqual([]);
+});
+
+test('path segments are compared case-insensitively, below every service path', async () => {
+  const headers = { ...bearer(), 'x-original-method': 'GET', 'x-original-uri': '/files/a' };
+  expect((await check(headers, { path: '/AuthSvc/CHECK' })).status).toBe(200);
+  expect((await check(headers, { path: '/authsvc/check?from=nginx' })).status).toBe(200);
+  expect((await check(headers, { path: '/authsvc/checked' })).status).toBe(404);
+});
+
+test('any method may be used, and a revoked token is rejected at once', async () => {
+  const { access_token: mine } = await gateway.grant({ scope: 'files:read' });
+  const headers = { ...bearer(mine), 'x-forwarded-method': 'GET', 'x-forwarded-uri': '/files/a' };
+  for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND'])
+    expect((await check(headers, { method })).status, method).toBe(200);
+  expect((await gateway.request({ path: '/authsvc/Revoke/Token', headers: bearer(mine) })).status).toBe(200);
+  const after = await check(headers);
+  expect(after.status).toBe(401);
+  expect(after.headers['www-authenticate']).toContain('revoked');
+});
+
+test('an unneeded encoding is refused: the gateway would send on what no rule has seen', async () => {
+  expect((await nginx('GET', '/%66iles/a', bearer())).status).toBe(403);
+  expect((await nginx('GET', '/files/%c3%a9', bearer())).status).toBe(200);
+  expect((await nginx('GET', '/files/%C3%A9?x=%66', bearer())).status).toBe(200);
+});
+
+describe('the original request', () => {
+  const ORIGINAL_REQUEST = { 'x-original-method': 'GET', 'x-original-uri': '/files/a' };
+  test.each<[string, Headers, string?, string?]>([
+    ['nothing is told', {}],
+    ['only the method', { 'x-original-method': 'GET' }],
+    ['only the path, in a header', { 'x-original-uri': '/files/a' }],
+    [
+      'only the path, and the method is asked to be guessed',
+      { 'x-forwarded-uri': '/files/a' },
+      CHECK,
+      'POST',
+    ],
+    ['two different paths', { ...ORIGINAL_REQUEST, 'x-forwarded-uri': '/health' }],
+    ['two different queries', { ...ORIGINAL_REQUEST, 'x-forwarded-uri': '/files/a?b' }],
+    ['a path and another URL', { ...ORIGINAL_REQUEST, 'x-original-url': 'https://localhost:8443/health' }],
+    ['the same header twice', { ...ORIGINAL_REQUEST, 'x-original-uri': ['/files/a', '/health'] }],
+    [
+      'the same header twice with one value',
+      { ...ORIGINAL_REQUEST, 'x-original-uri': ['/files/a', '/files/a'] },
+    ],
+    ['two methods', { ...ORIGINAL_REQUEST, 'x-original-method': ['GET', 'GET'] }],
+    ['two different methods', { ...ORIGINAL_REQUEST, 'x-forwarded-method': 'POST' }],
+    ['two hosts', { ...ORIGINAL_REQUEST, 'x-forwarded-host': ['a.test', 'b.test'] }],
+    ['a list of hosts', { ...ORIGINAL_REQUEST, 'x-forwarded-host': 'a.test, b.test' }],
+    [
+      'a host and another in the URL',
+      {
+        ...ORIGINAL_REQUEST,
+        'x-original-url': 'https://localhost:8443/files/a',
+        'x-forwarded-host': 'b.test',
+      },
+    ],
+    [
+      'a scheme and another in the URL',
+      {
+        ...ORIGINAL_REQUEST,
+        'x-original-url': 'https://localhost:8443/files/a',
+        'x-forwarded-proto': 'http',
+      },
+    ],
+    ['a scheme that is none', { ...ORIGINAL_REQUEST, 'x-forwarded-proto': 'https,http' }],
+    ['an empty header', { ...ORIGINAL_REQUEST, 'x-forwarded-uri': '' }],
+    [
+      'a URL where a path belongs',
+      { ...ORIGINAL_REQUEST, 'x-original-uri': 'https://localhost:8443/files/a' },
+    ],
+    [
+      'a URL of a host that is not ours',
+      { 'x-original-method': 'GET', 'x-original-url': 'https://evil.test/files/a' },
+    ],
+    [
+      'a URL with user information',
+      { 'x-original-method': 'GET', 'x-original-url': 'https://localhost:8443@evil.test/files/a' },
+    ],
+    [
+      'a URL of another kind',
+      { 'x-original-method': 'GET', 'x-original-url': 'ftp://localhost:8443/files/a' },
+    ],
+    ['a method in lower case', { ...ORIGINAL_REQUEST, 'x-original-method': 'get' }],
+    ['a method of 33 letters', { ...ORIGINAL_REQUEST, 'x-original-method': 'G'.repeat(33) }],
+    ['a list of methods', { ...ORIGINAL_REQUEST, 'x-original-method': 'GET, POST' }],
+    ['TRACE', { ...ORIGINAL_REQUEST, 'x-original-method': 'TRACE' }],
+    ['CONNECT', { ...ORIGINAL_REQUEST, 'x-original-method': 'CONNECT' }],
+    ['the server itself', { 'x-original-method': 'OPTIONS', 'x-original-uri': '*' }],
+    ['a header and another path below /check', ORIGINAL_REQUEST, `${CHECK}/health`],
+    [
+      'a header method and another of the question',
+      { 'x-forwarded-method': 'GET' },
+      `${CHECK}/files/a`,
+      'POST',
+    ],
+    ['a header host and another of the question', { 'x-forwarded-host': 'b.test' }, `${CHECK}/files/a`],
+  ])('is unclear, so 403: %s', async (_, headers, path = CHECK, method = 'GET') => {
+    const reply = await check({ ...bearer(), ...headers }, { path, method });
+    expect(reply.status).toBe(403);
+    expect(reply.headers['x-forwarded-user']).toBeUndefined();
+  });
+
+  test('is accepted when all headers agree', async () => {
+    const reply = await check({
+      ...bearer(),
+      ...ORIGINAL_REQUEST,
+      'x-forwarded-method': 'GET',
+      'x-forwarded-uri': '/files/a',
+      'x-original-url': 'https://localhost:8443/files/a',
+      'x-forwarded-host': 'LOCALHOST',
+      'x-forwarded-proto': 'https',
+    });
+    expect(reply.status).toBe(200);
+  });
+
+  test('names that only look alike are not read', async () => {
+    const reply = await check({
+      ...bearer(),
+      ...ORIGINAL_REQUEST,
+      x_original_uri: '/health',
+      'x.forwarded.uri': '/health',
+    });
+    expect(reply.status).toBe(200);
+    expect(reply.headers['x-forwarded-user']).toBe(ALICE);
+  });
+
+  test('is logged without its query, and so is the reason it is unclear', async () => {
+    const before = gateway.log.length;
+    await nginx('GET', '/files/log?secret=1', bearer());
+    await check({ ...bearer(), 'x-original-uri': '/files/a' });
+    await expect
+      .poll(() => gateway.log.slice(before).filter(({ event }) => event === 'request').length)
+      .toBe(2);
+    const lines = gateway.log.slice(before);
+    expect(lines.find(({ event }) => event === 'request')).toMatchObject({
+      original: 'GET /files/log',
+      rule: expect.stringContaining('/files/**'),
+      decision: 'allowed',
+      identity: ALICE,
+    });
+    expect(lines.find(({ event }) => event === 'forward_auth_ambiguous')).toMatchObject({
+      detail: 'no header names the method',
+    });
+    expect(JSON.stringify(lines)).not.toContain('secret=1');
+  });
+});
+
+test('two Authorization fields or two tokens are 403', async () => {
+  expect(
+    (await nginx('GET', '/health', { authorization: [`Bearer ${token}`, `Bearer ${token}`] })).status,
+  ).toBe(403);
+  expect((await nginx('GET', '/files/a', { authorization: `Bearer ${token}, Bearer ${token}` })).status).toBe(
+    403,
+  );
+});
+
+test('a check request with a malformed head is 403, and its connection is closed', async () => {
+  const reply = await nginx('GET', '/health', { host: ['localhost', 'localhost'] });
+  expect(reply.status).toBe(403);
+  expect(reply.headers.connection).toBe('close');
+});
+
+describe('the body of a check request', () => {
+  const headers = (): Headers => ({ ...bearer(), 'x-original-method': 'GET', 'x-original-uri': '/files/a' });
+
+  test('is not needed for the response, and the connection serves the next check', async () => {
+    for (let attempt = 0; attempt < 3; attempt += 1) {
+      const reply = await check(headers(), { method: 'POST', body: 'x'.repeat(100_000) });
+      expect(reply.status).toBe(200);
+      expect(reply.headers.connection).not.toBe('close');
+      const refused = await check(
+        { ...headers(), authorization: 'Bearer no' },
+        { method: 'POST', body: 'x' },
+      );
+      expect(refused.status).toBe(401);
+    }
+  });
+
+  test('gets its response before the body has arrived, and an endless body is cut off', async () => {
+    const { sent, reply } = beginRequest({
+      port: gateway.port,
+      ca: gateway.ca.pem,
+      path: CHECK,
+      method: 'POST',
+      headers: { ...headers(), 'content-length': '1000000000' },
+    });
+    const cut = new Promise<void>((resolve) => {
+      sent.on('error', () => resolve()).on('close', () => resolve());
+    });
+    sent.write('the beginning');
+    expect((await reply).status).toBe(200);
+    await cut;
+  });
+
+  test('behind Expect: 100-continue does not delay the decision', async () => {
+    const reply = await check(
+      { ...headers(), expect: '100-continue', 'content-length': '5' },
+      { method: 'POST' },
+    ).catch((error: unknown) => error);
+    expect(reply).toMatchObject({ status: 200, headers: { connection: 'close' } });
+  });
+});
+
+test('a peer that is not listed learns nothing, and the log names the setting', async () => {
+  await gateway.reload(() => ({ ...usual, trustedProxies: ['192.0.2.0/24'] }));
+  try {
+    const before = gateway.log.length;
+    const headers = { ...bearer(), 'x-original-method': 'GET', 'x-original-uri': '/health' };
+    for (const path of [CHECK, `${CHECK}/health`, `${CHECK}/../x`, '/AUTHSVC/check']) {
+      const reply = await check(headers, { path });
+      expect(reply.status, path).toBe(403);
+      expect(reply.json['error']).toBe('access_denied');
+    }
+    expect(
+      gateway.log.slice(before).find(({ event }) => event === 'forward_auth_peer_not_trusted'),
+    ).toMatchObject({
+      level: 'warn',
+      peer: '127.0.0.1',
+      setting: 'trustedProxies',
+    });
+  } finally {
+    await gateway.reload(() => usual);
+  }
+});
+
+describe('where rules require a host', () => {
+  beforeAll(() =>
+    gateway.reload(() => ({
+      ...usual,
+      routes: [...HOST_ROUTES, ...(usual.routes ?? [])],
+    })),
+  );
+  afterAll(() => gateway.reload(() => usual));
+
+  const ask = (headers: Headers, path = CHECK) =>
+    check({ 'x-original-method': 'GET', 'x-original-uri': '/lobby', ...headers }, { path });
+
+  test('the forwarded host is used, not that of the check request', async () => {
+    expect((await ask({ 'x-forwarded-host': 'open.example.test' })).status).toBe(200);
+    expect((await ask({ 'x-forwarded-host': 'shut.example.test', host: 'open.example.test' })).status).toBe(
+      401,
+    );
+  });
+
+  test('a URL is trusted for the hosts of rules', async () => {
+    const url = (host: string) =>
+      check({ 'x-original-method': 'GET', 'x-original-url': `https://${host}/lobby` });
+    expect((await url('open.example.test')).status).toBe(200);
+    expect((await url('shut.example.test')).status).toBe(401);
+    expect((await url('other.example.test')).status).toBe(403);
+  });
+
+  test('a check request without a host is rejected', async () => {
+    expect((await ask({ host: 'open.example.test' })).status).toBe(403);
+  });
+
+  test('Envoy sends the host as that of its check request', async () => {
+    const path = `${CHECK}/lobby`;
+    expect((await check({ host: 'open.example.test' }, { path })).status).toBe(200);
+    expect((await check({ host: 'shut.example.test' }, { path })).status).toBe(401);
+  });
+});
+
+describe('a token bound to a certificate', () => {
+  const ORIGINAL_REQUEST = { 'x-original-method': 'GET', 'x-original-uri': '/files/a' };
+  let bound: Headers;
+  beforeAll(async () => {
+    bound = bearer((await gateway.grant({ clientId: 'bound-app' })).access_token);
+  });
+
+  test('does not work with the certificate of the connection: that is the gateway’s own', async () => {
+    const ask = (as?: 'alice' | 'bob') =>
+      gateway.request({
+        path: CHECK,
+        headers: { ...bound, ...ORIGINAL_REQUEST },
+        ...(as && { as: gateway.users[as] }),
+      });
+    expect((await ask('alice')).status).toBe(401);
+    expect((await ask('bob')).status).toBe(401);
+    const none = await ask();
+    expect(none.status).toBe(401);
+    expect(none.headers['www-authenticate']).toContain('bound to a certificate');
+  });
+
+  test('works with a certificate header in each of its forms, from listed peers only', async () => {
+    const forms = forwardedCertificateHeaders(Buffer.from(gateway.users.alice.der));
+    for (const [name, value] of forms)
+      expect((await check({ ...bound, ...ORIGINAL_REQUEST, [name]: value })).status, name).toBe(401);
+    for (const [name, value] of forms)
+      await withSettings(gateway, withForwardedCertificates(name.toLowerCase() as 'client-cert'), async () =>
+        expect((await check({ ...bound, ...ORIGINAL_REQUEST, [name]: value })).status, name).toBe(200),
+      );
+    await withSettings(gateway, withForwardedCertificates(), async () => {
+      const [[name, value] = ['', '']] = forms;
+      expect((await check({ ...bound, ...ORIGINAL_REQUEST, [name]: [value, value] })).status).toBe(403);
+      expect((await check({ ...bound, ...ORIGINAL_REQUEST, Client_Cert: value })).status).toBe(403);
+      expect(
+        (await check({ ...bound, ...ORIGINAL_REQUEST, 'Client.Cert': value, [name]: value })).status,
+      ).toBe(403);
+      // The gateway's own certificate says nothing about its client.
+      const own = await gateway.request({
+        path: CHECK,
+        headers: { ...bound, ...ORIGINAL_REQUEST },
+        as: gateway.users.alice,
+      });
+      expect(own.status).toBe(401);
+    });
+  });
+});
+
+test('the names of identity headers are those of the settings', async () => {
+  await gateway.reload(() => ({
+    ...usual,
+    headers: { user: 'Remote-User', clientId: 'Remote-Client', scope: 'Remote-Scope' },
+  }));
+  try {
+    const { headers } = await nginx('GET', '/files/a', bearer());
+    expect(headers).toMatchObject({
+      'remote-user': ALICE,
+      'remote-client': 'report-runner',
+      'remote-scope': 'files:read',
+    });
+    expect(headers['x-forwarded-user']).toBeUndefined();
+    expect((await nginx('GET', '/health', {})).headers).toMatchObject({ 'remote-user': '' });
+  } finally {
+    await gateway.reload(() => usual);
+  }
+});
+
+test('a failure of our own is 503 and never 200', async () => {
+  const failing = vi.spyOn(gateway.server.store.revocations, 'isRevoked').mockImplementation(() => {
+    throw new Error('the map is gone');
+  });
+  try {
+    const reply = await nginx('GET', '/files/a', bearer());
+    expect(reply.status).toBe(503);
+    expect(reply.headers['retry-after']).toBe('1');
+    expect(reply.headers['x-forwarded-user']).toBeUndefined();
+  } finally {
+    failing.mockRestore();
+  }
+});

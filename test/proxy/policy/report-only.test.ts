@@ -1,0 +1,101 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import {
+  bearer,
+  NOW,
+  type ProxyHarness,
+  rule,
+  scope,
+  startProxyHarness,
+} from '../../support/proxy-harness.ts';
+import { rawRequest } from '../../support/raw-client.ts';
+import {
+  headerValues,
+  type RecordingUpstream,
+  startRecordingUpstream,
+} from '../../support/recording-upstream.ts';
+
+const RULES = [
+  rule('/try/**', 'files:read', { reportOnly: true }),
+  rule('/clients/**', 'files:read', { reportOnly: true, clients: ['somebody-else'] }),
+  rule('/judged/**', 'files:read'),
+];
+
+const TOKENS = {
+  A: bearer(),
+  narrow: bearer({ scope: scope('reports:read') }),
+  old: bearer({ expires: NOW }),
+  revoked: bearer({ grantId: 'revoked' }),
+  removed: bearer({ clientId: 'gone' }),
+};
+
+let upstream: RecordingUpstream;
+let proxy: ProxyHarness;
+beforeAll(async () => {
+  upstream = await startRecordingUpstream();
+  proxy = await startProxyHarness({
+    rules: RULES,
+    upstream: upstream.url,
+    tokens: TOKENS,
+    revocations: { isRevoked: ({ grantId }) => grantId === 'revoked' },
+  });
+});
+afterAll(async () => {
+  await proxy.close();
+  await upstream.close();
+});
+beforeEach(() => upstream.reset());
+
+const ask = (path: string, headers: readonly string[]) =>
+  rawRequest(
+    proxy.port,
+    [`GET ${path} HTTP/1.1`, 'Host: gate.test', 'X-Forwarded-User: root', ...headers, '', ''].join('\r\n'),
+  );
+const as = (token: string): string[] => [`Authorization: Bearer ${token}`];
+const readReports = () => ({
+  user: headerValues(upstream.requests[0], 'x-forwarded-user'),
+  client: headerValues(upstream.requests[0], 'x-forwarded-client-id'),
+  authorization: headerValues(upstream.requests[0], 'authorization'),
+});
+const NOBODY = { user: [], client: [], authorization: [] };
+const ALICE = {
+  user: ['local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}'],
+  client: ['report-runner'],
+  authorization: [],
+};
+
+describe('a report-only rule allows requests it would reject, and reports them', () => {
+  test.each([
+    ['no token', '/try/1', [], 'token_missing', NOBODY],
+    ['another scheme', '/try/1', ['Authorization: Basic eDp5'], 'token_missing', NOBODY],
+    ['a malformed token', '/try/1', ['Authorization: Bearer  A'], 'token_malformed', NOBODY],
+    ['a forged token', '/try/1', as('forged'), 'token_not_authentic', NOBODY],
+    ['an expired token', '/try/1', as('old'), 'token_expired', NOBODY],
+    ['a revoked token', '/try/1', as('revoked'), 'token_revoked', NOBODY],
+    ['a token of a removed integration', '/try/1', as('removed'), 'token_client_removed', NOBODY],
+    ['too little scope', '/try/1', as('narrow'), 'insufficient_scope', ALICE],
+    ['another client', '/clients/1', as('A'), 'client_not_allowed', ALICE],
+  ])('%s', async (_what, path, headers, reason, identity) => {
+    expect((await ask(path, headers)).status).toBe(200);
+    expect(proxy.notes.at(-1)).toMatchObject({ decision: 'would_refuse', reason });
+    expect(readReports()).toEqual(identity);
+  });
+
+  test('requests it would allow anyway are not reported', async () => {
+    expect((await ask('/try/1', as('A'))).status).toBe(200);
+    expect(proxy.notes.at(-1)).toMatchObject({ decision: 'forwarded' });
+    expect(readReports()).toEqual(ALICE);
+  });
+
+  test.each([
+    ['two tokens', '/try/1', [...as('A'), ...as('A')], 400],
+    ['a token in the query', '/try/1?access_token=A', [], 400],
+    ['a dot segment', '/try/../judged/1', [], 400],
+    ['a WebSocket where none is allowed', '/try/1', ['Connection: Upgrade', 'Upgrade: websocket'], 403],
+    ['another rule', '/judged/1', [], 401],
+    ['no rule', '/nowhere', as('A'), 404],
+  ])('%s is refused as ever', async (_what, path, headers, status) => {
+    expect((await ask(path, headers)).status).toBe(status);
+    expect(proxy.notes.at(-1)).toMatchObject({ decision: 'refused' });
+    expect(upstream.bytes()).toBe('');
+  });
+});

@@ -1,0 +1,168 @@
+import fc from 'fast-check';
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import { Slot, Slots } from '../../../src/proxy/upstream/slots.ts';
+
+const target = () => ({ index: 0, url: 'http://127.0.0.1:1', pending: 0 });
+
+interface User {
+  readonly slot: Slot;
+  readonly key: string;
+  state: 'waiting' | 'granted' | 'refused' | 'evicted' | 'left';
+}
+
+function enter(slots: Slots, key: string, isUpload = false, unread = () => 0): User {
+  const user: User = {
+    slot: new Slot({
+      isWaitingForClient: true,
+      get unreadBytes() {
+        return unread();
+      },
+      onSlotGranted: () => void (user.state = 'granted'),
+      onEvicted: () => void (user.state = 'evicted'),
+    }),
+    key,
+    state: 'waiting',
+  };
+  if (!user.slot.enter(slots, key, isUpload)) user.state = 'refused';
+  return user;
+}
+
+function leave(user: User): void {
+  user.slot.leave();
+  user.state = 'left';
+}
+
+const microtasks = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+const statesOf = (users: readonly User[]): string[] => users.map(({ state }) => state);
+
+afterEach(() => void vi.useRealTimers());
+
+describe('connection slots', () => {
+  test('a client that reads slowly keeps its slot, one that reads nothing loses it', () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+    const slots = new Slots(target(), { connections: 4, maxPending: 10 });
+    let unread = 1_000_000;
+    const reader = enter(slots, 'a', false, () => unread);
+    const others = [enter(slots, 'b'), enter(slots, 'b'), enter(slots, 'a')];
+    reader.slot.markStalled();
+    others[0]?.slot.markStalled();
+    others[1]?.slot.markStalled();
+    enter(slots, 'c');
+    for (let at = 0; at < 10; at += 1) {
+      vi.advanceTimersByTime(500);
+      unread -= 65_536;
+    }
+    expect(statesOf([reader, ...others])).toEqual(['granted', 'evicted', 'evicted', 'granted']);
+  });
+
+  test('clients whose requests are refused are forgotten', () => {
+    const slots = new Slots(target(), { connections: 1, maxPending: 0 });
+    enter(slots, 'x');
+    for (let at = 0; at < 5_000; at += 1) enter(slots, `client ${at}`);
+    expect(slots.knownClients).toBeLessThanOrEqual(1_001);
+  });
+
+  test('a freed slot goes to the client that holds the fewest, not to the one that waited longest', async () => {
+    const slots = new Slots(target(), { connections: 2, maxPending: 10 });
+    const first = [enter(slots, 'a'), enter(slots, 'a')];
+    const waiting = [enter(slots, 'a'), enter(slots, 'a'), enter(slots, 'b')];
+    expect(statesOf([...first, ...waiting])).toEqual(['granted', 'granted', 'waiting', 'waiting', 'waiting']);
+    leave(first[0] as User);
+    await microtasks();
+    expect(statesOf(waiting)).toEqual(['waiting', 'waiting', 'granted']);
+  });
+
+  test('clients that hold equally many are served in turn', async () => {
+    const slots = new Slots(target(), { connections: 1, maxPending: 10 });
+    let holder = enter(slots, 'x');
+    const waiting = [enter(slots, 'a'), enter(slots, 'a'), enter(slots, 'b'), enter(slots, 'b')];
+    const order: string[] = [];
+    for (let at = 0; at < waiting.length; at += 1) {
+      leave(holder);
+      await microtasks();
+      holder = waiting.find(({ state }) => state === 'granted') as User;
+      order.push(holder.key);
+    }
+    expect(order).toEqual(['a', 'b', 'a', 'b']);
+  });
+
+  test('one client cannot fill the places of those that wait', () => {
+    const slots = new Slots(target(), { connections: 1, maxPending: 16 });
+    enter(slots, 'x');
+    const flood = Array.from({ length: 30 }, () => enter(slots, 'a'));
+    expect(flood.filter(({ state }) => state === 'waiting')).toHaveLength(14);
+    expect(enter(slots, 'b').state).toBe('waiting');
+  });
+
+  test('an upload becomes an ordinary request when its body has arrived', async () => {
+    const slots = new Slots(target(), { connections: 4, maxPending: 10 });
+    const uploads = [enter(slots, 'a', true), enter(slots, 'a', true), enter(slots, 'a', true)];
+    expect(statesOf(uploads)).toEqual(['granted', 'granted', 'waiting']);
+    uploads[0]?.slot.markUploaded();
+    await microtasks();
+    expect(statesOf(uploads)).toEqual(['granted', 'granted', 'granted']);
+  });
+
+  test('ordinary requests do not wait behind uploads of the same client', () => {
+    const slots = new Slots(target(), { connections: 4, maxPending: 10 });
+    for (let at = 0; at < 5; at += 1) enter(slots, 'a', true);
+    expect(enter(slots, 'a').state).toBe('granted');
+  });
+
+  test('never more slots than connections; each request that waits gets one in the end', async () => {
+    const step = fc.record({
+      kind: fc.constantFrom(
+        'enter',
+        'upload',
+        'leave',
+        'later',
+        'markUploaded',
+        'markStalled',
+        'clearStalled',
+      ),
+      key: fc.constantFrom('a', 'b', 'c'),
+      at: fc.nat(50),
+    });
+    const run = fc.asyncProperty(
+      fc.integer({ min: 1, max: 12 }),
+      fc.integer({ min: 0, max: 12 }),
+      fc.array(step, { maxLength: 120 }),
+      async (connections, maxPending, steps) => {
+        const used = target();
+        const slots = new Slots(used, { connections, maxPending });
+        const users: User[] = [];
+        let releases = 0;
+        const granted = (): User[] => users.filter(({ state }) => state === 'granted');
+        for (const { kind, key, at } of steps) {
+          const alive = users.filter(({ state }) => state === 'granted' || state === 'waiting');
+          const user = alive[at % Math.max(1, alive.length)];
+          if (kind === 'enter' || kind === 'upload') users.push(enter(slots, key, kind === 'upload'));
+          else if (user === undefined) continue;
+          else if (kind === 'leave') leave(user);
+          else if (kind === 'later') {
+            if (user.state === 'granted') releases += 1;
+            user.slot.leave(true);
+            user.state = 'left';
+          } else if (user.state === 'granted') user.slot[kind]();
+          if (at % 3 === 0 && releases > 0) {
+            releases -= 1;
+            slots.release();
+          }
+          await microtasks();
+          expect(granted().length + releases).toBeLessThanOrEqual(connections);
+        }
+        while (releases > 0) {
+          releases -= 1;
+          slots.release();
+        }
+        for (let rounds = 0; rounds < users.length + 1; rounds += 1) {
+          for (const user of granted()) leave(user);
+          await microtasks();
+        }
+        expect(users.filter(({ state }) => state === 'waiting')).toEqual([]);
+        expect(used.pending).toBe(0);
+      },
+    );
+    await fc.assert(run, { numRuns: 60 });
+  });
+});

@@ -1,0 +1,168 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import type { AddressInfo, Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createServer as createTlsServer } from 'node:tls';
+import { afterEach, describe, expect, test } from 'vitest';
+import { createCa, issueServer } from '../../support/pki.ts';
+import { type ProxyHarness, startProxyHarness } from '../../support/proxy-harness.ts';
+import { rawRequest } from '../../support/raw-client.ts';
+import {
+  type RecordingUpstream,
+  type Responder,
+  respondOk,
+  startRecordingUpstream,
+} from '../../support/recording-upstream.ts';
+
+/** U05: what is asked a second time, and what never is. */
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  while (cleanups.length > 0) await cleanups.pop()?.();
+});
+
+type ProxyPath = 'full' | 'fast';
+
+async function setUp(proxyPath: ProxyPath): Promise<{ upstream: RecordingUpstream; proxy: ProxyHarness }> {
+  const upstream = await startRecordingUpstream();
+  const upstreamSettings = { connections: 1 };
+  const proxy = await startProxyHarness({ upstream: upstream.url, upstreamSettings, proxyPath });
+  cleanups.push(
+    () => upstream.close(),
+    () => proxy.close(),
+  );
+  return { upstream, proxy };
+}
+
+const message = (method: string, more = '\r\n'): string =>
+  `${method} /files/1 HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n${more}`;
+
+/** The first connection answers once, and from then on does this to whatever comes on it. */
+function onceThen(upstream: RecordingUpstream, fate: Responder): void {
+  let responded = 0;
+  upstream.respondWith((socket, request) => {
+    if (request.connection > 1 || responded++ === 0) respondOk(socket, request);
+    else fate(socket, request);
+  });
+}
+
+const FATES: readonly (readonly [string, (socket: Socket) => void])[] = [
+  ['closed', (socket) => void socket.end()],
+  ['reset', (socket) => void socket.resetAndDestroy()],
+];
+
+const NO_BODY = 'Content-Length: 0\r\n\r\n';
+/** Each path has connections of its own: what is asked first must have come the same way. */
+const REPEATED: readonly (readonly [ProxyPath, string, string])[] = [
+  ['full', 'GET', '\r\n'],
+  ['full', 'OPTIONS', '\r\n'],
+  ['full', 'DELETE', '\r\n'],
+  ['full', 'PUT', '\r\n'],
+  ['fast', 'GET', '\r\n'],
+  ['fast', 'DELETE', '\r\n'],
+  ['fast', 'PUT', NO_BODY],
+];
+const BODY = 'Content-Length: 2\r\n\r\nab';
+const SENT_ONCE: readonly (readonly [ProxyPath, string, string])[] = [
+  ...(['full', 'fast'] as const).flatMap((path) => [
+    [path, 'POST', BODY] as const,
+    [path, 'POST', NO_BODY] as const,
+    [path, 'PATCH', BODY] as const,
+    [path, 'PUT', BODY] as const,
+  ]),
+  ['full', 'DELETE', 'Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n'],
+];
+
+describe.each(FATES)('U05 a reused connection that is %s before a response', (_, fate) => {
+  test.each(REPEATED)(
+    '%s path: %s with %j is retried once, on a new connection',
+    async (path, method, rest) => {
+      const { upstream, proxy } = await setUp(path);
+      onceThen(upstream, fate);
+      expect((await rawRequest(proxy.port, message('GET'))).status).toBe(200);
+      const response = await rawRequest(proxy.port, message(method, rest));
+      expect([response.status, response.body]).toEqual([200, `${method} /files/1`]);
+      expect(upstream.requests.map(({ method: one, connection }) => `${one} ${connection}`)).toEqual([
+        'GET 1',
+        `${method} 1`,
+        `${method} 2`,
+      ]);
+      expect(proxy.log.join('')).toContain('upstream_retried');
+    },
+  );
+
+  test.each(SENT_ONCE)('%s path: %s with %j is 502 and was sent once', async (path, method, rest) => {
+    const { upstream, proxy } = await setUp(path);
+    onceThen(upstream, fate);
+    await rawRequest(proxy.port, message('GET'));
+    expect((await rawRequest(proxy.port, message(method, rest))).status).toBe(502);
+    expect(upstream.requests.filter((request) => request.method === method)).toHaveLength(1);
+  });
+});
+
+describe.each(['full', 'fast'] as const)('U05 no retry, %s path', (path) => {
+  test('on a fresh connection: the upstream saw the request and left', async () => {
+    const { upstream, proxy } = await setUp(path);
+    upstream.respondWith((socket) => socket.destroy());
+    expect((await rawRequest(proxy.port, message('GET'))).status).toBe(502);
+    expect(upstream.requests).toHaveLength(1);
+  });
+
+  test('when part of the response had arrived', async () => {
+    const { upstream, proxy } = await setUp(path);
+    onceThen(upstream, (socket) => socket.end('HTT'));
+    await rawRequest(proxy.port, message('GET'));
+    expect((await rawRequest(proxy.port, message('GET'))).status).toBe(502);
+    expect(upstream.requests).toHaveLength(2);
+  });
+
+  test('a third time', async () => {
+    const { upstream, proxy } = await setUp(path);
+    let responded = 0;
+    upstream.respondWith((socket, request) => {
+      if (responded++ === 0) respondOk(socket, request);
+      else socket.destroy();
+    });
+    await rawRequest(proxy.port, message('GET'));
+    expect((await rawRequest(proxy.port, message('GET'))).status).toBe(502);
+    expect(upstream.requests).toHaveLength(3);
+  });
+});
+
+test('U05 the same over TLS, where a new connection has completed a handshake but served no request', async () => {
+  const ca = await createCa();
+  const own = await issueServer(ca);
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-'));
+  const trusted = join(folder, 'ca.pem');
+  writeFileSync(trusted, ca.pem);
+  let heads = 0;
+  let fate: (socket: Socket, count: number) => void = (socket) => void socket.destroy();
+  const server = createTlsServer({ cert: own.pem, key: own.keyPem }, (socket) => {
+    let count = 0;
+    socket.on('error', () => {});
+    socket.on('data', () => {
+      heads += 1;
+      count += 1;
+      fate(socket, count);
+    });
+  });
+  await new Promise<void>((resolve) => {
+    server.listen(0, '127.0.0.1', resolve);
+  });
+  const { port } = server.address() as AddressInfo;
+  const proxy = await startProxyHarness({
+    upstream: `https://127.0.0.1:${port}`,
+    upstreamSettings: { ca: trusted, connections: 1 },
+  });
+  cleanups.push(
+    () => rmSync(folder, { recursive: true }),
+    () => new Promise((resolve) => server.close(resolve)),
+    () => proxy.close(),
+  );
+  expect((await rawRequest(proxy.port, message('GET'))).status).toBe(502);
+  expect(heads).toBe(1);
+  fate = (socket, count) =>
+    count === 1 ? void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok') : void socket.destroy();
+  expect((await rawRequest(proxy.port, message('GET'))).body).toBe('ok');
+  expect((await rawRequest(proxy.port, message('GET'))).body).toBe('ok');
+  expect(heads).toBe(4);
+});

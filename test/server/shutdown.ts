@@ -1,0 +1,131 @@
+import type { ServerResponse } from 'node:http';
+import { expect, onTestFinished, test } from 'vitest';
+import { connectToEachWorker } from '../support/connect-to-each-worker.ts';
+import { expireTimers, holdTimers } from '../support/held-timers.ts';
+import {
+  type Client,
+  connect,
+  createServeFolder,
+  isAlive,
+  readiness,
+  type ServeProcess,
+  type StartOptions,
+  startServe,
+  until,
+} from '../support/serve-process.ts';
+
+/** So long that a test that waits for the end of a drain fails. */
+const NEVER = '10m';
+
+async function startLoaded(workers: number, preStop = '0s', options?: StartOptions) {
+  /** Requests for `/files/slow`, to which the test responds. */
+  const held: ServerResponse[] = [];
+  const folder = await createServeFolder(
+    (settings) => ({
+      ...settings,
+      listen: { ...settings.listen, workers },
+      shutdown: { preStop, drain: NEVER },
+      log: { level: 'info' },
+    }),
+    (request, response) => {
+      if (request.url === '/files/slow') held.push(response);
+      else request.resume().on('end', () => response.end('ok'));
+    },
+  );
+  onTestFinished(() => folder.remove());
+  const server = await startServe(folder, options);
+  const client = (): Client => {
+    const made = connect(folder, server.port, folder.alice);
+    onTestFinished(() => made.close());
+    return made;
+  };
+  return { server, folder, held, client };
+}
+
+const draining = (server: ServeProcess, processes: number): Promise<boolean> =>
+  until(
+    'each process drains',
+    () => server.log.filter(({ event }) => event === 'draining').length === processes,
+  );
+
+const slow = async (client: Client) => {
+  const { access_token: token } = await client.grant();
+  return client.request({ path: '/files/slow', headers: { authorization: `Bearer ${token}` } });
+};
+
+/** What ends a gatehouse with so many workers, and how. */
+export function testShutdown(workers: 1 | 2): void {
+  const processModel = workers === 1 ? 'one process' : 'two workers';
+
+  test(`O01 SIGTERM with ${processModel}: not ready, running requests complete, idle connections close, exit code 0`, async () => {
+    const { server, folder, held, client } = await startLoaded(workers);
+    const clients =
+      workers === 1 ? [client(), client()] : await connectToEachWorker(folder, server, folder.alice);
+    onTestFinished(() => clients.forEach((one) => one.close()));
+    const idle = client();
+    const { socket: connection } = await idle.request({ path: '/health' });
+    const running = Promise.all(clients.map(slow));
+    await until('both requests are at the upstream', () => held.length === 2);
+
+    // Two at once, as from a terminal and from the wrapper below it: they count as one.
+    server.signal('SIGINT');
+    server.signal('SIGTERM');
+    await draining(server, workers);
+    expect(await readiness(server)).toBe(503);
+    await until('the idle connection is closed', () => connection.closed);
+    expect(server.log.filter(({ event }) => event === 'worker_exited')).toEqual([]);
+    for (const response of held) response.end('late, but here');
+    for (const reply of await running) {
+      expect(reply.status).toBe(200);
+      expect(reply.text).toBe('late, but here');
+    }
+    expect(await server.ended).toEqual({ code: 0, signal: null });
+    expect(server.workers.filter(isAlive)).toEqual([]);
+    expect(server.errors()).toBe('');
+  });
+
+  test(`O03 SIGTERM with ${processModel} during refreshes: each one that was sent gets its response`, async () => {
+    // Held: the pre-stop time, and the time for which idle connections stay open after it. A client may be slow.
+    const { server, client } = await startLoaded(workers, '45s', holdTimers(45_000, 1_000));
+    const refreshers = Array.from({ length: 24 }, client);
+    const grants = await Promise.all(refreshers.map((one) => one.grant()));
+    let responded = 0;
+    const ends = refreshers.map(async (one, index) => {
+      let token = grants[index]?.refresh_token ?? '';
+      for (;;) {
+        const reply = await one.refresh(token);
+        if (reply.status !== 200) return reply.text;
+        responded += 1;
+        token = String(reply.json['refresh_token']);
+        // A server that is about to stop announces it, and the client connects elsewhere.
+        if (reply.headers.connection === 'close') return 'sent elsewhere';
+      }
+    });
+    await until('refreshes are under way', () => responded > 100);
+    server.signal('SIGTERM');
+    await draining(server, workers);
+    const before = responded;
+    await until('refreshes go on', () => responded > before + 50);
+    expireTimers(server);
+    expect(new Set(await Promise.all(ends))).toEqual(new Set(['sent elsewhere']));
+    expect(await server.ended).toEqual({ code: 0, signal: null });
+  });
+
+  test(`O02 a second signal with ${processModel} does not wait for the drain, and the exit code is not 0`, async () => {
+    const { server, held, client } = await startLoaded(workers);
+    const running = slow(client()).then(
+      () => 'answered',
+      () => 'cut off',
+    );
+    await until('the request is at the upstream', () => held.length === 1);
+    server.signal('SIGTERM');
+    await draining(server, workers);
+    // Shortly after the first it still counts as the first: a wrapper and a terminal forward the same signal.
+    const again = setInterval(() => server.signal('SIGTERM'), 300);
+    const { code } = await server.ended;
+    clearInterval(again);
+    expect(code).toBeGreaterThan(0);
+    await until('the workers are gone', () => !server.workers.some(isAlive));
+    expect(await running).toBe('cut off');
+  });
+}

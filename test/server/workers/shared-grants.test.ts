@@ -1,0 +1,3 @@
+import { grantsOfTwoWorkers } from './shared-grants.ts';
+
+grantsOfTwoWorkers({ refreshed: 3, redeemed: 24, raced: 24, revoked: 24 });

@@ -1,0 +1,223 @@
+import { existsSync, readdirSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import type { Fault } from '../../../src/ports/fault.ts';
+import type { RecordAuthenticator } from '../../../src/ports/record-authenticator.ts';
+import { KEEP_FOREVER } from '../../../src/ports/store.ts';
+import { type EmbeddedStore, openEmbeddedStore, restoreBackup } from '../../../src/stores/embedded/store.ts';
+import { openRawEmbedded, tamper } from '../../support/raw-records.ts';
+import { testAuthenticator, testKeyring } from '../../support/record-keys.ts';
+import { dumpStrings } from '../../support/store-dump.ts';
+import {
+  LATER,
+  NOW,
+  openOwnerStore,
+  storeTempFolder,
+  type TestFolder,
+  testGrant,
+} from '../../support/store-fixtures.ts';
+
+const authenticator = testAuthenticator();
+let folder: TestFolder;
+let store: EmbeddedStore;
+const copy = (): string => join(folder.path, 'copy.mdb');
+const other = (): string => join(folder.path, 'other');
+beforeEach(async () => {
+  folder = storeTempFolder();
+  store = await openOwnerStore(join(folder.path, 'store'));
+});
+afterEach(async () => {
+  await store.close();
+  folder.remove();
+});
+
+test('a backup made while the store is written holds all that was acknowledged before it, and restores', async () => {
+  await Promise.all(
+    Array.from({ length: 2000 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
+  );
+  await store.notes.create('keys', { signing: 'abc' }, KEEP_FOREVER);
+  await store.revocations.announce({ of: 'client', clientId: 'c', notBefore: NOW, keepUntil: LATER });
+  const going = Promise.all(
+    Array.from({ length: 500 }, (_, index) => store.grants.create(`h${index}`, testGrant(), LATER)),
+  );
+  await store.backup(copy());
+  await going;
+  expect(statSync(copy()).mode & 0o777).toBe(0o600);
+
+  const { records } = await restoreBackup({ from: copy(), path: other(), authenticator });
+  expect(records).toBeGreaterThanOrEqual(2002);
+  const restored = await openOwnerStore(other());
+  for (let index = 0; index < 2000; index += 1) expect(await restored.grants.read(`g${index}`)).toBeDefined();
+  expect((await restored.notes.read('keys'))?.record).toEqual({ signing: 'abc' });
+  expect(
+    restored.revocations.isRevoked({
+      grantId: 'g',
+      generation: 1,
+      clientId: 'c',
+      identity: 'i',
+      issuedAt: NOW - 1,
+    }),
+  ).toBe(true);
+  expect(await restored.grants.create('g0', testGrant(), LATER)).toBe('taken');
+  await restored.close();
+});
+
+test('a backup replaces nothing', async () => {
+  writeFileSync(copy(), 'precious');
+  await expect(store.backup(copy())).rejects.toMatchObject({ code: 'store_unavailable' });
+  expect(readFileSync(copy(), 'utf8')).toBe('precious');
+  expect(readdirSync(folder.path).toSorted()).toEqual(['copy.mdb', 'store']);
+});
+
+test('a restore refuses a folder that has a store, and one that is in use', async () => {
+  await store.grants.create('a', testGrant(), LATER);
+  await store.backup(copy());
+  const path = join(folder.path, 'store');
+  await expect(restoreBackup({ from: copy(), path, authenticator })).rejects.toMatchObject({
+    code: 'store_locked',
+  });
+  await store.close();
+  await expect(restoreBackup({ from: copy(), path, authenticator })).rejects.toMatchObject({
+    code: 'store_unavailable',
+  });
+});
+
+test('a restore from a damaged copy refuses and leaves no store behind', async () => {
+  await Promise.all(
+    Array.from({ length: 1000 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
+  );
+  await store.backup(copy());
+  const whole = readFileSync(copy());
+  truncateSync(copy(), Math.floor(whole.length / 2));
+  await expect(restoreBackup({ from: copy(), path: other(), authenticator })).rejects.toMatchObject({
+    code: 'store_corrupt',
+  });
+
+  const unknown = Buffer.from(whole);
+  for (let at = unknown.indexOf('{"v":1'); at >= 0; at = unknown.indexOf('{"v":1', at))
+    unknown.write('{"v":7', at);
+  writeFileSync(copy(), unknown);
+  // Its MAC is wrong; and one that an earlier version made, without a MAC, is read to its last record.
+  await expect(restoreBackup({ from: copy(), path: other(), authenticator })).rejects.toMatchObject({
+    code: 'store_corrupt',
+  });
+  await expect(
+    restoreBackup({ from: copy(), path: other(), authenticator: undefined }),
+  ).rejects.toMatchObject({ code: 'store_record_unreadable' });
+  expect(existsSync(join(other(), 'data.mdb'))).toBe(false);
+  expect(existsSync(join(other(), 'store.json'))).toBe(false);
+  writeFileSync(copy(), whole);
+  expect((await restoreBackup({ from: copy(), path: other(), authenticator })).records).toBe(1000);
+});
+
+const outcomeOf = (by: RecordAuthenticator | undefined): Promise<string> =>
+  restoreBackup({ from: copy(), path: other(), authenticator: by }).then(
+    ({ records, refused }) => `${records} records, ${refused} refused`,
+    ({ code, message }: Fault) => `${code}: ${message}`,
+  );
+
+test('a backup in which any byte differs is refused, in used pages, unused ones and the MAC itself', async () => {
+  await Promise.all(
+    Array.from({ length: 50 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
+  );
+  await store.backup(copy());
+  const whole = readFileSync(copy());
+  const step = Math.ceil(whole.length / 150);
+  const positions = [
+    ...Array.from({ length: 150 }, (_, index) => Math.min(index * step + (index % step), whole.length - 1)),
+    // Every byte of the trailer, and what is behind it.
+    ...Array.from({ length: 128 }, (_, index) => whole.length - 1 - index),
+  ];
+  for (const at of positions) {
+    const altered = Buffer.from(whole);
+    altered[at] = (altered[at] ?? 0) ^ (1 << (at % 8));
+    writeFileSync(copy(), altered);
+    expect(await outcomeOf(authenticator), `byte ${at}`).toMatch(/^store_corrupt: .* was not restored/);
+  }
+  for (const altered of [
+    Buffer.concat([whole, Buffer.from([0])]),
+    whole.subarray(0, -1),
+    whole.subarray(1),
+    Buffer.concat([whole.subarray(0, 4096), whole]),
+    Buffer.alloc(0),
+  ]) {
+    writeFileSync(copy(), altered);
+    expect(await outcomeOf(authenticator)).toMatch(/^store_corrupt: .* was not restored/);
+  }
+  expect(existsSync(join(other(), 'data.mdb'))).toBe(false);
+  writeFileSync(copy(), whole);
+  expect(await outcomeOf(authenticator)).toBe('50 records, 0 refused');
+});
+
+test('a valid backup made with other keys, or without any, is rejected unless the operator allows it', async () => {
+  await store.grants.create('g', testGrant(), LATER);
+  await store.backup(copy());
+  const forger = testAuthenticator({}, testKeyring('mforger'));
+  expect(await outcomeOf(forger)).toMatch(/made with the key mtest, which keys\.file does not have/);
+  // The forger has made a store and a backup of the same form, and calls the key as ours is called.
+  const forged = await openEmbeddedStore({
+    path: join(folder.path, 'forged'),
+    mapSize: 2 ** 28,
+    role: 'owner',
+    now: () => NOW,
+    authenticator: forger,
+  });
+  await forged.grants.create('g', testGrant({ identity: 'corp:{another}' }), LATER);
+  const file = join(folder.path, 'forged.backup');
+  await forged.backup(file);
+  await forged.close();
+  const named = readFileSync(file);
+  named.write('mtest  ', named.lastIndexOf('mforger'));
+  for (const bytes of [named, readFileSync(file).subarray(0, -128)]) {
+    writeFileSync(copy(), bytes);
+    expect(await outcomeOf(authenticator)).toMatch(/^store_corrupt: .* was not restored/);
+  }
+  expect(await outcomeOf(undefined)).toBe('1 records, 0 refused');
+  const restored = await openOwnerStore(other());
+  await expect(restored.grants.read('g')).rejects.toMatchObject({ code: 'keys_unavailable' });
+  await restored.close();
+});
+
+test('records that were altered before the backup was made are counted, and not exported', async () => {
+  const path = join(folder.path, 'store');
+  for (const id of ['a', 'b']) await store.grants.create(id, testGrant({ id }), LATER);
+  await store.close();
+  const raw = openRawEmbedded(path);
+  await tamper(raw, 'grants', 'a', (text) => text.replace('corp:', 'CORP:'));
+  await raw.close();
+  store = await openOwnerStore(path);
+  const exported: string[] = [];
+  for await (const { id } of store.exportRecords()) exported.push(id);
+  expect(exported).toEqual(['b']);
+  await store.backup(copy());
+  expect(await outcomeOf(authenticator)).toBe('2 records, 1 refused');
+});
+
+test('an export names every record of every kind once', async () => {
+  await Promise.all(
+    Array.from({ length: 1200 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
+  );
+  await store.userCodes.create('code', { requestId: 'r' }, LATER);
+  await store.notes.create('keys', { signing: 'abc' }, KEEP_FOREVER);
+  await store.grants.create('over', testGrant(), NOW);
+  await store.revocations.announce({ of: 'grant', grantId: 'g1', belowGeneration: 4, keepUntil: LATER });
+  const seen = new Map<string, unknown>();
+  for await (const { kind, id, record, keepUntil } of store.exportRecords()) {
+    expect(seen.has(`${kind}/${id}`)).toBe(false);
+    seen.set(`${kind}/${id}`, { record, keepUntil });
+  }
+  expect(seen.size).toBe(1203);
+  expect(seen.get('grants/g7')).toEqual({ record: testGrant(), keepUntil: LATER });
+  expect(seen.get('revocations/g:g1')).toEqual({
+    record: { of: 'grant', grantId: 'g1', belowGeneration: 4, keepUntil: LATER },
+    keepUntil: LATER,
+  });
+});
+
+test('a dump of the store shows what is in it, so that a search for secrets there means something', async () => {
+  await store.grants.create('findable-id', testGrant({ identity: 'corp:0badcafe' }), LATER);
+  await store.close();
+  const strings = dumpStrings(join(folder.path, 'store')).join('\n');
+  expect(strings).toContain('findable-id');
+  expect(strings).toContain('corp:0badcafe');
+});

@@ -1,0 +1,136 @@
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import type { EmbeddedStore } from '../../../src/stores/embedded/store.ts';
+import {
+  LATER,
+  NOW,
+  openOwnerStore,
+  storeTempFolder,
+  type TestFolder,
+  testClock,
+  testGrant,
+} from '../../support/store-fixtures.ts';
+
+let folder: TestFolder;
+let clock = testClock();
+let store: EmbeddedStore;
+beforeEach(async () => {
+  folder = storeTempFolder();
+  clock = testClock();
+  store = await openOwnerStore(folder.path, clock.now);
+});
+afterEach(async () => {
+  await store.close();
+  folder.remove();
+});
+
+const kept = async (): Promise<readonly string[]> => {
+  const all: string[] = [];
+  const moment = clock.now();
+  clock.at(0);
+  for await (const { kind, id } of store.exportRecords()) all.push(`${kind}/${id}`);
+  clock.at(moment);
+  return all;
+};
+
+test('V12 a revocation is kept until its expiry, then removed without a trace', async () => {
+  for (let count = 0; count < 1000; count += 1)
+    void store.revocations.announce({
+      of: 'grant',
+      grantId: `g${count}`,
+      belowGeneration: 2,
+      keepUntil: LATER + (count % 2),
+    });
+  await store.revocations.announce({ of: 'client', clientId: 'c', notBefore: NOW, keepUntil: LATER });
+  await store.revocations.announce({ of: 'identity', identity: 'i', notBefore: NOW, keepUntil: LATER });
+  clock.at(LATER - 1);
+  expect(await store.sweep()).toBe(0);
+  expect(await kept()).toHaveLength(1002);
+  clock.at(LATER);
+  expect(await store.sweep()).toBe(502);
+  expect(await kept()).toHaveLength(500);
+  clock.at(LATER + 1);
+  expect(await store.sweep()).toBe(500);
+  expect(await kept()).toEqual([]);
+});
+
+test('V12 a revocation announced again with a later time is kept until that time', async () => {
+  const announce = (keepUntil: number): Promise<void> =>
+    store.revocations.announce({ of: 'grant', grantId: 'g', belowGeneration: 2, keepUntil });
+  await announce(LATER);
+  await announce(LATER + 10);
+  await announce(LATER - 10);
+  clock.at(LATER + 9);
+  expect(await store.sweep()).toBe(0);
+  expect(
+    store.revocations.isRevoked({ grantId: 'g', generation: 1, clientId: 'c', identity: 'i', issuedAt: NOW }),
+  ).toBe(true);
+  clock.at(LATER + 10);
+  expect(await store.sweep()).toBe(1);
+});
+
+test('what has ended is swept, and what has not stays, whatever its id', async () => {
+  const ids = ['a\0b', '\0', 'a', 'a\0', 'é', '😀', 'true', '1', ' ', 'x'.repeat(480)];
+  for (const id of ids) {
+    await store.grants.create(id, testGrant(), LATER);
+    await store.devices.create(
+      id,
+      {
+        id,
+        state: 'pending',
+        clientId: 'c',
+        scope: 's',
+        askedAt: NOW,
+        askedFrom: '::1',
+        expires: NOW,
+        failedSignIns: 0,
+      },
+      LATER + 1,
+    );
+  }
+  clock.at(LATER);
+  expect(await store.sweep()).toBe(ids.length);
+  expect((await kept()).toSorted()).toEqual(ids.map((id) => `devices/${id}`).toSorted());
+  expect(await store.sweep()).toBe(0);
+});
+
+test('a record whose time was moved is swept at its last time only', async () => {
+  await store.grants.create('a', testGrant(), LATER);
+  const found = await store.grants.read('a');
+  if (found === undefined) throw new Error('gone');
+  await store.grants.replace('a', found.version, testGrant(), LATER + 100);
+  clock.at(LATER + 99);
+  expect(await store.sweep()).toBe(0);
+  clock.at(LATER + 100);
+  expect(await store.sweep()).toBe(1);
+});
+
+test('a record created again while its predecessor is swept survives', async () => {
+  for (let round = 0; round < 20; round += 1) {
+    const end = NOW + 10 * (round + 1);
+    await store.grants.create('a', testGrant(), end);
+    clock.at(end);
+    const [, created] = await Promise.all([
+      store.sweep(),
+      store.grants.create('a', testGrant({ generation: 7 }), end + 5),
+    ]);
+    expect(created).toBe('created');
+    expect((await store.grants.read('a'))?.record.generation).toBe(7);
+    clock.at(end + 5);
+    expect(await store.sweep()).toBe(1);
+    expect(await kept()).toEqual([]);
+  }
+});
+
+test('sweeping thousands of records lets others in between', async () => {
+  await Promise.all(
+    Array.from({ length: 5000 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
+  );
+  clock.at(LATER);
+  let iterations = 0;
+  const watch = setInterval(() => {
+    iterations += 1;
+  }, 0);
+  expect(await store.sweep()).toBe(5000);
+  clearInterval(watch);
+  expect(iterations).toBeGreaterThan(10);
+});

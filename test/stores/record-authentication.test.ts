@@ -1,0 +1,439 @@
+import { createHmac, hkdfSync, randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import type { DeviceRequest } from '../../src/domain/device-request.ts';
+import { createLogger } from '../../src/observability/logger.ts';
+import type {
+  RecordAuthenticator,
+  RecordKind,
+  RecordLocation,
+} from '../../src/ports/record-authenticator.ts';
+import { KEEP_FOREVER, type Store } from '../../src/ports/store.ts';
+import { rewriteGrants } from '../../src/server/rewrite-grants.ts';
+import { openEmbeddedStore } from '../../src/stores/embedded/store.ts';
+import { openRedisStore } from '../../src/stores/redis/store.ts';
+import { createHmacSha256 } from '../../src/tokens/hmac.ts';
+import { createKeyringFile, rotateKeyring } from '../../src/tokens/keyring-file.ts';
+import {
+  createRecordAuthenticator,
+  type KeyedRecordAuthenticator,
+  type RecordRefusalReason,
+} from '../../src/tokens/record-mac.ts';
+import { openSealingKeys } from '../../src/tokens/sealing-keys.ts';
+import { runCommand } from '../support/command-in-process.ts';
+import {
+  embeddedStorePath,
+  openRawEmbedded,
+  openRawRedis,
+  type RawRecords,
+  tamper,
+} from '../support/raw-records.ts';
+import { testAuthenticator, testKeyring } from '../support/record-keys.ts';
+import { type RedisServer, startRedis } from '../support/redis-server.ts';
+import { scrape } from '../support/scrape.ts';
+import { storeTempFolder, testGrant } from '../support/store-fixtures.ts';
+import { type LogLine, startGateway } from '../support/test-gateway.ts';
+import { until } from '../support/until.ts';
+
+const NOW = Math.floor(Date.now() / 1_000);
+const LATER = NOW + 3_600;
+const { identity } = testGrant();
+const aRequest = (id: string): DeviceRequest => ({
+  state: 'pending',
+  id,
+  clientId: 'report-runner',
+  scope: 'files:read',
+  askedAt: NOW,
+  askedFrom: '192.0.2.1',
+  expires: LATER,
+  failedSignIns: 0,
+});
+
+let redis: RedisServer;
+beforeAll(async () => {
+  redis = await startRedis();
+});
+afterAll(() => redis.stop());
+
+interface Place {
+  /** The store as a process with this authenticator sees it. */
+  open(authenticator: RecordAuthenticator): Promise<Store>;
+  raw(): RawRecords;
+}
+
+let places = 0;
+const STORES: readonly { readonly name: string; readonly place: () => Place }[] = [
+  {
+    name: 'Redis',
+    place() {
+      places += 1;
+      const prefix = `p${places}`;
+      return {
+        open: (authenticator) =>
+          openRedisStore({
+            url: redis.url,
+            authenticator,
+            prefix,
+            maxStaleness: 60,
+            ack: 'reachable',
+            commandTimeout: 10_000,
+          }),
+        raw: () => openRawRedis(redis.port, prefix),
+      };
+    },
+  },
+  {
+    name: 'the embedded store',
+    place() {
+      const folder = storeTempFolder();
+      onTestFinished(() => folder.remove());
+      const now = (): number => Date.now() / 1_000;
+      return {
+        open: (authenticator) =>
+          openEmbeddedStore({ path: folder.path, mapSize: 2 ** 28, role: 'standalone', now, authenticator }),
+        raw: () => openRawEmbedded(folder.path),
+      };
+    },
+  },
+];
+
+/** One process after another on the same store. */
+async function within<T>(
+  place: Place,
+  authenticator: RecordAuthenticator,
+  work: (store: Store) => Promise<T>,
+): Promise<T> {
+  const store = await place.open(authenticator);
+  try {
+    return await work(store);
+  } finally {
+    await store.close();
+  }
+}
+async function attack(place: Place, work: (raw: RawRecords) => Promise<void>): Promise<void> {
+  const raw = place.raw();
+  try {
+    await work(raw);
+  } finally {
+    await raw.close();
+  }
+}
+
+const withoutMac = (text: string): string => text.replace(/,"m":"[^"]*"\}$/, '}');
+
+describe.each(STORES)('$name', ({ place: newPlace }) => {
+  test('a record that was altered, moved, prolonged or cut is absent, and its id stays taken', async () => {
+    const place = newPlace();
+    const refused: string[] = [];
+    const onRefused = ({ kind, id }: RecordLocation, because: RecordRefusalReason): void =>
+      void refused.push(`${kind} ${id} ${because}`);
+    const authenticator = testAuthenticator({ unauthenticated: 'refuse', onRefused });
+    const ids = ['identity', 'moved', 'source', 'prolonged', 'cut', 'longer', 'spelled', 'bare', 'kept'];
+    await within(place, authenticator, async ({ grants, devices, userCodes }) => {
+      for (const id of ids) await grants.create(id, testGrant({ id: 'same', refreshUntil: LATER }), LATER);
+      await devices.create('request', aRequest('request'), LATER);
+      await devices.create('as-grant', aRequest('as-grant'), LATER);
+      await userCodes.create('code', { requestId: 'request' }, LATER);
+    });
+    await attack(place, async (raw) => {
+      await tamper(raw, 'grants', 'identity', (text) => text.replace('corp:', 'CORP:'));
+      // The same bytes in the place of another id, and of another kind of record.
+      await raw.write('grants', 'moved', await raw.read('grants', 'source'));
+      await raw.write('devices', 'as-grant', await raw.read('grants', 'source'));
+      await tamper(raw, 'grants', 'prolonged', (text) => text.replace(String(LATER), String(LATER + 86_400)));
+      await tamper(raw, 'grants', 'cut', (text) => text.replace(/.{10}"\}$/, '"}'));
+      await tamper(raw, 'grants', 'longer', (text) => text.replace(/"\}$/, 'AAAA"}'));
+      // Base64url has unused bits in its last character: only one spelling is right.
+      await tamper(raw, 'grants', 'spelled', (text) =>
+        text.replace(/.(?="\}$)/, (last) => String.fromCharCode(last.charCodeAt(0) + 1)),
+      );
+      await tamper(raw, 'grants', 'bare', withoutMac);
+      await tamper(raw, 'devices', 'request', (text) =>
+        text.replace('"state":"pending"', '"state":"confirmed","identity":"corp:{1}"'),
+      );
+      await tamper(raw, 'userCodes', 'code', (text) => text.replace('"request"', '"another"'));
+    });
+    await within(place, authenticator, async ({ grants, grantIndex, devices, userCodes }) => {
+      const found = await Promise.all(ids.map(async (id) => [id, (await grants.read(id)) !== undefined]));
+      expect(Object.fromEntries(found)).toEqual({
+        ...Object.fromEntries(ids.map((id) => [id, false])),
+        source: true,
+        kept: true,
+      });
+      expect(await devices.read('request')).toBeUndefined();
+      expect(await devices.read('as-grant')).toBeUndefined();
+      expect(await userCodes.read('code')).toBeUndefined();
+      expect(refused.toSorted()).toEqual(
+        [
+          ...['identity', 'moved', 'prolonged', 'cut', 'longer', 'spelled'].map(
+            (id) => `grants ${id} mac_wrong`,
+          ),
+          'grants bare mac_missing',
+          'devices request mac_wrong',
+          'devices as-grant mac_wrong',
+          'userCodes code mac_wrong',
+        ].toSorted(),
+      );
+      expect(await grants.create('identity', testGrant(), LATER)).toBe('taken');
+      // Listings go by the records, and find the two that are authentic.
+      expect((await grantIndex.list({ identity, limit: 100 })).grants).toHaveLength(2);
+    });
+  });
+
+  test('a record without a MAC is accepted and rewritten with one, or rejected if so configured', async () => {
+    const place = newPlace();
+    let accepted = 0;
+    const lenient = testAuthenticator({ onAccepted: () => void (accepted += 1) });
+    const strict = testAuthenticator({ unauthenticated: 'refuse' });
+    await within(place, strict, async ({ grants }) => {
+      for (const id of ['read', 'idle'])
+        await grants.create(id, testGrant({ id, refreshUntil: LATER }), LATER);
+    });
+    await attack(place, async (raw) => {
+      for (const id of ['read', 'idle']) await tamper(raw, 'grants', id, withoutMac);
+    });
+    await within(place, lenient, async ({ grants }) => {
+      const found = await grants.read('read');
+      if (found === undefined) throw new Error('it is gone');
+      expect(accepted).toBe(1);
+      // The version is that of the rewritten record, so the caller can go on with it.
+      expect(await grants.replace('read', found.version, { ...found.record, generation: 2 }, LATER)).toBe(
+        'replaced',
+      );
+      expect((await grants.read('read'))?.record.generation).toBe(2);
+      expect(accepted).toBe(1);
+    });
+    await within(place, strict, async ({ grants }) => {
+      expect((await grants.read('read'))?.record.generation).toBe(2);
+      expect(await grants.read('idle')).toBeUndefined();
+    });
+  });
+
+  test('a note that fails authentication, or whose key was removed, is made again; one that is authentic stays', async () => {
+    const place = newPlace();
+    const refused: string[] = [];
+    const onRefused = ({ id }: RecordLocation): void => void refused.push(id);
+    await within(place, testAuthenticator({}, testKeyring('mold')), async ({ notes }) => {
+      for (const id of ['kept', 'altered', 'removed']) await notes.create(id, { at: 'first' }, KEEP_FOREVER);
+    });
+    const strict = testAuthenticator({ onRefused }, testKeyring('mold', 'mnew'));
+    await attack(place, (raw) => tamper(raw, 'notes', 'altered', (text) => text.replace('first', 'other')));
+    await within(place, strict, async ({ notes }) => {
+      expect(await notes.read('altered')).toBeUndefined();
+      const outcomes = await Promise.all(
+        ['kept', 'altered'].map((id) => notes.create(id, { at: 'second' }, KEEP_FOREVER)),
+      );
+      expect(outcomes).toEqual(['taken', 'created']);
+      expect((await notes.read('altered'))?.record).toEqual({ at: 'second' });
+      expect(await notes.create('altered', { at: 'third' }, KEEP_FOREVER)).toBe('taken');
+    });
+    expect(new Set(refused)).toEqual(new Set(['altered']));
+    await within(place, testAuthenticator({ onRefused }, testKeyring('mnew')), async ({ notes }) => {
+      expect(await notes.read('removed')).toBeUndefined();
+      expect(await notes.create('removed', { at: 'third' }, KEEP_FOREVER)).toBe('created');
+      expect((await notes.read('removed'))?.record).toEqual({ at: 'third' });
+    });
+    expect(refused).not.toContain('removed');
+  });
+
+  test('a rotation: old keys verify, new ones write, a missing one is a fault until it is loaded', async () => {
+    const place = newPlace();
+    const [old, both, late] = [
+      testKeyring('mold'),
+      testKeyring('mold', 'mnew'),
+      testAuthenticator({}, testKeyring('mold')),
+    ];
+    const live = testGrant({ id: 'live', refreshUntil: LATER });
+    const over = testGrant({ id: 'over', refreshUntil: NOW - 10 });
+    await within(place, testAuthenticator({}, old), async ({ grants }) => {
+      await grants.create('live', live, LATER);
+    });
+    await within(place, testAuthenticator({}, both), async ({ grants }) => {
+      const found = await grants.read('live');
+      if (found === undefined) throw new Error('it is gone');
+      await grants.replace('live', found.version, { ...live, generation: 2 }, LATER);
+      await grants.create('over', over, LATER);
+    });
+    await within(place, late, async ({ grants, grantIndex }) => {
+      await expect(grants.read('live')).rejects.toMatchObject({ code: 'keys_unavailable' });
+      await expect(grantIndex.list({ identity, limit: 10 })).rejects.toMatchObject({
+        code: 'keys_unavailable',
+      });
+      // Its grant has ended, so that its key may have been removed: that is no fault.
+      expect(await grants.read('over')).toBeUndefined();
+      late.setKeyring(both);
+      expect((await grants.read('live'))?.record.generation).toBe(2);
+      expect((await grantIndex.list({ identity, limit: 10 })).grants.map(({ id }) => id).toSorted()).toEqual([
+        'live',
+        'over',
+      ]);
+    });
+  });
+});
+
+describe('the MAC of a record', () => {
+  const place: RecordLocation = { kind: 'grants', id: 'grant-1', context: 'v 1' };
+  const json = JSON.stringify({ v: 1, r: { identity: 'corp:{Ä}', scope: 'files:read' } });
+  const [seal, check] = [
+    (mac: KeyedRecordAuthenticator, at = place): string => mac.seal(at, json),
+    (mac: KeyedRecordAuthenticator, text: string, at = place): string =>
+      mac.check(at, text, text.includes('"m"'), false),
+  ];
+
+  test('is HMAC-SHA-256 (RFC 2104) with a key of its own, and old versions still read the record', () => {
+    const text = seal(testAuthenticator());
+    const { m, ...rest } = JSON.parse(text) as { m: string };
+    expect(rest).toEqual(JSON.parse(json));
+    const secret = Buffer.from('mtest'.padEnd(43, '0'), 'base64url');
+    const key = Buffer.from(hkdfSync('sha256', secret, '', 'gatehouse store record 1', 32));
+    const input = `grants 7 3\ngrant-1v 1${json.slice(0, -1)}`;
+    expect(m).toBe(`mtest.${createHmac('sha256', key).update(input).digest('base64url')}`);
+  });
+
+  test('equals HMAC-SHA-256 of node:crypto for texts of every length and alphabet', () => {
+    const key = randomBytes(32);
+    const mac = createHmacSha256(key);
+    const lengths = [
+      ...Array.from({ length: 200 }, (_, length) => length),
+      5_460,
+      5_461,
+      5_462,
+      5_463,
+      20_000,
+    ];
+    for (const letter of ['a', 'ä', '€', '😀', '\ud800'])
+      for (const length of lengths) {
+        const text = letter.repeat(length).slice(0, length);
+        expect(mac(text)).toBe(createHmac('sha256', key).update(text).digest('base64url'));
+      }
+  });
+
+  test('covers kind, id, context and text, with the borders between them', () => {
+    const mac = testAuthenticator({ unauthenticated: 'refuse' });
+    const text = seal(mac);
+    expect(check(mac, text)).toBe('authentic');
+    const others: readonly Partial<RecordLocation>[] = [
+      { kind: 'devices' },
+      { id: 'grant-2' },
+      { id: 'grant-1v' },
+      { id: 'grant-1v', context: ' 1' },
+      { context: 'v 2' },
+    ];
+    for (const other of others) expect(check(mac, text, { ...place, ...other })).toBe('refused');
+    for (let at = 0; at < text.length; at += 1) {
+      const code = text.charCodeAt(at) ^ 1;
+      const flipped = `${text.slice(0, at)}${String.fromCharCode(code)}${text.slice(at + 1)}`;
+      // A key id that is another one is a key that is missing; no flip is authentic.
+      const outcome = ((): string => {
+        try {
+          return mac.check(place, flipped, true, false);
+        } catch {
+          return 'fault';
+        }
+      })();
+      expect(['refused', 'fault'], `${at}: ${flipped}`).toContain(outcome);
+    }
+  });
+
+  test('is refused with a retired key, and of use for nothing without keys', () => {
+    let time = NOW;
+    const now = (): number => time;
+    const first = createKeyringFile('EdDSA');
+    const rotated = rotateKeyring(first, { alg: 'EdDSA', now: NOW, publishBefore: 10, keep: 100 });
+    const before = testAuthenticator({ now }, openSealingKeys(first));
+    const after = testAuthenticator({ now }, openSealingKeys(rotated));
+    const text = seal(before);
+    expect(check(after, text)).toBe('authentic');
+    time = NOW + 111;
+    expect(check(after, text)).toBe('refused');
+    expect(seal(after)).not.toContain(first.sealing[0]?.kid);
+
+    const keyless = createRecordAuthenticator({ now, unauthenticated: 'accept' });
+    for (const use of [() => seal(keyless), () => check(keyless, text)])
+      expect(use).toThrow(expect.objectContaining({ code: 'keys_unavailable' }));
+    // These are read before the keys are.
+    for (const id of ['keys', 'move']) {
+      const note = { kind: 'notes' as RecordKind, id, context: '' };
+      expect(keyless.seal(note, json)).toBe(json);
+      expect(check(keyless, json, note)).toBe('authentic');
+    }
+  });
+});
+
+describe('a gateway on a store of an earlier version', () => {
+  test('rewrites idle grants in the background, logs when it is done, and keeps working with refuse', async () => {
+    const gateway = await startGateway();
+    onTestFinished(() => gateway.close());
+    const grants = [await gateway.grant(), await gateway.grant(), await gateway.grant()];
+    const done = (): LogLine[] => gateway.log.filter(({ event }) => event === 'store_records_authenticated');
+    await until('the first pass', () => done().length === 1);
+    await gateway.restart(async () => {
+      const raw = openRawEmbedded(embeddedStorePath(gateway.folder));
+      for (const { refresh_token: token } of grants)
+        await tamper(raw, 'grants', token.split('.')[1] ?? '', withoutMac);
+      await raw.close();
+    });
+    await until('every grant is read', () => done().length === 2);
+    expect(done()[1]).toMatchObject({ level: 'info', grants: 3 });
+    const unauthenticated = (await scrape(gateway.adminPort)).value(
+      'gatehouse_store_records_unauthenticated_total{kind="grants"}',
+    );
+    expect(unauthenticated).toBeGreaterThanOrEqual(3);
+
+    await gateway.reload((settings) => ({ ...settings, store: { unauthenticatedRecords: 'refuse' } }));
+    expect(gateway.log.filter(({ event }) => event === 'restart_needed')).toMatchObject([
+      { setting: 'store.unauthenticatedRecords' },
+    ]);
+    await gateway.restart();
+    for (const { refresh_token: token } of grants) expect((await gateway.refresh(token)).status).toBe(200);
+    expect(gateway.auditEvents('record_refused')).toEqual([]);
+    expect(done()).toHaveLength(2);
+  });
+
+  test('does not report completion while Redis cannot write, and tolerates foreign records', async () => {
+    const prefix = 'rewriting';
+    const lines: string[] = [];
+    const log = createLogger({ level: 'info', format: 'json', write: (line) => void lines.push(line) });
+    let acceptedGrants = 0;
+    const authenticator = testAuthenticator({ onAccepted: () => void (acceptedGrants += 1) });
+    const options = { url: redis.url, prefix, maxStaleness: 60, ack: 'reachable' } as const;
+    const store = await openRedisStore({ ...options, authenticator, commandTimeout: 10_000 });
+    const admin = new Redis(redis.port);
+    onTestFinished(async () => {
+      await admin.config('SET', 'maxmemory', '0');
+      admin.disconnect();
+      await store.close();
+    });
+    await store.grants.create('old', testGrant({ id: 'old', refreshUntil: LATER }), LATER);
+    const key = `${prefix}:{old}:g`;
+    await admin.set(key, withoutMac((await admin.get(key)) ?? ''));
+    const strays = [`${prefix}:{stray}:g`, `${prefix}:{broken}:g`] as const;
+    await admin.set(strays[0], 'v 0 {"v":1,"r":{}}');
+    await admin.set(strays[1], 'v 0 {"v":1,"r":null}');
+    await admin.config('SET', 'maxmemory', '1');
+    const output = (event: string): boolean => lines.some((line) => line.includes(event));
+    const rewriting = rewriteGrants({ store, log, countAccepted: () => acceptedGrants, retryMs: 10 });
+    onTestFinished(() => rewriting.stop());
+    await until('several passes', () => acceptedGrants > 8);
+    await until('the unreadable record is reported', () => output('store_record_unreadable'));
+    expect(output('store_records_authenticated')).toBe(false);
+
+    await admin.config('SET', 'maxmemory', '0');
+    await until('the grant is rewritten', async () => (await admin.get(key))?.includes(',"m":"mtest.'));
+    expect(output('store_records_authenticated')).toBe(false);
+    await admin.del(...strays);
+    await until('all are rewritten', () => output('store_records_authenticated'));
+  });
+
+  test('check mentions that records without a MAC are accepted', async () => {
+    const gateway = await startGateway();
+    onTestFinished(() => gateway.close());
+    const check = (...more: readonly string[]) =>
+      runCommand(['check', '--config', join(gateway.folder, 'gatehouse.yaml'), ...more]);
+    expect((await check()).stdout).toContain('note: store.unauthenticatedRecords: is accept');
+    expect((await check('--set', 'store.unauthenticatedRecords=refuse')).stdout).not.toContain('note:');
+    const fresh = await check('--set', 'store.path=another-folder');
+    expect(fresh.stdout).toMatch(/there is no store in .*another-folder yet, so set it to refuse now/);
+  });
+});

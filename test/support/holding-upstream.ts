@@ -1,0 +1,94 @@
+import type { ServerResponse } from 'node:http';
+import { connect as connectHttp2 } from 'node:http2';
+import { onTestFinished } from 'vitest';
+import {
+  type Client,
+  connect,
+  createServeFolder,
+  type ServeFolder,
+  type ServeProcess,
+  type StartOptions,
+  startServe,
+} from './serve-process.ts';
+
+export interface HeldGateway {
+  readonly server: ServeProcess;
+  readonly folder: ServeFolder;
+  /** Responses to `/held`, which the upstream leaves to the test. */
+  readonly held: readonly ServerResponse[];
+  /** A client with one connection. */
+  readonly client: () => Client;
+}
+
+/** The program with an API whose responses to `/held` come when the test sends them; removed after the test. */
+export async function startHeldGateway(
+  workers: number,
+  shutdown: { readonly preStop: string; readonly drain: string },
+  options: StartOptions = {},
+): Promise<HeldGateway> {
+  const held: ServerResponse[] = [];
+  const folder = await createServeFolder(
+    (settings) => ({
+      ...settings,
+      listen: { ...settings.listen, workers },
+      shutdown,
+      log: { level: 'info', access: { enabled: false } },
+      routes: [...(settings.routes ?? []), { path: '/held', public: true }],
+    }),
+    (request, response) => {
+      if (request.url === '/held') held.push(response);
+      else request.resume().on('end', () => response.end('ok'));
+    },
+  );
+  onTestFinished(() => folder.remove());
+  const server = await startServe(folder, options);
+  const client = (): Client => {
+    const made = connect(folder, server.port, folder.alice);
+    onTestFinished(() => made.close());
+    return made;
+  };
+  return { server, folder, held, client };
+}
+
+interface Streamed {
+  readonly status: number;
+  readonly body: string;
+}
+
+/** An HTTP/2 client with one connection. */
+export function http2Client(folder: ServeFolder, server: ServeProcess) {
+  const session = connectHttp2(`https://localhost:${server.port}`, { ca: folder.ca.pem });
+  let goneAway = false;
+  session.on('error', () => {});
+  session.on('goaway', () => {
+    goneAway = true;
+  });
+  onTestFinished(() => session.destroy());
+  return {
+    goneAway: () => goneAway,
+    ask: (path: string) =>
+      new Promise<Streamed>((resolve, reject) => {
+        const stream = session.request({ ':path': path });
+        let status = 0;
+        let body = '';
+        stream.setEncoding('utf8');
+        stream.on('response', (fields) => {
+          status = Number(fields[':status']);
+        });
+        stream.on('data', (part: string) => {
+          body += part;
+        });
+        stream.on('error', reject).on('end', () => resolve({ status, body }));
+        stream.end();
+      }),
+  };
+}
+
+/** Has it logged this event? */
+export const hasLogged = (server: ServeProcess, event: string): boolean =>
+  server.log.some((line) => line.event === event);
+
+/** Runs this in the process on SIGWINCH: for errors and stalls that no request can cause. */
+export const onSignal = (does: string) => ({
+  nodeOptions: ['--import', `data:text/javascript,process.on('SIGWINCH',()=>{${encodeURIComponent(does)}})`],
+});

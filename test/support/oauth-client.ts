@@ -1,0 +1,49 @@
+import { DEVICE_GRANT, FORM } from './device-client.ts';
+import type { Reply, TestGateway, TestRequest } from './test-gateway.ts';
+
+/** The steps of a client that speaks OAuth as the RFCs have it. */
+export interface OAuthClient {
+  /** POST with a form below /authsvc/oauth2. */
+  post(
+    operation: string,
+    fields: Readonly<Record<string, string>> | string,
+    more?: Partial<TestRequest>,
+  ): Promise<Reply>;
+  refresh(refreshToken: string, more?: Readonly<Record<string, string>>): Promise<Reply>;
+  poll(deviceCode: string, more?: Readonly<Record<string, string>>): Promise<Reply>;
+  clientCredentials(fields?: Readonly<Record<string, string>>, more?: Partial<TestRequest>): Promise<Reply>;
+  revoke(token: string, fields?: Readonly<Record<string, string>>): Promise<Reply>;
+  introspect(token: string, more?: Partial<TestRequest>): Promise<Reply>;
+}
+
+export function createOAuthClient(gateway: TestGateway): OAuthClient {
+  const post: OAuthClient['post'] = (operation, fields, { headers, ...more } = {}) =>
+    gateway.request({
+      path: `/authsvc/oauth2/${operation}`,
+      method: 'POST',
+      body: typeof fields === 'string' ? fields : new URLSearchParams(fields).toString(),
+      ...more,
+      headers: { 'content-type': FORM, ...headers },
+    });
+  return {
+    post,
+    refresh: (refreshToken, more = {}) =>
+      post('token', {
+        grant_type: 'refresh_token',
+        client_id: 'report-runner',
+        refresh_token: refreshToken,
+        ...more,
+      }),
+    poll: (deviceCode, more = {}) =>
+      post('token', {
+        grant_type: DEVICE_GRANT,
+        client_id: 'report-runner',
+        device_code: deviceCode,
+        ...more,
+      }),
+    clientCredentials: (fields = {}, more = { as: gateway.users.alice }) =>
+      post('token', { grant_type: 'client_credentials', client_id: 'report-runner', ...fields }, more),
+    revoke: (token, fields = {}) => post('revoke', { token, ...fields }),
+    introspect: (token, more = { as: gateway.users.alice }) => post('introspect', { token }, more),
+  };
+}

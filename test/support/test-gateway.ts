@@ -1,0 +1,321 @@
+import { argon2Sync, randomBytes } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import { createServer, type IncomingHttpHeaders, type RequestListener } from 'node:http';
+import type { Agent } from 'node:https';
+import { join } from 'node:path';
+import { stringify } from 'yaml';
+import { formatProblems, loadSettings } from '../../src/config/load.ts';
+import type { Settings, SettingsInput } from '../../src/config/schema.ts';
+import { createLogger } from '../../src/observability/logger.ts';
+import { type Gateway, openGateway } from '../../src/server/gateway.ts';
+import type { Reply, TokenGrant } from './https-client.ts';
+import * as https from './https-client.ts';
+import { createCa, type IssuedCertificate, issue, issueServer } from './pki.ts';
+import { listenTcp } from './tcp-server.ts';
+import { tempFolder } from './temp-folder.ts';
+
+export type { Reply, TokenGrant } from './https-client.ts';
+
+/**
+ * A whole gatehouse for tests: real TLS, real certificates, the embedded store, a real upstream, in this process,
+ * on free ports, with a clock that can be moved. Everything is removed again by `close`.
+ */
+export interface TestGateway {
+  readonly folder: string;
+  readonly ca: IssuedCertificate;
+  readonly port: number;
+  readonly adminPort: number;
+  readonly server: Gateway;
+  readonly users: Readonly<Record<'alice' | 'bob', IssuedCertificate>>;
+  /** Parsed log lines, oldest first. */
+  readonly log: readonly LogLine[];
+  /** The same, as they were written. */
+  readonly logLines: readonly string[];
+  readonly upstream: Upstream;
+  clock: { advance(seconds: number): void; now(): number };
+  request(testRequest: TestRequest): Promise<Reply>;
+  /** POST with a JSON body below /authsvc. */
+  post(path: string, body: unknown, more?: Omit<TestRequest, 'path' | 'method' | 'body'>): Promise<Reply>;
+  /** A grant for a person by certificate; fails the test when it is refused. */
+  grant(more?: {
+    readonly user?: 'alice' | 'bob';
+    readonly clientId?: string;
+    readonly scope?: string;
+  }): Promise<TokenGrant>;
+  refresh(token: string, more?: Record<string, unknown>): Promise<Reply>;
+  /** A call to the API behind the gateway. */
+  api(path: string, token?: string, more?: Partial<TestRequest>): Promise<Reply>;
+  /** Changes the settings as a reload would. */
+  reload(change: (settings: SettingsInput) => SettingsInput): Promise<void>;
+  auditEvents(event: string): LogLine[];
+  /** Empties both logs, for tests that write millions of lines. */
+  clearLog(): void;
+  /** Closes the gateway and opens it again on the same folder, perhaps with something done in between. */
+  restart(meanwhile?: () => void | Promise<void>): Promise<void>;
+  close(): Promise<void>;
+}
+
+export type LogLine = Readonly<Record<string, unknown>> & {
+  readonly event: string;
+  readonly audit?: boolean;
+};
+
+export interface TestRequest extends https.ClientRequestInit {
+  /** The client certificate to present. */
+  readonly as?: IssuedCertificate;
+  readonly agent?: Agent;
+  /** Another gateway with the same certificates. */
+  readonly port?: number;
+}
+
+export interface Upstream {
+  readonly port: number;
+  readonly requests: {
+    readonly method: string;
+    readonly url: string;
+    readonly headers: IncomingHttpHeaders;
+  }[];
+  close(): Promise<void>;
+}
+
+export const ALICE = 'local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}';
+export const BOB = 'local:{9b1d3c8e-2f4a-4c7b-8d6e-1a2b3c4d5e6f}';
+export const PASSWORD = 'correct horse battery staple';
+
+/** For Redis commands. In production they have 250 ms, in which Redis may not get a CPU on a busy machine. */
+export const REDIS_TIMEOUT_MS = 10_000;
+
+/** Cheap parameters: tests sign in often, and the strength of the hash is not what they test. */
+export function testPasswordHash(password: string): string {
+  const nonce = randomBytes(16);
+  const tag = argon2Sync('argon2id', {
+    message: password,
+    nonce,
+    parallelism: 1,
+    tagLength: 32,
+    memory: 8_192,
+    passes: 1,
+  });
+  const unpadded = (bytes: Buffer): string => bytes.toString('base64').replace(/=+$/, '');
+  return `$argon2id$v=19$m=8192,t=1,p=1$${unpadded(nonce)}$${unpadded(tag)}`;
+}
+
+export function baseSettings(upstreamPort: number): SettingsInput {
+  return {
+    publicUrl: 'https://localhost:8443',
+    listen: { port: 0, tls: { certificate: 'server.pem', key: 'server-key.pem' } },
+    admin: { port: 0 },
+    certificates: { issuers: ['ca.pem'], directory: 'staff' },
+    directories: {
+      staff: {
+        label: 'local',
+        users: [
+          {
+            id: '{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}',
+            name: 'alice',
+            displayName: 'Alice Example',
+            commonName: 'alice',
+            email: 'alice@example.test',
+            userPrincipalName: 'alice@corp.example.test',
+            groups: ['operators'],
+            passwordHash: testPasswordHash(PASSWORD),
+          },
+          {
+            id: '{9b1d3c8e-2f4a-4c7b-8d6e-1a2b3c4d5e6f}',
+            name: 'bob',
+            displayName: 'Bob Example',
+            commonName: 'bob',
+            email: 'bob@example.test',
+            groups: ['readers'],
+            passwordHash: testPasswordHash(PASSWORD),
+          },
+        ],
+      },
+    },
+    integrations: [
+      {
+        clientId: 'report-runner',
+        name: 'Report runner',
+        scope: 'reports:read,write;files:read',
+        access: [{ groups: ['operators'] }, { groups: ['readers'], scope: 'files:read' }],
+      },
+      { clientId: 'other-app', scope: 'files:read', access: [{ groups: ['operators'] }] },
+    ],
+    upstreams: { default: { url: `http://127.0.0.1:${upstreamPort}` } },
+    routes: [
+      { path: '/health', public: true },
+      { path: '/files/**', methods: ['GET', 'HEAD'], requires: 'files:read' },
+      { path: '/reports/**', requires: 'reports:write' },
+      { path: '/whoami', requires: 'any-token' },
+      { path: '/other/**', requires: 'files:read', clients: ['other-app'] },
+    ],
+    limits: {
+      rates: {
+        token: 'off',
+        certificate: 'off',
+        device: 'off',
+        revoke: 'off',
+        verify: 'off',
+        page: 'off',
+        codeGuesses: 'off',
+        networkCodeGuesses: 'off',
+        allCodeGuesses: 'off',
+        identityCodeGuesses: 'off',
+      },
+    },
+    shutdown: { preStop: '0s', drain: '5s' },
+    log: { level: 'debug' },
+  };
+}
+
+/** `GATEHOUSE_TEST_PATH=full`: requests take the full path unless a test chooses one. */
+export const FULL_PATH = process.env['GATEHOUSE_TEST_PATH'] === 'full';
+const withTestPath = (settings: SettingsInput): SettingsInput =>
+  FULL_PATH ? { ...settings, listen: { fastPath: false, ...settings.listen } } : settings;
+
+export type SettingsChange = (settings: SettingsInput) => SettingsInput;
+
+export async function startGateway(
+  change: SettingsChange = (settings) => settings,
+  /** Puts further files into its folder, before it opens. */
+  prepare: (folder: string) => void = () => {},
+  commandTimeout?: number,
+): Promise<TestGateway> {
+  const tempDir = tempFolder('gateway');
+  const folder = tempDir.path;
+  // Certificates outlast every grant: tests move the clock past `refresh_until`.
+  const notAfter = new Date(Date.now() + 10 * 365 * 86_400_000);
+  const ca = await createCa({ notAfter });
+  const [server, alice, bob] = await Promise.all([
+    issueServer(ca, { notAfter }),
+    issue(ca, {
+      notAfter,
+      commonName: 'alice',
+      emails: ['alice@example.test'],
+      userPrincipalNames: ['alice@corp.example.test'],
+    }),
+    issue(ca, { notAfter, commonName: 'bob', emails: ['bob@example.test'] }),
+  ]);
+  tempDir.write('ca.pem', ca.pem);
+  tempDir.write('server.pem', server.pem);
+  tempDir.write('server-key.pem', server.keyPem);
+  prepare(folder);
+  const upstream = await startUpstream();
+  let input = withTestPath(change(baseSettings(upstream.port)));
+  let offset = 0;
+  const now = (): number => Date.now() / 1_000 + offset;
+  const log: LogLine[] = [];
+  const logLines: string[] = [];
+  const logger = createLogger({
+    level: 'debug',
+    format: 'json',
+    write: (line) => {
+      logLines.push(line);
+      log.push(JSON.parse(line) as LogLine);
+    },
+  });
+  const open = async (): Promise<Gateway> =>
+    openGateway({ settings: writeAndLoadSettings(folder, input), log: logger, now, commandTimeout });
+  let gateway = await open().catch(async (error: unknown) => {
+    await upstream.close();
+    tempDir.remove();
+    throw error;
+  });
+  const clients = new Map<IssuedCertificate | undefined, https.HttpsClient>();
+  const getAgent = (as: IssuedCertificate | undefined): Agent => {
+    const client =
+      clients.get(as) ?? https.createHttpsClient({ port: 0, ca: ca.pem, as, connections: Infinity });
+    clients.set(as, client);
+    return client.agent;
+  };
+  const disconnect = (): void => {
+    for (const client of clients.values()) client.close();
+    clients.clear();
+  };
+  const request = ({
+    as,
+    agent = getAgent(as),
+    port = gateway.port,
+    ...testRequest
+  }: TestRequest): Promise<Reply> => https.sendRequest({ port, agent, ...testRequest });
+  const post: TestGateway['post'] = (path, body, more = {}) => {
+    const testRequest = https.jsonPostInit(path, body);
+    return request({ ...testRequest, ...more, headers: { ...testRequest.headers, ...more.headers } });
+  };
+
+  return {
+    folder,
+    ca,
+    get port() {
+      return gateway.port;
+    },
+    get adminPort() {
+      return gateway.adminPort ?? 0;
+    },
+    get server() {
+      return gateway;
+    },
+    users: { alice, bob },
+    log,
+    logLines,
+    upstream,
+    clock: { advance: (seconds) => void (offset += seconds), now },
+    request,
+    post,
+    grant: ({ user = 'alice', ...more } = {}) =>
+      https.requestGrant((path, body) => post(path, body, { as: user === 'alice' ? alice : bob }), more),
+    refresh: (token, more) => https.requestRefresh(post, token, more),
+    api: (path, token, more = {}) =>
+      request({
+        path,
+        ...more,
+        headers: { ...(token !== undefined && { authorization: `Bearer ${token}` }), ...more.headers },
+      }),
+    async reload(next) {
+      const changed = next(input);
+      await gateway.reload(writeAndLoadSettings(folder, changed));
+      input = changed;
+    },
+    clearLog() {
+      log.length = 0;
+      logLines.length = 0;
+    },
+    auditEvents: (event) => log.filter((line) => line.audit === true && line.event === event),
+    async restart(meanwhile) {
+      disconnect();
+      await gateway.close();
+      await meanwhile?.();
+      gateway = await open();
+    },
+    async close() {
+      disconnect();
+      await gateway.close();
+      await upstream.close();
+      tempDir.remove();
+    },
+  };
+}
+
+/** The settings as `serve` reads them: through a file. */
+export function writeAndLoadSettings(folder: string, input: SettingsInput): Settings {
+  const file = join(folder, 'gatehouse.yaml');
+  writeFileSync(file, stringify(input));
+  const loaded = loadSettings({ file, env: {} });
+  if (!loaded.ok) throw new Error(formatProblems(loaded));
+  return loaded.settings;
+}
+
+/** An API that returns what it was asked. */
+export async function startUpstream(listener?: RequestListener): Promise<Upstream> {
+  const requests: Upstream['requests'] = [];
+  const echo: RequestListener = (request, response) => {
+    const { method = '', url = '', headers } = request;
+    requests.push({ method, url, headers });
+    request.resume().on('end', () => {
+      response.setHeader('content-type', 'application/json');
+      response.end(JSON.stringify({ method, url, headers }));
+    });
+  };
+  const { port, close } = await listenTcp(createServer(listener ?? echo));
+  return { port, requests, close };
+}

@@ -1,0 +1,190 @@
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { openKeyring } from '../../src/tokens/keyring.ts';
+import {
+  createKeyringFile,
+  describeKeyring,
+  findEarlyRetirements,
+  type KeyringFile,
+  readKeyringFile,
+  rotateKeyring,
+  writeKeyringFile,
+} from '../../src/tokens/keyring-file.ts';
+
+const NOW = 1_800_000_000;
+let folder: string;
+let file: string;
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'gatehouse-keys-'));
+  file = join(folder, 'keys.json');
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+const write = (keys: KeyringFile): void => writeKeyringFile(file, keys, { replace: true });
+const rotation = { alg: 'EdDSA', now: NOW + 1_000, publishBefore: 300, keep: 5_000 } as const;
+
+describe('the key file', () => {
+  test('it is made readable by its owner only, whatever the umask, and leaves nothing beside it', () => {
+    const before = process.umask(0o000);
+    try {
+      write(createKeyringFile('EdDSA'));
+      write(rotateKeyring(readKeyringFile(file), rotation));
+    } finally {
+      process.umask(before);
+    }
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    expect(readdirSync(folder)).toEqual(['keys.json']);
+  });
+
+  test.each([0o644, 0o640, 0o604, 0o660, 0o666, 0o601])('mode %o is refused, with what to do', (mode) => {
+    write(createKeyringFile('EdDSA'));
+    chmodSync(file, mode);
+    expect(() => readKeyringFile(file)).toThrow(/chmod 600/);
+  });
+
+  test('a file that exists is not written over by a new one', () => {
+    write(createKeyringFile('EdDSA'));
+    const before = readFileSync(file, 'utf8');
+    expect(() => writeKeyringFile(file, createKeyringFile('EdDSA'), { replace: false })).toThrow(
+      /exists already/,
+    );
+    expect(readFileSync(file, 'utf8')).toBe(before);
+  });
+
+  test('a missing file is reported as missing, with the command that creates one', () => {
+    expect(() => readKeyringFile(file)).toThrow(/no such key file.*gatehouse keys new/);
+  });
+
+  test.each([
+    ['empty', () => ''],
+    ['cut short', (text: string) => text.slice(0, text.length / 2)],
+    ['not JSON', () => 'keys: none'],
+    ['of another version', (text: string) => text.replace('"version": 1', '"version": 2')],
+    ['without signing keys', (text: string) => JSON.stringify({ ...JSON.parse(text), signing: [] })],
+    ['without sealing keys', (text: string) => JSON.stringify({ ...JSON.parse(text), sealing: [] })],
+    ['with an unknown field', (text: string) => JSON.stringify({ ...JSON.parse(text), extra: 1 })],
+    ['with a sealing secret cut short', (text: string) => text.replace(/("secret": ")../, '$1')],
+    ['with an algorithm that is not ours', (text: string) => text.replace('"EdDSA"', '"HS256"')],
+    ['with a kid that is no word', (text: string) => text.replace(/"kid": "[^"]+"/, '"kid": "../x"')],
+  ])('a file that is %s is rejected, and the message contains no key', (_, damage) => {
+    const keys = createKeyringFile('EdDSA');
+    write(keys);
+    writeFileSync(file, damage(readFileSync(file, 'utf8')));
+    let message = '';
+    try {
+      readKeyringFile(file);
+    } catch (error) {
+      ({ message } = error as Error);
+    }
+    expect(message).toContain(file);
+    for (const secret of [keys.signing[0]?.jwk.d, keys.sealing[0]?.secret])
+      expect(message).not.toContain(secret?.slice(2, 20) ?? 'never');
+  });
+
+  test('two keys under one kid are refused', () => {
+    const keys = createKeyringFile('EdDSA');
+    const [sealing] = keys.sealing;
+    if (sealing === undefined) throw new Error('there is one');
+    write({ ...keys, sealing: [sealing, sealing] });
+    expect(() => readKeyringFile(file)).toThrow(/same kid/);
+  });
+
+  test('key information contains everything but the keys', async () => {
+    const keys = rotateKeyring(createKeyringFile('ES256'), rotation);
+    const ring = await openKeyring(keys);
+    const text = JSON.stringify([
+      describeKeyring(keys, NOW),
+      ring.signingKeys.map(({ publicJwk }) => publicJwk),
+      [...ring.fingerprints],
+    ]);
+    for (const { jwk } of keys.signing) {
+      expect(text).toContain(jwk.x);
+      expect(text).not.toContain(jwk.d);
+    }
+    for (const { secret } of keys.sealing) expect(text).not.toContain(secret);
+  });
+});
+
+describe('rotation', () => {
+  const first = createKeyringFile('EdDSA');
+  const second = rotateKeyring(first, rotation);
+  const kids = (keys: KeyringFile) => ({
+    signing: keys.signing.map(({ kid }) => kid),
+    sealing: keys.sealing.map(({ kid }) => kid),
+  });
+  const activeFrom = rotation.now + rotation.publishBefore;
+  const retireAt = activeFrom + rotation.keep;
+
+  test('the new keys are published at once and make tokens only after publishBefore', async () => {
+    const ring = await openKeyring(second);
+    const [oldKey = '', newKey = ''] = kids(second).signing;
+    expect(ring.signingKeys.map(({ publicJwk }) => publicJwk['kid'])).toEqual([oldKey, newKey]);
+    expect(ring.current(activeFrom - 1)).toEqual({ signing: oldKey, sealing: kids(second).sealing[0] });
+    expect(ring.current(activeFrom)).toEqual({ signing: newKey, sealing: kids(second).sealing[1] });
+  });
+
+  test('old and new overlap: both check from 5 s before the change, for clocks that are ahead, until the old one retires', async () => {
+    const ring = await openKeyring(second);
+    const [oldKey = '', newKey = ''] = kids(second).signing;
+    expect([
+      ring.isVerificationKey(oldKey, activeFrom - 6),
+      ring.isVerificationKey(newKey, activeFrom - 6),
+    ]).toEqual([true, false]);
+    expect(ring.isVerificationKey(newKey, activeFrom - 5)).toBe(true);
+    expect([ring.isVerificationKey(oldKey, activeFrom), ring.isVerificationKey(newKey, activeFrom)]).toEqual([
+      true,
+      true,
+    ]);
+    expect([
+      ring.isVerificationKey(oldKey, retireAt - 1),
+      ring.isVerificationKey(newKey, retireAt - 1),
+    ]).toEqual([true, true]);
+    expect([ring.isVerificationKey(oldKey, retireAt), ring.isVerificationKey(newKey, retireAt)]).toEqual([
+      false,
+      true,
+    ]);
+  });
+
+  test('a second rotation does not prolong a key that is retiring, and a retired one leaves the file', () => {
+    const third = rotateKeyring(second, { ...rotation, now: rotation.now + 1_000 });
+    expect(third.signing.map((key) => key.retireAt)).toEqual([retireAt, retireAt + 1_000, undefined]);
+    const late = rotateKeyring(third, { ...rotation, now: retireAt });
+    expect(kids(late).signing).not.toContain(kids(first).signing[0]);
+    expect(kids(late).signing).toContain(kids(second).signing[1]);
+  });
+
+  test('the algorithm can change with a rotation, and the old key still verifies', async () => {
+    const mixed = rotateKeyring(first, { ...rotation, alg: 'ES256' });
+    const ring = await openKeyring(mixed);
+    expect(mixed.signing.map(({ alg }) => alg)).toEqual(['EdDSA', 'ES256']);
+    expect(mixed.signing.every(({ kid }) => ring.isVerificationKey(kid, activeFrom))).toBe(true);
+  });
+
+  test('a key that retires before the longest grant made with it has ended is warned about', () => {
+    const kept = rotateKeyring(first, { ...rotation, keep: 86_400 });
+    expect(findEarlyRetirements(kept, 86_400)).toEqual([]);
+    expect(findEarlyRetirements(kept, 86_401)).toHaveLength(2);
+    const { keep: _, ...forGood } = rotation;
+    expect(findEarlyRetirements(rotateKeyring(first, forGood), Number.MAX_SAFE_INTEGER)).toEqual([]);
+  });
+
+  test('a keyring without an active key reports it and creates nothing', async () => {
+    const ahead = { ...first, signing: first.signing.map((key) => ({ ...key, activeFrom: NOW })) };
+    const early = await openKeyring(ahead);
+    expect(() => early.current(NOW - 1)).toThrow(/no signing key is active/);
+    // The first keys of a house count at once, also when its clock was ahead and is set right later.
+    expect((await openKeyring(first)).current(NOW - 86_400).signing).toBe(first.signing[0]?.kid);
+    const retired = { ...first, sealing: first.sealing.map((key) => ({ ...key, retireAt: NOW + 10 })) };
+    const late = await openKeyring(retired);
+    expect(() => late.current(NOW + 10)).toThrow(/no sealing key is active/);
+  });
+
+  test('the listed states follow the clock', () => {
+    const states = (now: number) => describeKeyring(second, now).map(({ state }) => state);
+    expect(states(activeFrom - 1)).toEqual(['active', 'published', 'active', 'published']);
+    expect(states(activeFrom)).toEqual(['verify only', 'active', 'verify only', 'active']);
+    expect(states(retireAt)).toEqual(['retired', 'active', 'retired', 'active']);
+  });
+});

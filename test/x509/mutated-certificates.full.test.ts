@@ -1,0 +1,3 @@
+import { testBrokenCopies } from './mutated-certificates.ts';
+
+testBrokenCopies(20_000);

@@ -1,0 +1,360 @@
+import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import { createWriteStream, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { connect as connectHttp2 } from 'node:http2';
+import { request as httpsRequest } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import type { SettingsInput } from '../../src/config/schema.ts';
+import { createLogger } from '../../src/observability/logger.ts';
+import { createReloader } from '../../src/server/reloader.ts';
+import { runCommand } from '../support/command-in-process.ts';
+import { createCa, createCrl, type IssuedCertificate, issue } from '../support/pki.ts';
+import { withBoundApp, withForwardedCertificates } from '../support/reconfigure.ts';
+import { type Reply, type SettingsChange, startGateway, type TestGateway } from '../support/test-gateway.ts';
+import { until } from '../support/until.ts';
+import { openWebSocket, startWebSocketUpstream } from '../support/websocket.ts';
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  while (cleanups.length > 0) await cleanups.pop()?.();
+});
+
+async function setUp(change: SettingsChange = (settings) => settings): Promise<TestGateway> {
+  const gateway = await startGateway((settings) => change(withBoundApp(settings)));
+  cleanups.push(() => gateway.close());
+  return gateway;
+}
+
+const withLists =
+  (...crls: string[]): SettingsChange =>
+  (settings) => ({ ...settings, certificates: { ...settings.certificates, crls } });
+
+const days = (count: number): Date => new Date(Date.now() + count * 86_400_000);
+
+async function list(gateway: TestGateway, name: string, ...revoked: IssuedCertificate[]): Promise<void> {
+  // Tests move the clock.
+  const { pem } = await createCrl(gateway.ca, { revoked, nextUpdate: days(999) });
+  writeFileSync(join(gateway.folder, name), pem);
+}
+
+const boundGrant = async (gateway: TestGateway, as: IssuedCertificate, headers = {}): Promise<string> => {
+  const body = { client_id: 'bound-app', scope: 'files:read' };
+  const { status, json } = await gateway.post('/Authorize/Certificate', body, { as, headers });
+  expect(status).toBe(200);
+  return String(json['access_token']);
+};
+
+const forwarded = (certificate: IssuedCertificate) => ({
+  'client-cert': `:${certificate.der.toString('base64')}:`,
+});
+
+describe('a certificate-bound token', () => {
+  test.each([
+    ['fast', true],
+    ['full', false],
+  ] as const)(
+    'stops working on the API once its certificate is revoked: %s path',
+    async (_name, fastPath) => {
+      const gateway = await setUp((settings) => ({ ...settings, listen: { ...settings.listen, fastPath } }));
+      const formerUser = await issue(gateway.ca, { commonName: 'alice' });
+      const [token, other] = [
+        await boundGrant(gateway, formerUser),
+        await boundGrant(gateway, gateway.users.alice),
+      ];
+      const unbound = (await gateway.grant()).access_token;
+      const call = (bearer = token, as = formerUser): Promise<Reply> =>
+        gateway.api('/files/a', bearer, { as });
+      const verify = async (): Promise<number> =>
+        (await gateway.api('/authsvc/Authorize/Verify', token, { as: formerUser })).status;
+      expect([(await call()).status, await verify()]).toEqual([200, 200]);
+
+      await list(gateway, 'ca.crl', formerUser);
+      await gateway.reload(withLists('ca.crl'));
+      // On the open connection, whose handshake was before the revocation.
+      const refused = await call();
+      expect(refused).toMatchObject({ status: 401, json: { error: 'invalid_token' } });
+      expect(refused.headers['www-authenticate']).toContain('no longer accepted');
+      expect(await verify()).toBe(401);
+      expect((await call(other, gateway.users.alice)).status).toBe(200);
+      // A token that is not bound does not depend on the certificate of the connection.
+      expect((await call(unbound)).status).toBe(200);
+      const line = await until('the request is logged', () =>
+        gateway.log.find(({ reason }) => reason === 'token_certificate_rejected'),
+      );
+      expect(line).toMatchObject({ status: 401, decision: 'refused' });
+    },
+  );
+
+  test('stops working over HTTP/2, with a forwarded certificate and in forward-auth', async () => {
+    const gateway = await setUp((settings) =>
+      withForwardedCertificates()({ ...settings, trustedProxies: ['127.0.0.1'] }),
+    );
+    const { alice } = gateway.users;
+    const token = await boundGrant(gateway, alice, forwarded(alice));
+    const bearer = { authorization: `Bearer ${token}`, ...forwarded(alice) };
+    const session = connectHttp2(`https://localhost:${gateway.port}`, { ca: gateway.ca.pem });
+    cleanups.push(() => session.destroy());
+    const over2 = (): Promise<number> =>
+      new Promise((resolve, reject) => {
+        const stream = session.request({ ':path': '/files/a', ...bearer });
+        stream.on('response', (head) => resolve(Number(head[':status']))).on('error', reject);
+        stream.resume();
+      });
+    const question = { ...bearer, 'x-original-method': 'GET', 'x-original-uri': '/files/a' };
+    const statuses = async (): Promise<number[]> => [
+      (await gateway.request({ path: '/files/a', headers: bearer })).status,
+      await over2(),
+      (await gateway.request({ path: '/authsvc/check', headers: question })).status,
+    ];
+    expect(await statuses()).toEqual([200, 200, 200]);
+    await list(gateway, 'ca.crl', alice);
+    await gateway.reload(withLists('ca.crl'));
+    expect(await statuses()).toEqual([401, 401, 401]);
+  });
+
+  test('ends with the validity of its certificate, and with the approval of its issuer', async () => {
+    const gateway = await setUp();
+    const short = await issue(gateway.ca, { commonName: 'alice', notAfter: new Date(Date.now() + 600_000) });
+    const [token, other] = [await boundGrant(gateway, short), await boundGrant(gateway, gateway.users.alice)];
+    const call = async (bearer: string, as: IssuedCertificate): Promise<number> =>
+      (await gateway.api('/files/a', bearer, { as })).status;
+    expect([await call(token, short), await call(other, gateway.users.alice)]).toEqual([200, 200]);
+    gateway.clock.advance(700);
+    expect([await call(token, short), await call(other, gateway.users.alice)]).toEqual([401, 200]);
+    writeFileSync(join(gateway.folder, 'other.pem'), (await createCa({ name: 'CN=Other CA' })).pem);
+    const issuers =
+      (...files: string[]): SettingsChange =>
+      (settings) => ({
+        ...settings,
+        certificates: { ...settings.certificates, issuers: files },
+      });
+    await gateway.reload(issuers('other.pem'));
+    expect(await call(other, gateway.users.alice)).toBe(401);
+    await gateway.reload(issuers('other.pem', 'ca.pem'));
+    expect(await call(other, gateway.users.alice)).toBe(200);
+  });
+
+  test('stops working when the revocation list of its issuer is out of date', async () => {
+    const gateway = await setUp();
+    const { pem } = await createCrl(gateway.ca, { nextUpdate: new Date(Date.now() + 600_000) });
+    writeFileSync(join(gateway.folder, 'ca.crl'), pem);
+    await gateway.reload(withLists('ca.crl'));
+    const { alice } = gateway.users;
+    const token = await boundGrant(gateway, alice);
+    const call = async (): Promise<number> => (await gateway.api('/files/a', token, { as: alice })).status;
+    expect(await call()).toBe(200);
+    gateway.clock.advance(700);
+    expect(await call()).toBe(401);
+    // A new list, and it works again.
+    await list(gateway, 'ca.crl');
+    await gateway.reload((settings) => settings);
+    expect(await call()).toBe(200);
+  });
+
+  test.each([
+    ['fast', true],
+    ['full', false],
+  ] as const)(
+    'ends its WebSockets and event streams with its certificate: %s path',
+    async (_name, fastPath) => {
+      const sockets = await startWebSocketUpstream();
+      cleanups.push(() => sockets.close());
+      const events = await eventUpstream();
+      const gateway = await setUp((settings) => withStreams(settings, sockets.port, events, fastPath));
+      const formerUser = await issue(gateway.ca, { commonName: 'alice' });
+      const { alice } = gateway.users;
+      const open = async (certificate: IssuedCertificate) => {
+        const token = await boundGrant(gateway, certificate, forwarded(certificate));
+        const headers = [`Client-Cert: ${forwarded(certificate)['client-cert']}`];
+        const socket = await openWebSocket({ port: gateway.port, token, ca: gateway.ca.pem, headers });
+        cleanups.push(() => socket.destroy());
+        expect(socket.status).toBe(101);
+        return { socket, stream: await eventStream(gateway, token, certificate) };
+      };
+      const [ends, stays] = [await open(formerUser), await open(alice)];
+      await list(gateway, 'ca.crl', formerUser);
+      await gateway.reload(withLists('ca.crl'));
+      await until('both are over', () => ends.socket.isClosed() && ends.stream.ending !== undefined);
+      expect(ends.socket.closed()).toMatchObject({ code: 1008, reason: 'access token certificate rejected' });
+      expect(ends.stream.ending).toBe('cut');
+      stays.socket.send('still here');
+      await until('an echo', () => stays.socket.messages.includes('echo still here'));
+      expect(stays.stream.ending).toBeUndefined();
+    },
+  );
+});
+
+const withStreams = (
+  settings: SettingsInput,
+  sockets: number,
+  events: number,
+  fastPath: boolean,
+): SettingsInput =>
+  withForwardedCertificates()({
+    ...settings,
+    listen: { ...settings.listen, fastPath },
+    upstreams: {
+      ...settings.upstreams,
+      sockets: { url: `http://127.0.0.1:${sockets}` },
+      events: { url: `http://127.0.0.1:${events}` },
+    },
+    routes: [
+      { path: '/ws/**', requires: 'files:read', websocket: true, upstream: 'sockets' },
+      { path: '/events/**', requires: 'files:read', upstream: 'events' },
+      ...(settings.routes ?? []),
+    ],
+  });
+
+async function eventUpstream(): Promise<number> {
+  const server = createServer((_request, response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    response.write('data: first\n\n');
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  cleanups.push(() => {
+    server.closeAllConnections();
+    return new Promise((resolve) => server.close(resolve));
+  });
+  return (server.address() as AddressInfo).port;
+}
+
+async function eventStream({ port, ca }: TestGateway, token: string, certificate: IssuedCertificate) {
+  const state = { text: '', ending: undefined as 'whole' | 'cut' | undefined };
+  const sent = httpsRequest(
+    {
+      host: '127.0.0.1',
+      servername: 'localhost',
+      port,
+      path: '/events/1',
+      ca: ca.pem,
+      agent: false,
+      headers: { authorization: `Bearer ${token}`, ...forwarded(certificate) },
+    },
+    (response) => {
+      response.on('data', (part: Buffer) => (state.text += part.toString())).on('error', () => {});
+      response.on('close', () => (state.ending = response.complete ? 'whole' : 'cut'));
+    },
+  );
+  sent.on('error', () => (state.ending ??= 'cut'));
+  cleanups.push(() => sent.destroy());
+  sent.end();
+  await until('the beginning', () => state.text.includes('first'));
+  return state;
+}
+
+describe('a reload with an unusable revocation list', () => {
+  test('is refused and logged, and revoked certificates stay revoked', async () => {
+    const gateway = await setUp();
+    const other = await createCa({ name: 'CN=Other CA' });
+    writeFileSync(join(gateway.folder, 'other.pem'), other.pem);
+    const file = join(gateway.folder, 'all.crl');
+    const { alice, bob } = gateway.users;
+    const ours = (await createCrl(gateway.ca, { revoked: [alice] })).pem;
+    const both = (await createCrl(other)).pem + ours;
+    writeFileSync(file, both);
+    await gateway.reload((settings) => ({
+      ...withLists('all.crl')(settings),
+      certificates: { ...settings.certificates, issuers: ['ca.pem', 'other.pem'], crls: ['all.crl'] },
+    }));
+    const lines: Record<string, unknown>[] = [];
+    const settings = gateway.server.settings();
+    const reloader = createReloader({
+      load: () => ({ ok: true, settings, files: [], warnings: [], deprecations: [] }) as never,
+      gateway: Promise.resolve(gateway.server),
+      settings,
+      files: [],
+      log: createLogger({
+        level: 'debug',
+        format: 'json',
+        write: (line) => lines.push(JSON.parse(line) as Record<string, unknown>),
+      }),
+    });
+    cleanups.push(() => reloader.close());
+    const authorize = async (as: IssuedCertificate): Promise<number> =>
+      (
+        await gateway.post(
+          '/Authorize/Certificate',
+          { client_id: 'report-runner', scope: 'files:read' },
+          { as },
+        )
+      ).status;
+    for (const [content, problem] of [
+      [both.slice(0, -60), 'cut short or damaged'],
+      [both.slice(0, -ours.length), 'no longer contains the revocation list of ca'],
+      ['', 'contains no revocation list'],
+      [undefined, 'does not exist'],
+    ] as const) {
+      if (content === undefined) rmSync(file);
+      else writeFileSync(file, content);
+      lines.length = 0;
+      await reloader.reload('test');
+      expect(lines).toMatchObject([{ event: 'reload_rejected' }]);
+      expect(JSON.stringify(lines)).toContain(problem);
+      expect([await authorize(alice), await authorize(bob)]).toEqual([401, 200]);
+    }
+    lines.length = 0;
+    writeFileSync(file, both);
+    await reloader.reload('test');
+    expect(lines).toMatchObject([{ event: 'reloaded' }]);
+    expect([await authorize(alice), await authorize(bob)]).toEqual([401, 200]);
+  });
+
+  test('is a problem for `gatehouse check`', async () => {
+    const gateway = await setUp();
+    await list(gateway, 'ca.crl', gateway.users.alice);
+    const config = join(gateway.folder, 'check.yaml');
+    writeFileSync(
+      config,
+      `
+listen: { tls: { certificate: server.pem, key: server-key.pem } }
+certificates: { issuers: [ca.pem], crls: [ca.crl], directory: staff }
+directories: { staff: { label: local, derive: true } }
+upstreams: { default: { url: http://127.0.0.1:9 } }
+routes: [{ path: /**, requires: any-token }]
+`,
+    );
+    expect((await runCommand(['check', '-c', config])).code).toBe(0);
+    const whole = (await createCrl(gateway.ca)).pem;
+    for (const content of [whole.slice(0, -60), whole + whole.slice(0, -60), '']) {
+      writeFileSync(join(gateway.folder, 'ca.crl'), content);
+      const { code, stderr } = await runCommand(['check', '-c', config]);
+      expect(code).toBe(78);
+      expect(stderr).toMatch(/ca\.crl: (?:is cut short or damaged|contains no revocation list)/);
+    }
+  });
+});
+
+test('requests are served while a revocation list is being read', async () => {
+  const gateway = await setUp();
+  // A pipe: its reader waits until the test writes to it.
+  const pipe = join(gateway.folder, 'pipe.crl');
+  execFileSync('mkfifo', [pipe]);
+  const { alice, bob } = gateway.users;
+  const token = await boundGrant(gateway, alice);
+  let isReloaded = false;
+  const reload = gateway.reload(withLists('pipe.crl')).finally(() => {
+    isReloaded = true;
+  });
+  const writer = createWriteStream(pipe);
+  // Opened once the gateway reads it.
+  await once(writer, 'open');
+  expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
+  expect(
+    (
+      await gateway.post(
+        '/Authorize/Certificate',
+        { client_id: 'other-app', scope: 'files:read' },
+        { as: alice },
+      )
+    ).status,
+  ).toBe(200);
+  expect(isReloaded).toBe(false);
+  writer.end((await createCrl(gateway.ca, { revoked: [alice], nextUpdate: days(9) })).pem);
+  await reload;
+  expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(401);
+  expect((await gateway.grant({ user: 'bob' })).identity).toBeDefined();
+  expect(bob.serial).not.toBe(alice.serial);
+});

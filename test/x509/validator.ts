@@ -1,0 +1,37 @@
+import type { Outcome } from '../../src/domain/outcome.ts';
+import type { ValidatedCertificate } from '../../src/ports/certificate-validator.ts';
+import type { NameSource } from '../../src/ports/directory.ts';
+import { type ApprovedIssuer, approveIssuer } from '../../src/x509/approved-issuer.ts';
+import { createCertificateValidator, type ValidatorOptions } from '../../src/x509/certificate-validator.ts';
+import { createCrlSet, parseCrlFile } from '../../src/x509/crl-set.ts';
+import type { IssuedCertificate, IssuedCrl } from '../support/pki.ts';
+
+export const nowSeconds = (): number => Date.now() / 1_000;
+
+export const approved = (
+  ca: IssuedCertificate,
+  identityFrom: NameSource = 'commonName',
+  name = 'ca',
+): ApprovedIssuer => approveIssuer({ name, certificate: ca.pem, directory: 'staff', identityFrom });
+
+/** A judge that approves these issuers and holds these lists; strict as by default. */
+export function createTestValidator(
+  issuers: readonly ApprovedIssuer[],
+  options: Partial<ValidatorOptions> & { readonly lists?: readonly IssuedCrl[] } = {},
+) {
+  const { lists = [], ...rest } = options;
+  const validate = createCertificateValidator({
+    issuers,
+    crls: createCrlSet(lists.flatMap(({ der }, index) => parseCrlFile(`${index}.crl`, der, issuers))),
+    requireCrl: false,
+    requireClientAuth: true,
+    asciiNames: true,
+    ...rest,
+  });
+  return (one: IssuedCertificate | Uint8Array, now = nowSeconds()): Outcome<ValidatedCertificate> =>
+    validate.validate(one instanceof Uint8Array ? one : one.der, now);
+}
+
+/** The reason of a refusal, or the name that was granted: what tables of tests compare. */
+export const verdict = (outcome: Outcome<ValidatedCertificate>): string =>
+  outcome.ok ? `name: ${outcome.value.name}` : outcome.refusal.reason;
