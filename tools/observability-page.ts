@@ -111,6 +111,7 @@ Other events:
 | \`ready\`, \`draining\` | info | gatehouse is serving; it is shutting down and lets active requests complete. |
 | \`reloaded\` | info | A changed configuration or file has been applied. |
 | \`reload_rejected\` | error | A changed configuration was rejected: \`problems\`. The previous one stays in use. |
+| \`reload_failed\` | error | A changed configuration could not be applied: \`error\`. The previous one stays in use. With \`retry_in_seconds\`, a dependency such as the store was unavailable, and the reload is tried again. |
 | \`restart_needed\` | warn | A changed setting applies only after a restart; the old value stays in use: \`setting\`. Logged at each reload; \`reloaded\` lists these settings too, in \`restart_needed\`. |
 | \`setting_deprecated\` | warn | A setting is given under its former name, which the next release will not accept: \`setting\`, \`note\` with the current name, and \`from\` if it is not in the file. At start and at each reload. |
 | \`keys_reload_failed\` | error | The supervisor could not read a changed key file that its workers have applied: \`error\`. It continues with the old keys. |

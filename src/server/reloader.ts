@@ -2,6 +2,7 @@ import { type InvalidConfig, type LoadedConfig, logDeprecations } from '../confi
 import type { Settings } from '../config/schema.ts';
 import { watchFiles } from '../lib/watch-files.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
+import { Fault } from '../ports/fault.ts';
 import { listAdminTlsFiles } from './admin-endpoint.ts';
 import type { Gateway } from './gateway.ts';
 import { StartError } from './start-error.ts';
@@ -25,6 +26,9 @@ export interface Reloader {
   close(): void;
 }
 
+/** Seconds until a reload that failed because of a dependency is tried again; the wait doubles up to the maximum. */
+const RETRY_SECONDS = { min: 1, max: 30 };
+
 /** Reloads when the configuration or a file that it names changes. Requests during a reload cause one more reload. */
 export function createReloader({
   load,
@@ -37,6 +41,17 @@ export function createReloader({
 }: ReloaderOptions): Reloader {
   let running: Promise<void> | undefined;
   let isQueued = false;
+  let isClosed = false;
+  let retryTimer: NodeJS.Timeout | undefined;
+  let failures = 0;
+
+  /** The watcher does not report a change twice, so without a retry the change would wait for the next one. */
+  const scheduleRetry = (): number => {
+    const seconds = Math.min(RETRY_SECONDS.max, RETRY_SECONDS.min * 2 ** failures);
+    failures += 1;
+    retryTimer = setTimeout(() => void reload('an earlier reload failed'), seconds * 1_000).unref();
+    return seconds;
+  };
 
   const tryLoad = (cause: string): ReturnType<typeof load> | undefined => {
     try {
@@ -50,6 +65,7 @@ export function createReloader({
   };
 
   const reloadOnce = async (cause: string): Promise<void> => {
+    clearTimeout(retryTimer);
     const loaded = tryLoad(cause);
     if (loaded === undefined) return;
     if (!loaded.ok) {
@@ -62,6 +78,7 @@ export function createReloader({
     watcher.update(listWatchedFiles(loaded.settings, loaded.files));
     try {
       const pendingRestart = await (await gateway).reload(loaded.settings);
+      failures = 0;
       log.info('reloaded', { cause, ...(pendingRestart.length > 0 && { restart_needed: pendingRestart }) });
       logDeprecations(loaded, log);
       onApplied?.(loaded, pendingRestart);
@@ -73,7 +90,12 @@ export function createReloader({
           problems: error.problems,
           note: 'the last good configuration stays in force',
         });
-      else log.error('reload_failed', { cause, ...errorFields(error) });
+      else
+        log.error('reload_failed', {
+          cause,
+          ...errorFields(error),
+          ...(error instanceof Fault && !isClosed && { retry_in_seconds: scheduleRetry() }),
+        });
     }
   };
 
@@ -98,20 +120,33 @@ export function createReloader({
   const watcher = watchFiles(listWatchedFiles(settings, files), () => reload('a file changed'), {
     onError: (error) => log.warn('watch_failed', errorFields(error)),
   });
-  return { reload, close: () => watcher.close() };
+  return {
+    reload,
+    close() {
+      isClosed = true;
+      clearTimeout(retryTimer);
+      watcher.close();
+    },
+  };
 }
 
+/** The configuration and the files it names that are read at a reload. */
 function listWatchedFiles(settings: Settings, configFiles: readonly string[]): string[] {
-  const { listen, certificates, keys, upstreams } = settings;
+  const { listen, certificates, keys, upstreams, pages, signIn, directories } = settings;
   return [
     ...configFiles,
-    ...(listen.tls === undefined ? [] : [listen.tls.certificate, listen.tls.key]),
+    listen.tls?.certificate,
+    listen.tls?.key,
     ...listAdminTlsFiles(settings),
     ...certificates.issuers.map(({ file }) => file),
     ...certificates.crls,
     keys.file,
-    ...Object.values(upstreams).flatMap(({ ca, certificate, key }) =>
-      [ca, certificate, key].filter((file) => file !== undefined),
-    ),
-  ];
+    ...Object.values(upstreams).flatMap(({ ca, certificate, key }) => [ca, certificate, key]),
+    pages.logo,
+    ...Object.values(signIn.openid).map(({ ca }) => ca),
+    ...Object.values(directories).flatMap(({ ldap, users }) => [
+      ldap?.ca,
+      ...users.map(({ passwordHashFile }) => passwordHashFile),
+    ]),
+  ].filter((file) => file !== undefined);
 }

@@ -1,7 +1,13 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
+import type { Settings } from '../../src/config/schema.ts';
 import { createLogger } from '../../src/observability/logger.ts';
+import { Fault } from '../../src/ports/fault.ts';
 import { createReloader } from '../../src/server/reloader.ts';
 import { startGateway } from '../support/test-gateway.ts';
+import { until } from '../support/until.ts';
 
 test('a fault while the configuration is read is logged, and the next reload works', async () => {
   const gateway = await startGateway();
@@ -29,4 +35,98 @@ test('a fault while the configuration is read is logged, and the next reload wor
   await reloader.reload('SIGHUP');
   expect(events()).toEqual(['reload_failed', 'reloaded']);
   expect((await gateway.grant()).token_type).toBe('Bearer');
+});
+
+test('a reload during which the store fails is tried again until it succeeds', async () => {
+  const gateway = await startGateway();
+  onTestFinished(() => gateway.close());
+  const settings = gateway.server.settings();
+  const lines: string[] = [];
+  let failures = 2;
+  const reloader = createReloader({
+    load: () => ({ ok: true, settings, files: [], warnings: [], deprecations: [] }) as never,
+    gateway: Promise.resolve({
+      reload(next) {
+        failures -= 1;
+        return failures >= 0
+          ? Promise.reject(new Fault('store_unavailable', 'Redis: no response'))
+          : gateway.server.reload(next);
+      },
+    }),
+    settings,
+    files: [],
+    log: createLogger({ level: 'info', format: 'json', write: (line) => lines.push(line) }),
+  });
+  onTestFinished(() => reloader.close());
+  await reloader.reload('SIGHUP');
+  const logged = await until(
+    'the reload has succeeded',
+    () => lines.length >= 3 && lines.map((line) => JSON.parse(line)),
+  );
+  expect(logged).toMatchObject([
+    { event: 'reload_failed', cause: 'SIGHUP', retry_in_seconds: 1 },
+    { event: 'reload_failed', cause: 'an earlier reload failed', retry_in_seconds: 2 },
+    { event: 'reloaded', cause: 'an earlier reload failed' },
+  ]);
+});
+
+test('a reloader that was closed while a reload failed does not try again', async () => {
+  const gateway = await startGateway();
+  onTestFinished(() => gateway.close());
+  const settings = gateway.server.settings();
+  const lines: string[] = [];
+  const failing = Promise.withResolvers<never>();
+  const reloader = createReloader({
+    load: () => ({ ok: true, settings, files: [], warnings: [], deprecations: [] }) as never,
+    gateway: Promise.resolve({ reload: () => failing.promise }),
+    settings,
+    files: [],
+    log: createLogger({ level: 'info', format: 'json', write: (line) => lines.push(line) }),
+  });
+  const reloading = reloader.reload('SIGHUP');
+  reloader.close();
+  failing.reject(new Fault('store_unavailable', 'Redis: no response'));
+  await reloading;
+  expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ event: 'reload_failed', cause: 'SIGHUP' }]);
+  expect(lines[0]).not.toContain('retry_in_seconds');
+});
+
+test('a change of any file that is read at a reload causes one', async () => {
+  const gateway = await startGateway();
+  onTestFinished(() => gateway.close());
+  const folder = mkdtempSync(join(tmpdir(), 'gatehouse-watched-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const create = (name: string): string => {
+    const path = join(folder, name);
+    writeFileSync(path, 'before');
+    return path;
+  };
+  const current = gateway.server.settings();
+  const [logo, ldapCa, hash, openidCa] = ['logo.svg', 'ldap.pem', 'carol.hash', 'openid.pem'].map(create);
+  const settings = {
+    ...current,
+    pages: { ...current.pages, logo },
+    directories: {
+      staff: { label: 'S', derive: false, users: [{ passwordHashFile: hash }], ldap: { ca: ldapCa } },
+    },
+    signIn: { ...current.signIn, openid: { google: { ca: openidCa } } },
+  } as unknown as Settings;
+  let reloads = 0;
+  const reloader = createReloader({
+    load: () => ({ ok: true, settings, files: [], warnings: [], deprecations: [] }) as never,
+    gateway: Promise.resolve({
+      async reload() {
+        reloads += 1;
+        return [];
+      },
+    }),
+    settings,
+    files: [],
+    log: createLogger({ level: 'error', format: 'json', write: () => {} }),
+  });
+  onTestFinished(() => reloader.close());
+  for (const [index, file] of [logo, ldapCa, hash, openidCa].entries()) {
+    writeFileSync(String(file), 'after');
+    await until(`${file} was read again`, () => reloads > index);
+  }
 });

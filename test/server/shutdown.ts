@@ -57,6 +57,16 @@ const slow = async (client: Client) => {
 export function testShutdown(workers: 1 | 2): void {
   const processModel = workers === 1 ? 'one process' : 'two workers';
 
+  test(`O01 a shorter time to shut down applies at a reload, ${processModel}`, async () => {
+    const { server, folder } = await startLoaded(workers, NEVER);
+    folder.configure((settings) => ({ ...settings, shutdown: { preStop: '0s', drain: NEVER } }));
+    await until(
+      'each process has reloaded',
+      () => server.log.filter(({ event }) => event === 'reloaded').length === workers,
+    );
+    expect(await server.stop()).toBe(0);
+  });
+
   test(`O01 SIGTERM with ${processModel}: not ready, running requests complete, idle connections close, exit code 0`, async () => {
     const { server, folder, held, client } = await startLoaded(workers);
     const clients =

@@ -106,7 +106,9 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
       pool.broadcast({ kind: 'reload' });
     },
     restartWorkers: (cause) => pool.replaceAll(cause),
-    async drain({ preStop = settings.shutdown.preStop, drain = settings.shutdown.drain } = {}) {
+    async drain(options = {}) {
+      const { shutdown } = getSettings();
+      const { preStop = shutdown.preStop, drain = shutdown.drain } = options;
       admin.isDraining = true;
       const isClean = await pool.drain({ preStop, drain }, preStop + drain + KILL_MARGIN_SECONDS);
       // Before the store that it reads.
@@ -130,7 +132,7 @@ function createPool(
     fork: () => cluster.fork(createWorkerEnvironment(process.env)),
     count,
     text,
-    shutdown: settings.shutdown,
+    getShutdown: () => getSettings().shutdown,
     log,
     onReloaded() {
       const current = getSettings();

@@ -15,7 +15,7 @@ export interface WorkerPoolOptions {
   readonly count: number;
   /** The configuration file as the supervisor read it. */
   readonly text: string | undefined;
-  readonly shutdown: Settings['shutdown'];
+  readonly getShutdown: () => Settings['shutdown'];
   readonly log: Logger;
   /** A worker has applied another configuration. */
   readonly onReloaded: () => void;
@@ -277,7 +277,7 @@ export class WorkerPool {
     send(entry, { kind: 'drain', preStop: 0 });
     const killTimer = setTimeout(
       () => entry.worker.process.kill('SIGKILL'),
-      (this.#options.shutdown.drain + KILL_MARGIN_SECONDS) * 1_000,
+      (this.#options.getShutdown().drain + KILL_MARGIN_SECONDS) * 1_000,
     );
     await entry.exited.promise;
     clearTimeout(killTimer);
