@@ -5,6 +5,7 @@ import { type BrowserWindow, openChromium, openWindow } from '../support/chromiu
 import { getHeading, signIn, submitUserCode } from '../support/page-states.ts';
 import { BASE, type PagesHarness, type PendingRequest, startPagesHarness } from '../support/pages-harness.ts';
 import { listenTcp, type TcpServer } from '../support/tcp-server.ts';
+import { until } from '../support/until.ts';
 
 const WORKER = `addEventListener('install', () => skipWaiting());
 addEventListener('activate', (event) => event.waitUntil(clients.claim()));
@@ -222,16 +223,24 @@ export async function openAndClick(page: Page, own: string): Promise<string> {
   const popup = await opened;
   await popup.waitForLoadState('load');
   expect(await getHeading(popup)).toBe('Approve this request?');
-  const outcome = await page.evaluate(() => {
-    const { opened: window } = globalThis as unknown as { opened: { closed: boolean; document: Dom } | null };
-    if (window === null || window.closed) return 'severed';
-    try {
-      const button = window.document.querySelector('form[action$="/approve"] button');
-      button?.click();
-      return button ? 'clicked' : 'nothing';
-    } catch (error) {
-      return String(error);
-    }
+  const tryClick = (): Promise<string> =>
+    page.evaluate(() => {
+      const { opened: window } = globalThis as unknown as {
+        opened: { closed: boolean; document: Dom } | null;
+      };
+      if (window === null || window.closed) return 'severed';
+      try {
+        const button = window.document.querySelector('form[action$="/approve"] button');
+        button?.click();
+        return button ? 'clicked' : 'nothing';
+      } catch {
+        return 'blocked';
+      }
+    });
+  // The opener's process learns later than the popup that the two no longer share a browsing context group.
+  const outcome = await until('the opener has lost the window', async () => {
+    const attempt = await tryClick();
+    return attempt !== 'blocked' && attempt;
   });
   if (outcome === 'clicked') await popup.waitForEvent('load');
   await popup.close();
