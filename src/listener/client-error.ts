@@ -23,7 +23,9 @@ export function handleClientError(
   if (error.code === 'HPE_CLOSED_CONNECTION' && activeResponse !== undefined) return;
   // The parser reports an error for everything received until the connection is closed.
   if (lingering.has(socket)) return;
-  if (error.code === 'ECONNRESET' || !socket.writable) {
+  // Input was lost, and the parser may continue after it.
+  const isInputLost = error.code === 'HPE_PAUSED';
+  if (error.code === 'ECONNRESET' || isInputLost || !socket.writable) {
     socket.destroy();
     return;
   }

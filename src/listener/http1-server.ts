@@ -7,7 +7,7 @@ import type { ConnectionTracker } from './connection-tracker.ts';
 import { expectsContinue } from './early-responses.ts';
 import { type AwaitedPart, probeHalfClosed } from './half-close.ts';
 import { KEEP_ALIVE_SECONDS, type ListenerLimits, STALLED_RESPONSE_SECONDS } from './listener-options.ts';
-import { allowHalfOpen, startConnectionChecks } from './node-quirks/http1.ts';
+import { allowHalfOpen, keepParserRunning, startConnectionChecks } from './node-quirks/http1.ts';
 import { createHandshakeResponse, isWebSocketHandshake } from './websocket-handshake.ts';
 
 export interface ReceiveOptions {
@@ -50,6 +50,7 @@ export function createHttp1Server(options: Http1Options): Server {
   }
   server.on('connection', (socket: Socket) => {
     socket.allowHalfOpen = true;
+    keepParserRunning(socket);
     socket.on('end', onEnd);
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) =>

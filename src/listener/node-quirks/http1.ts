@@ -20,6 +20,18 @@ export const allowHalfOpen = (server: Server): void =>
 export const startConnectionChecks = (server: Server): void => void server.emit('listening');
 
 /**
+ * Keeps the parser of a connection from being paused. While responses are queued, Node pauses the socket and its parser
+ * (`onParserExecuteCommon`). TLS still delivers what it has decrypted, and the paused parser drops those bytes: a body would
+ * lose a part in its middle. Pausing the socket alone is enough: less than one read follows.
+ */
+export function keepParserRunning(socket: Socket): void {
+  const { parser } = socket as Socket & { readonly parser?: { pause(): void } };
+  if (parser !== undefined) Object.defineProperty(parser, 'pause', { value: doNothing, configurable: true });
+}
+
+const doNothing = (): void => {};
+
+/**
  * Node closes the connection after a final response without `100 Continue` (`_expect_continue` in `writeHead`), since the
  * client may or may not send its body. If the request is complete, or has no body, the connection can be kept, and a
  * pipelined request may already be in progress.

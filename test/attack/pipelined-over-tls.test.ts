@@ -1,0 +1,62 @@
+import { createHash } from 'node:crypto';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { expect, onTestFinished, test } from 'vitest';
+import { startProxyHarness } from '../support/proxy-harness.ts';
+import { connectRawTls } from '../support/raw-client.ts';
+import { until } from '../support/until.ts';
+
+const FIRST = 8;
+const SECOND = 40;
+const bodyOf = (index: number): string => `${index}:`.padEnd(3_000 + index * 97, `<${index}>`);
+const hash = (text: string): string => createHash('sha256').update(text).digest('hex');
+const requestOf = (index: number): string => {
+  const body = bodyOf(index);
+  return `POST /files/${index} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer A\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+};
+const indexes = (from: number, to: number): number[] =>
+  Array.from({ length: to - from }, (_, index) => from + index);
+
+test.each(['full', 'fast'] as const)(
+  'pipelined requests over TLS, many behind a response that is not there yet, %s path: each body arrives unchanged, and each request gets its response',
+  async (proxyPath) => {
+    const received = new Map<number, string>();
+    const waiting = Promise.withResolvers<void>();
+    const upstream = createServer((request, response) => {
+      const parts: Buffer[] = [];
+      request.on('data', (part: Buffer) => parts.push(part));
+      request.on('end', async () => {
+        const index = Number(request.url?.split('/').pop());
+        received.set(index, hash(Buffer.concat(parts).toString('latin1')));
+        if (index === 0) await waiting.promise;
+        response.end(`${index} `.padEnd(30_000, '.'));
+      });
+    }).listen(0, '127.0.0.1');
+    onTestFinished(() => void upstream.close());
+    await new Promise((resolve) => upstream.once('listening', resolve));
+    const harness = await startProxyHarness({
+      upstream: `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`,
+      proxyPath,
+      tls: true,
+    });
+    onTestFinished(() => harness.close());
+    const client = await connectRawTls(harness.port, harness.ca.pem);
+    onTestFinished(() => client.destroy());
+    client.send(indexes(0, FIRST).map(requestOf).join(''));
+    // The fast path reads a request when the one before it has its response.
+    await until(
+      'the upstream has the first requests',
+      () => received.size === (proxyPath === 'full' ? FIRST : 1),
+    );
+    client.send(indexes(FIRST, SECOND).map(requestOf).join(''));
+    setTimeout(() => waiting.resolve(), 300);
+    const text = await client.until((all) => all.length > SECOND * 30_000);
+    const altered = [...received].filter(([index, digest]) => digest !== hash(bodyOf(index)));
+    const statuses = [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => status);
+    expect({ altered, statuses, received: received.size }).toEqual({
+      altered: [],
+      statuses: indexes(0, SECOND).map(() => '200'),
+      received: SECOND,
+    });
+  },
+);
