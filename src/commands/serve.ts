@@ -240,26 +240,27 @@ const getExitCode = (isDrained: boolean): number => (isDrained ? EXIT.ok : EXIT_
 const SAME_SIGNAL_MS = 250;
 
 function stopOnSignal({ log, manager, end, setStop }: ServeContext, drain: StopFunction): void {
-  let firstSignalAt: number | undefined;
+  let isStopping = false;
+  let exitsAtNextSignal = false;
   const stop: StopFunction = (options) => {
     manager.stopping();
     return drain(options);
   };
   setStop(stop);
-  for (const signal of ['SIGTERM', 'SIGINT'] as const)
-    process.on(signal, () => {
-      if (firstSignalAt !== undefined) {
-        if (performance.now() - firstSignalAt > SAME_SIGNAL_MS) process.exit(EXIT_CUT_OFF);
-        return;
-      }
-      firstSignalAt = performance.now();
-      stop()
-        .then((isDrained) => end(getExitCode(isDrained)))
-        .catch((error: unknown) => {
-          log.error('stop_failed', errorFields(error));
-          process.exit(1);
-        });
-    });
+  const onSignal = (): void => {
+    if (exitsAtNextSignal) process.exit(EXIT_CUT_OFF);
+    if (isStopping) return;
+    isStopping = true;
+    // A signal that waits while the event loop is blocked is read before the immediate runs.
+    setTimeout(() => setImmediate(() => (exitsAtNextSignal = true)), SAME_SIGNAL_MS).unref();
+    stop()
+      .then((isDrained) => end(getExitCode(isDrained)))
+      .catch((error: unknown) => {
+        log.error('stop_failed', errorFields(error));
+        process.exit(1);
+      });
+  };
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, onSignal);
 }
 
 /** A full disk or a closed pipe loses log lines, but must not end the service. */

@@ -1,5 +1,6 @@
 import type { ServerResponse } from 'node:http';
 import { expect, onTestFinished, test } from 'vitest';
+import { createKeyringFile, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { connectToEachWorker } from '../support/connect-to-each-worker.ts';
 import { expireTimers, holdTimers } from '../support/held-timers.ts';
 import {
@@ -25,6 +26,7 @@ async function startLoaded(workers: number, preStop = '0s', options?: StartOptio
       ...settings,
       listen: { ...settings.listen, workers },
       shutdown: { preStop, drain: NEVER },
+      keys: { file: 'keys.json' },
       log: { level: 'info' },
     }),
     (request, response) => {
@@ -33,6 +35,8 @@ async function startLoaded(workers: number, preStop = '0s', options?: StartOptio
     },
   );
   onTestFinished(() => folder.remove());
+  // A key file that gatehouse creates at start causes a reload.
+  writeKeyringFile(folder.file('keys.json'), createKeyringFile('EdDSA'), { replace: false });
   const server = await startServe(folder, options);
   const client = (): Client => {
     const made = connect(folder, server.port, folder.alice);
