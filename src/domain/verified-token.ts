@@ -1,4 +1,5 @@
 import type { Epoch } from './epoch.ts';
+import type { Profile } from './profile.ts';
 import type { TokenFault } from './refusal.ts';
 import type { Scope } from './scope.ts';
 
@@ -17,6 +18,9 @@ export interface VerifiedToken {
   readonly keyId: string;
   /** Its grant had ended when the token was first looked up. */
   readonly grantEnded?: true;
+  /** The configured name of the trusted issuer; omitted for tokens of gatehouse. */
+  readonly issuer?: string;
+  readonly profile?: Profile;
 }
 
 interface TokenCheckInput {

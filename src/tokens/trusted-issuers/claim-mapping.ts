@@ -1,0 +1,96 @@
+import type { Profile } from '../../domain/profile.ts';
+import { parseScope, type Scope } from '../../domain/scope.ts';
+import { isJsonObject, type Json, type JsonObject } from '../../lib/strict-json.ts';
+
+/**
+ * Which claims of another issuer state what. A claim is a name, or a JSON pointer (RFC 6901) such as `/realm_access/roles`.
+ */
+export interface ClaimMapping {
+  readonly identity: string;
+  readonly name: string;
+  readonly email: string;
+  readonly groups: string;
+  /** The first that the token has. */
+  readonly clientId: readonly string[];
+  readonly scope: readonly string[];
+}
+
+export interface ScopeMapping {
+  /** From a word of the issuer to a scope of gatehouse. Other words grant nothing. */
+  readonly map: ReadonlyMap<string, Scope>;
+  /** Granted to every token. */
+  readonly always: Scope | undefined;
+}
+
+const MAX_CLAIM_LENGTH = 256;
+const MAX_GROUPS = 256;
+const MAX_SCOPE_WORDS = 512;
+
+export function readClaim(claims: JsonObject, path: string): Json | undefined {
+  if (!path.startsWith('/')) return claims[path];
+  let value: Json | undefined = claims;
+  for (const segment of path.slice(1).split('/')) {
+    if (value === undefined || !isJsonObject(value)) return undefined;
+    value = value[segment.replaceAll('~1', '/').replaceAll('~0', '~')];
+  }
+  return value;
+}
+
+/** Control characters never become part of an identity, a log line or a header. */
+const isUsableText = (value: Json | undefined): value is string =>
+  typeof value === 'string' && value !== '' && value.length <= MAX_CLAIM_LENGTH && !/\p{Cc}/u.test(value);
+
+export function readText(claims: JsonObject, path: string): string | undefined {
+  const value = readClaim(claims, path);
+  return isUsableText(value) ? value : undefined;
+}
+
+/** A list, or one text with words between spaces (RFC 8693 §4.2). */
+function readWords(value: Json | undefined): readonly string[] {
+  if (typeof value === 'string') return value.split(' ', MAX_SCOPE_WORDS).filter(isUsableText);
+  return Array.isArray(value) ? value.slice(0, MAX_SCOPE_WORDS).filter(isUsableText) : [];
+}
+
+export function mapProfile(claims: JsonObject, mapping: ClaimMapping): Profile {
+  const name = readText(claims, mapping.name);
+  // Users can enter any address in their profile.
+  const email = claims['email_verified'] === false ? undefined : readText(claims, mapping.email);
+  const groupClaim = readClaim(claims, mapping.groups);
+  const groups = Array.isArray(groupClaim) ? groupClaim.filter(isUsableText).slice(0, MAX_GROUPS) : [];
+  return {
+    ...(name !== undefined && { name }),
+    ...(email !== undefined && { email }),
+    ...(groups.length > 0 && { groups }),
+  };
+}
+
+export function mapScope(claims: JsonObject, paths: readonly string[], { map, always }: ScopeMapping): Scope {
+  const granted = new Map<string, Set<string>>();
+  const add = (scope: Scope): void => {
+    for (const [resource, permissions] of scope)
+      granted.set(resource, (granted.get(resource) ?? new Set<string>()).union(permissions));
+  };
+  if (always !== undefined) add(always);
+  for (const path of paths)
+    for (const word of readWords(readClaim(claims, path))) {
+      const scope = map.get(word);
+      if (scope !== undefined) add(scope);
+    }
+  return granted;
+}
+
+/** Throws an `Error` with the word whose scope is malformed. */
+export function createScopeMapping(
+  map: Readonly<Record<string, string>>,
+  always: string | undefined,
+): ScopeMapping {
+  const parse = (text: string, of: string): Scope => {
+    const parsed = parseScope(text, { allowSpaces: true });
+    if (!parsed.ok) throw new Error(`the scope of ${of} is malformed`);
+    return parsed.value;
+  };
+  return {
+    map: new Map(Object.entries(map).map(([word, text]) => [word, parse(text, `"${word}"`)])),
+    always: always === undefined ? undefined : parse(always, 'every token'),
+  };
+}

@@ -1,0 +1,82 @@
+import { IDENTITY_ENCODING, readResponseText } from '../../http/read-response.ts';
+import type { HttpClient } from '../../lib/http-client.ts';
+import { isJsonObject, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
+import { type IssuerKey, parseKeySet } from './key-set.ts';
+
+const MAX_BYTES = 512 * 1_024;
+
+export interface FetchKeysOptions {
+  readonly issuer: string;
+  /** Omitted: found by discovery. */
+  readonly jwksUri?: string | undefined;
+  /** Sent as a bearer token with each request, read anew each time (Kubernetes renews it). */
+  readonly readBearerToken?: (() => string) | undefined;
+  readonly httpClient: Pick<HttpClient, 'send'>;
+}
+
+export async function fetchKeys(options: FetchKeysOptions): Promise<readonly IssuerKey[]> {
+  const { jwksUri = await discoverKeySetUri(options) } = options;
+  const response = await get(options, jwksUri);
+  if (response.status !== 200) throw new Error(`${jwksUri} responded with ${response.status}`);
+  return parseKeySet(response.text);
+}
+
+/** OpenID Connect Discovery 1.0 §4, and RFC 8414 §3 where the issuer has no OpenID configuration. */
+async function discoverKeySetUri(options: FetchKeysOptions): Promise<string> {
+  const { issuer } = options;
+  const [openId, oauth] = listMetadataUrls(issuer);
+  let response = await get(options, openId);
+  if (response.status === 404) response = await get(options, oauth);
+  if (response.status !== 200) throw new Error(`${openId} responded with ${response.status}`);
+  const metadata = parseMetadata(response.text);
+  // OpenID Connect Discovery 1.0 §4.3, RFC 8414 §3.3: otherwise another issuer could provide the keys.
+  if (metadata['issuer'] !== issuer) throw new Error(`the metadata of ${issuer} names another issuer`);
+  const uri = metadata['jwks_uri'];
+  if (typeof uri !== 'string' || !isAllowedKeySetUri(uri, issuer))
+    throw new Error(`the metadata of ${issuer} has no usable jwks_uri`);
+  return uri;
+}
+
+function listMetadataUrls(issuer: string): readonly [openId: string, oauth: string] {
+  const base = issuer.replace(/\/$/, '');
+  const { origin, pathname } = new URL(base);
+  const path = pathname === '/' ? '' : pathname;
+  return [
+    `${base}/.well-known/openid-configuration`,
+    `${origin}/.well-known/oauth-authorization-server${path}`,
+  ];
+}
+
+function parseMetadata(text: string): JsonObject {
+  try {
+    const metadata = parseStrictJson(text);
+    if (isJsonObject(metadata)) return metadata;
+  } catch {}
+  throw new Error('the metadata of the issuer is not a JSON object');
+}
+
+/** Keys are never fetched over a weaker connection than the metadata. */
+function isAllowedKeySetUri(uri: string, issuer: string): boolean {
+  if (!URL.canParse(uri)) return false;
+  const { protocol, username, password } = new URL(uri);
+  if (username !== '' || password !== '') return false;
+  return protocol === 'https:' || (protocol === 'http:' && issuer.startsWith('http:'));
+}
+
+async function get(
+  { httpClient, readBearerToken }: FetchKeysOptions,
+  url: string,
+): Promise<{ readonly status: number; readonly text: string }> {
+  const response = await httpClient.send(url, {
+    headers: {
+      accept: 'application/json',
+      ...IDENTITY_ENCODING,
+      ...(readBearerToken !== undefined && { authorization: `Bearer ${readBearerToken()}` }),
+    },
+  });
+  const { status, headers } = response;
+  const text = await readResponseText(response, MAX_BYTES);
+  if (status === 200 && !/^application\/(?:[\w.+-]+\+)?json\s*(?:;|$)/i.test(String(headers['content-type'])))
+    throw new Error(`${url} did not respond with JSON`);
+  return { status, text };
+}

@@ -1,0 +1,134 @@
+import { Fault } from '../../ports/fault.ts';
+import type { IssuerKey, SignatureAlgorithm } from './key-set.ts';
+
+export interface IssuerKeysOptions {
+  /** The name of the issuer in the configuration. */
+  readonly name: string;
+  /** Fetches the current keys; rejects with an `Error` whose message is fit for a log. */
+  readonly fetch: () => Promise<readonly IssuerKey[]>;
+  /** Seconds between regular fetches. */
+  readonly refreshInterval: number;
+  /** Seconds after a fetch in which an unknown key causes no other one. */
+  readonly cooldown: number;
+  /** Seconds for which the last keys are used while they cannot be fetched. */
+  readonly maxStaleness: number;
+  /** Called when fetching begins to fail (with the error) and when it works again (without). */
+  readonly onStateChange?: (error: Error | undefined) => void;
+  /** Monotonic seconds. */
+  readonly now?: () => number;
+}
+
+/** Seconds until a failed fetch is repeated; doubled with each failure. */
+const RETRY = { min: 1, max: 60 };
+
+/**
+ * The keys of a trusted issuer. They are fetched at start, at regular intervals and, at most once per cool-down for all
+ * requests together, when a token names a key that is not known.
+ */
+export class IssuerKeys {
+  readonly #options: IssuerKeysOptions;
+  readonly #now: () => number;
+  #keys: readonly IssuerKey[] = [];
+  #ids: ReadonlySet<string> = new Set();
+  #fetchedAt = Number.NEGATIVE_INFINITY;
+  #attemptedAt = Number.NEGATIVE_INFINITY;
+  #failures = 0;
+  #fetching: Promise<void> | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #isClosed = false;
+
+  constructor(options: IssuerKeysOptions) {
+    this.#options = options;
+    this.#now = options.now ?? (() => performance.now() / 1_000);
+  }
+
+  /** Fetches the keys for the first time; resolves when that has succeeded or failed. */
+  start(): Promise<void> {
+    return this.#fetch();
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+  }
+
+  /** Seconds since the keys were fetched; undefined before the first time. */
+  get age(): number | undefined {
+    return this.#fetchedAt === Number.NEGATIVE_INFINITY ? undefined : this.#now() - this.#fetchedAt;
+  }
+
+  /** Does the issuer still publish the key that verified a token? Keys that are too old to be used verify nothing. */
+  has(keyId: string): boolean {
+    return this.#ids.has(keyId) && !this.#isStale();
+  }
+
+  /** Undefined: the issuer has no such key, or several. Throws a `Fault` while that is not known. */
+  find(
+    kid: string | undefined,
+    alg: SignatureAlgorithm,
+  ): IssuerKey | undefined | Promise<IssuerKey | undefined> {
+    const known = this.#isStale() ? undefined : this.#select(kid, alg);
+    return known ?? this.#findAfterFetch(kid, alg);
+  }
+
+  async #findAfterFetch(kid: string | undefined, alg: SignatureAlgorithm): Promise<IssuerKey | undefined> {
+    if (this.#fetching !== undefined || this.#mayFetch()) await this.#fetch();
+    const found = this.#isStale() ? undefined : this.#select(kid, alg);
+    // While keys cannot be fetched, an unknown key may be a new one: that is not the client's fault.
+    if (found === undefined && (this.#isStale() || this.#failures > 0))
+      throw new Fault('keys_unavailable', `the keys of the issuer ${this.#options.name} cannot be fetched`, {
+        retryAfter: Math.max(1, Math.ceil(this.#retryDelay() - (this.#now() - this.#attemptedAt))),
+      });
+    return found;
+  }
+
+  #select(kid: string | undefined, alg: SignatureAlgorithm): IssuerKey | undefined {
+    const [key, ...others] = this.#keys.filter((candidate) => candidate.matches(kid, alg));
+    return others.every(({ id }) => id === key?.id) ? key : undefined;
+  }
+
+  #isStale(): boolean {
+    return this.#now() - this.#fetchedAt > this.#options.maxStaleness;
+  }
+
+  #mayFetch(): boolean {
+    const wait = this.#failures > 0 ? this.#retryDelay() : this.#options.cooldown;
+    return !this.#isClosed && this.#now() - this.#attemptedAt >= wait;
+  }
+
+  #retryDelay(): number {
+    return Math.min(RETRY.max, RETRY.min * 2 ** Math.max(0, this.#failures - 1));
+  }
+
+  #fetch(): Promise<void> {
+    this.#fetching ??= this.#fetchOnce().finally(() => {
+      this.#fetching = undefined;
+      this.#schedule();
+    });
+    return this.#fetching;
+  }
+
+  async #fetchOnce(): Promise<void> {
+    const { fetch, onStateChange } = this.#options;
+    this.#attemptedAt = this.#now();
+    try {
+      const keys = await fetch();
+      const isRecovery = this.#failures > 0;
+      this.#keys = keys;
+      this.#ids = new Set(keys.map(({ id }) => id));
+      this.#fetchedAt = this.#now();
+      this.#failures = 0;
+      if (isRecovery) onStateChange?.(undefined);
+    } catch (error) {
+      this.#failures += 1;
+      if (this.#failures === 1) onStateChange?.(error as Error);
+    }
+  }
+
+  #schedule(): void {
+    clearTimeout(this.#timer);
+    if (this.#isClosed) return;
+    const seconds = this.#failures > 0 ? this.#retryDelay() : this.#options.refreshInterval;
+    this.#timer = setTimeout(() => void this.#fetch(), seconds * 1_000).unref();
+  }
+}

@@ -1,0 +1,103 @@
+import { calculateJwkThumbprint } from 'jose/jwk/thumbprint';
+import { importJWK } from 'jose/key/import';
+import { isJsonObject, type Json, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
+
+/** The key types of RFC 7518 §3.1 and RFC 8037 that verify signatures with a public key. There is no HMAC and no `none`. */
+const KEY_TYPES = {
+  RS256: { kty: 'RSA' },
+  RS384: { kty: 'RSA' },
+  RS512: { kty: 'RSA' },
+  PS256: { kty: 'RSA' },
+  PS384: { kty: 'RSA' },
+  PS512: { kty: 'RSA' },
+  ES256: { kty: 'EC', crv: 'P-256' },
+  ES384: { kty: 'EC', crv: 'P-384' },
+  ES512: { kty: 'EC', crv: 'P-521' },
+  EdDSA: { kty: 'OKP', crv: 'Ed25519' },
+  Ed25519: { kty: 'OKP', crv: 'Ed25519' },
+} as const satisfies Record<string, { readonly kty: string; readonly crv?: string }>;
+
+export type SignatureAlgorithm = keyof typeof KEY_TYPES;
+export const SIGNATURE_ALGORITHMS = Object.keys(KEY_TYPES) as SignatureAlgorithm[];
+
+export const isSignatureAlgorithm = (name: unknown): name is SignatureAlgorithm =>
+  typeof name === 'string' && Object.hasOwn(KEY_TYPES, name);
+
+/** More keys than any issuer has: looking through them must stay cheap. */
+const MAX_KEYS = 128;
+const MIN_RSA_BITS = 2_048;
+
+/** A public key of another issuer. */
+export class IssuerKey {
+  /** RFC 7638 thumbprint: an issuer may use a `kid` again for another key. */
+  readonly id: string;
+  readonly #jwk: JsonObject;
+  readonly #imported = new Map<SignatureAlgorithm, Promise<CryptoKey>>();
+
+  constructor(id: string, jwk: JsonObject) {
+    this.id = id;
+    this.#jwk = jwk;
+  }
+
+  matches(kid: string | undefined, alg: SignatureAlgorithm): boolean {
+    const { kty, crv, kid: ownKid, alg: ownAlg } = this.#jwk;
+    const type: { readonly kty: string; readonly crv?: string } = KEY_TYPES[alg];
+    return (
+      (kid === undefined || kid === ownKid) &&
+      (ownAlg === undefined || ownAlg === alg) &&
+      kty === type.kty &&
+      (type.crv === undefined || crv === type.crv)
+    );
+  }
+
+  /** The key for one algorithm: a key is never used with another algorithm than it was imported for. */
+  import(alg: SignatureAlgorithm): Promise<CryptoKey> {
+    let imported = this.#imported.get(alg);
+    if (imported === undefined) {
+      imported = importJWK({ ...this.#jwk, alg }, alg) as Promise<CryptoKey>;
+      this.#imported.set(alg, imported);
+    }
+    return imported;
+  }
+}
+
+/** The keys of a JWK Set (RFC 7517 §5) that can verify signatures. Throws an `Error` if it is not a JWK Set. */
+export async function parseKeySet(text: string): Promise<readonly IssuerKey[]> {
+  let parsed: Json;
+  try {
+    parsed = parseStrictJson(text);
+  } catch {
+    throw new Error('the key set is not valid JSON');
+  }
+  const jwks = isJsonObject(parsed) ? parsed['keys'] : undefined;
+  if (!Array.isArray(jwks)) throw new Error('the key set has no "keys"');
+  if (jwks.length > MAX_KEYS) throw new Error(`the key set has more than ${MAX_KEYS} keys`);
+  const keys = new Map<string, IssuerKey>();
+  for (const jwk of jwks as readonly Json[]) {
+    // RFC 7517 §5: keys that are not understood are ignored.
+    if (!isJsonObject(jwk) || !isVerificationKey(jwk)) continue;
+    try {
+      const id = await calculateJwkThumbprint(jwk);
+      keys.set(`${id} ${jwk['kid'] as string} ${jwk['alg'] as string}`, new IssuerKey(id, jwk));
+    } catch {}
+  }
+  if (keys.size === 0) throw new Error('the key set has no key that verifies signatures');
+  return [...keys.values()];
+}
+
+function isVerificationKey({ kty, use, key_ops: operations, d, k, n, kid, alg }: JsonObject): boolean {
+  // A private key in a public document is compromised, and a symmetric key could be used to sign.
+  if (d !== undefined || k !== undefined) return false;
+  if (use !== undefined && use !== 'sig') return false;
+  if (operations !== undefined && !(Array.isArray(operations) && operations.includes('verify'))) return false;
+  if (kid !== undefined && typeof kid !== 'string') return false;
+  if (alg !== undefined && !isSignatureAlgorithm(alg)) return false;
+  if (kty !== 'RSA') return kty === 'EC' || kty === 'OKP';
+  return typeof n === 'string' && getBitLength(n) >= MIN_RSA_BITS;
+}
+
+const getBitLength = (modulus: string): number => {
+  const bytes = Buffer.from(modulus, 'base64url');
+  const first = bytes.findIndex((byte) => byte !== 0);
+  return first < 0 ? 0 : (bytes.length - first) * 8 - Math.clz32(bytes[first] as number) + 24;
+};

@@ -1,0 +1,33 @@
+import type { Epoch } from '../../domain/epoch.ts';
+import type { VerifiedToken } from '../../domain/verified-token.ts';
+import { decodeToken, type TrustedIssuer } from './trusted-issuer.ts';
+
+/** Identity providers put groups and roles into their tokens. */
+const MAX_LENGTH = 16_384;
+
+/** The issuers whose tokens are accepted beside those of gatehouse. */
+export class TrustedIssuers {
+  readonly #byIssuer: ReadonlyMap<string, TrustedIssuer>;
+  readonly #byName: ReadonlyMap<string, TrustedIssuer>;
+
+  constructor(issuers: readonly TrustedIssuer[]) {
+    this.#byIssuer = new Map(issuers.map((issuer) => [issuer.issuer, issuer]));
+    this.#byName = new Map(issuers.map((issuer) => [issuer.name, issuer]));
+  }
+
+  /** Is the key that verified a cached token still valid? */
+  hasKey({ issuer, keyId }: VerifiedToken): boolean {
+    return this.#byName.get(issuer ?? '')?.hasKey(keyId) === true;
+  }
+
+  /** Undefined: rejected by its form, its issuer or its header. Otherwise the function completes the verification. */
+  prepare(token: string, now: Epoch): (() => Promise<VerifiedToken | undefined>) | undefined {
+    if (token.length > MAX_LENGTH) return undefined;
+    const decoded = decodeToken(token);
+    const issuer = decoded?.claims['iss'];
+    // Not verified yet: it only selects the issuer, whose keys and name the token must then match.
+    return decoded !== undefined && typeof issuer === 'string'
+      ? this.#byIssuer.get(issuer)?.prepare(token, decoded, now)
+      : undefined;
+  }
+}

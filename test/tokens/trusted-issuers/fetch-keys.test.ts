@@ -1,0 +1,125 @@
+import { createServer, type RequestListener } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { expect, onTestFinished, test } from 'vitest';
+import { createHttpClient } from '../../../src/lib/http-client.ts';
+import { type FetchKeysOptions, fetchKeys } from '../../../src/tokens/trusted-issuers/fetch-keys.ts';
+import type { IssuerKey } from '../../../src/tokens/trusted-issuers/key-set.ts';
+import { createForeignKey, formatKeySet } from '../../support/foreign-issuer.ts';
+
+const key = await createForeignKey('ES256', 'k1');
+const JSON_TYPE = { 'content-type': 'application/json' };
+
+async function startIssuer(onRequest: (url: string) => RequestListener) {
+  const requests: string[] = [];
+  const server = createServer((request, response) => {
+    requests.push(`${request.url} ${request.headers.authorization ?? ''}`.trim());
+    onRequest(origin)(request, response);
+  }).listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const httpClient = createHttpClient({ timeoutMs: 1_000 });
+  onTestFinished(async () => {
+    await httpClient.destroy();
+    server.closeAllConnections();
+    server.close();
+  });
+  const fetch = (options: Partial<FetchKeysOptions> = {}): Promise<readonly IssuerKey[]> =>
+    fetchKeys({ issuer: `${origin}/realms/corp`, httpClient, ...options });
+  return { origin, requests, fetch };
+}
+
+const respondJson =
+  (routes: Readonly<Record<string, unknown>>): RequestListener =>
+  (request, response) => {
+    const body = routes[request.url ?? ''];
+    if (body === undefined) response.writeHead(404, JSON_TYPE).end('{}');
+    else response.writeHead(200, JSON_TYPE).end(typeof body === 'string' ? body : JSON.stringify(body));
+  };
+
+test('keys are found by OpenID Connect Discovery', async () => {
+  const { requests, fetch, origin } = await startIssuer((url) =>
+    respondJson({
+      '/realms/corp/.well-known/openid-configuration': {
+        issuer: `${url}/realms/corp`,
+        jwks_uri: `${url}/certs`,
+      },
+      '/certs': formatKeySet(key),
+    }),
+  );
+  expect(await fetch()).toHaveLength(1);
+  expect(requests).toEqual(['/realms/corp/.well-known/openid-configuration', '/certs']);
+  expect(origin).toMatch(/^http:/);
+});
+
+test('keys are found by authorization server metadata where there is no OpenID configuration', async () => {
+  const { requests, fetch } = await startIssuer((url) =>
+    respondJson({
+      '/.well-known/oauth-authorization-server/realms/corp': {
+        issuer: `${url}/realms/corp`,
+        jwks_uri: `${url}/certs`,
+      },
+      '/certs': formatKeySet(key),
+    }),
+  );
+  expect(await fetch()).toHaveLength(1);
+  expect(requests).toHaveLength(3);
+});
+
+test('a configured key set needs no discovery, and a bearer token is sent where one is configured', async () => {
+  const { requests, fetch, origin } = await startIssuer(() => respondJson({ '/keys': formatKeySet(key) }));
+  expect(await fetch({ jwksUri: `${origin}/keys`, readBearerToken: () => 'pod' })).toHaveLength(1);
+  expect(requests).toEqual(['/keys Bearer pod']);
+});
+
+test.each([
+  ['names another issuer', (url: string) => ({ issuer: url, jwks_uri: `${url}/certs` }), 'another issuer'],
+  ['has no jwks_uri', (url: string) => ({ issuer: `${url}/realms/corp` }), 'no usable jwks_uri'],
+  [
+    'has a jwks_uri that is no web address',
+    (url: string) => ({ issuer: `${url}/realms/corp`, jwks_uri: 'file:///etc/passwd' }),
+    'no usable jwks_uri',
+  ],
+  ['is a list', () => [], 'not a JSON object'],
+])('metadata that %s is refused', async (_, createMetadata, problem) => {
+  const { fetch } = await startIssuer((url) =>
+    respondJson({
+      '/realms/corp/.well-known/openid-configuration': createMetadata(url),
+      '/certs': formatKeySet(key),
+    }),
+  );
+  await expect(fetch()).rejects.toThrow(problem);
+});
+
+test.each<[string, RequestListener, RegExp]>([
+  ['a redirect', (_request, response) => response.writeHead(302, { location: '/other' }).end(), /302/],
+  ['an error', (_request, response) => response.writeHead(500).end(), /500/],
+  [
+    'HTML',
+    (_request, response) => response.writeHead(200, { 'content-type': 'text/html' }).end('<html>'),
+    /JSON/,
+  ],
+  [
+    'too much',
+    (_request, response) =>
+      response.writeHead(200, JSON_TYPE).end(`{"keys":[],"x":"${'.'.repeat(600_000)}"}`),
+    /longer than/,
+  ],
+  [
+    'a compressed body',
+    (_request, response) =>
+      response.writeHead(200, { ...JSON_TYPE, 'content-encoding': 'gzip' }).end(Buffer.alloc(100)),
+    /content coding/,
+  ],
+  ['nothing in time', () => {}, /timeout|abort/i],
+  [
+    'a body that never ends',
+    (_request, response) => {
+      response.writeHead(200, JSON_TYPE);
+      response.write('{"keys":[');
+    },
+    /timeout|abort/i,
+  ],
+])('a server that responds with %s is refused', async (_, onRequest, problem) => {
+  const { fetch, origin } = await startIssuer(() => onRequest);
+  await expect(fetch({ jwksUri: `${origin}/keys` })).rejects.toThrow(problem);
+});

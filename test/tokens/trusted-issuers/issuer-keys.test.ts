@@ -1,0 +1,126 @@
+import { expect, onTestFinished, test } from 'vitest';
+import { Fault } from '../../../src/ports/fault.ts';
+import { IssuerKeys, type IssuerKeysOptions } from '../../../src/tokens/trusted-issuers/issuer-keys.ts';
+import { parseKeySet } from '../../../src/tokens/trusted-issuers/key-set.ts';
+import { createForeignKey, formatKeySet } from '../../support/foreign-issuer.ts';
+
+const [first, second] = await Promise.all([createForeignKey('ES256', 'k1'), createForeignKey('ES256', 'k2')]);
+
+/** An issuer whose clock, keys and availability the test controls. */
+async function startKeys(options: Partial<IssuerKeysOptions> = {}, isUp = true) {
+  const issuer = { published: [first], isUp, fetches: 0, now: 1_000, states: [] as string[] };
+  const keys = new IssuerKeys({
+    name: 'corp',
+    async fetch() {
+      issuer.fetches += 1;
+      if (!issuer.isUp) throw new Error('connection refused');
+      return parseKeySet(formatKeySet(...issuer.published));
+    },
+    refreshInterval: 600,
+    cooldown: 30,
+    maxStaleness: 3_600,
+    onStateChange: (error) => issuer.states.push(error === undefined ? 'up' : error.message),
+    now: () => issuer.now,
+    ...options,
+  });
+  onTestFinished(() => keys.close());
+  await keys.start();
+  return { issuer, keys };
+}
+
+test('a new key is fetched when a token names it, once for all requests', async () => {
+  const { issuer, keys } = await startKeys();
+  issuer.published = [first, second];
+  issuer.now += 30;
+  const found = await Promise.all(Array.from({ length: 100 }, () => keys.find('k2', 'ES256')));
+  expect(new Set(found.map((key) => key?.id)).size).toBe(1);
+  expect(found[0]).toBeDefined();
+  expect(issuer.fetches).toBe(2);
+});
+
+test('a flood of unknown key ids causes one fetch per cool-down', async () => {
+  const { issuer, keys } = await startKeys();
+  for (let second = 0; second < 60; second += 1) {
+    issuer.now += 1;
+    for (let index = 0; index < 20; index += 1)
+      expect(await keys.find(`junk-${second}-${index}`, 'ES256')).toBeUndefined();
+  }
+  expect(issuer.fetches).toBe(3);
+});
+
+test('a known key is found without waiting', async () => {
+  const { keys } = await startKeys();
+  expect(keys.find('k1', 'ES256')).not.toBeInstanceOf(Promise);
+});
+
+test('the last keys are used while the issuer is unreachable, and no longer than that', async () => {
+  const { issuer, keys } = await startKeys();
+  const { id = '' } = (await keys.find('k1', 'ES256')) ?? {};
+  issuer.isUp = false;
+  issuer.now += 3_600;
+  expect(await keys.find('k1', 'ES256')).toBeDefined();
+  expect(keys.has(id)).toBe(true);
+  issuer.now += 1;
+  await expect(keys.find('k1', 'ES256')).rejects.toMatchObject({ code: 'keys_unavailable' });
+  expect(keys.has(id)).toBe(false);
+  issuer.isUp = true;
+  issuer.now += 1;
+  expect(await keys.find('k1', 'ES256')).toBeDefined();
+  expect(issuer.states).toEqual(['connection refused', 'up']);
+});
+
+test('while the issuer is unreachable, an unknown key is not the fault of the client', async () => {
+  const { issuer, keys } = await startKeys();
+  issuer.isUp = false;
+  issuer.now += 30;
+  for (let attempt = 0; attempt < 50; attempt += 1)
+    await expect(keys.find('k2', 'ES256')).rejects.toBeInstanceOf(Fault);
+  expect(issuer.fetches).toBe(2);
+  expect(await keys.find('k1', 'ES256')).toBeDefined();
+});
+
+test('an issuer that is unreachable at start is tried again, later each time', async () => {
+  const { issuer, keys } = await startKeys({}, false);
+  await expect(keys.find('k1', 'ES256')).rejects.toMatchObject({ code: 'keys_unavailable', retryAfter: 1 });
+  expect(issuer.fetches).toBe(1);
+  issuer.now += 1;
+  await expect(keys.find('k1', 'ES256')).rejects.toMatchObject({ code: 'keys_unavailable', retryAfter: 2 });
+  expect(issuer.fetches).toBe(2);
+  issuer.isUp = true;
+  issuer.now += 2;
+  expect(await keys.find('k1', 'ES256')).toBeDefined();
+});
+
+test('a removed key verifies nothing after the next fetch', async () => {
+  const { issuer, keys } = await startKeys();
+  const { id = '' } = (await keys.find('k1', 'ES256')) ?? {};
+  issuer.published = [second];
+  issuer.now += 30;
+  expect(await keys.find('k2', 'ES256')).toBeDefined();
+  expect(keys.has(id)).toBe(false);
+  expect(await keys.find('k1', 'ES256')).toBeUndefined();
+});
+
+test('a key of another type or algorithm is not found', async () => {
+  const { keys } = await startKeys();
+  expect(await keys.find('k1', 'RS256')).toBeUndefined();
+  expect(await keys.find('k1', 'ES384')).toBeUndefined();
+});
+
+test('without a key id, the only key is found, and no key where there are several', async () => {
+  const { issuer, keys } = await startKeys();
+  expect(await keys.find(undefined, 'ES256')).toBeDefined();
+  issuer.published = [first, second];
+  issuer.now += 30;
+  expect(await keys.find('k2', 'ES256')).toBeDefined();
+  expect(await keys.find(undefined, 'ES256')).toBeUndefined();
+});
+
+test('two keys with the same id are refused', async () => {
+  const twin = await createForeignKey('ES256', 'k1');
+  const { issuer, keys } = await startKeys();
+  issuer.published = [first, twin, second];
+  issuer.now += 30;
+  expect(await keys.find('k2', 'ES256')).toBeDefined();
+  expect(await keys.find('k1', 'ES256')).toBeUndefined();
+});

@@ -1,0 +1,262 @@
+import { createHmac, createPublicKey } from 'node:crypto';
+import { CompactSign } from 'jose';
+import { describe, expect, test } from 'vitest';
+import { formatScope } from '../../../src/domain/scope.ts';
+import type { VerifiedToken } from '../../../src/domain/verified-token.ts';
+import { createScopeMapping } from '../../../src/tokens/trusted-issuers/claim-mapping.ts';
+import type { IssuerKeys } from '../../../src/tokens/trusted-issuers/issuer-keys.ts';
+import {
+  deriveTokenId,
+  TrustedIssuer,
+  type TrustedIssuerOptions,
+} from '../../../src/tokens/trusted-issuers/trusted-issuer.ts';
+import { TrustedIssuers } from '../../../src/tokens/trusted-issuers/trusted-issuers.ts';
+import { createFixedKeys, createForeignKey, signForeign } from '../../support/foreign-issuer.ts';
+
+const NOW = 1_900_000_000;
+const CORP = 'https://id.example.com/realms/corp';
+
+const key = await createForeignKey('ES256', 'k1');
+const keys = await createFixedKeys(key);
+
+const createIssuer = (
+  options: Partial<TrustedIssuerOptions> = {},
+  issuerKeys: IssuerKeys = keys,
+): TrustedIssuer =>
+  new TrustedIssuer({
+    name: 'corp',
+    issuer: CORP,
+    audience: ['files-api'],
+    algorithms: ['ES256'],
+    tokenTypes: new Set(['at+jwt', 'jwt', undefined]),
+    clockTolerance: 0,
+    requiredClaims: new Map(),
+    label: 'corp',
+    claims: {
+      identity: 'sub',
+      name: 'preferred_username',
+      email: 'email',
+      groups: 'groups',
+      clientId: ['azp', 'client_id', 'appid'],
+      scope: ['scope', 'scp', 'roles', '/realm_access/roles'],
+    },
+    scope: createScopeMapping({ 'files.read': 'files:read', writer: 'files:write' }, undefined),
+    keys: issuerKeys,
+    ...options,
+  });
+
+const CLAIMS = {
+  iss: CORP,
+  aud: 'files-api',
+  sub: 'f3c1',
+  azp: 'report-runner',
+  scope: 'files.read openid',
+  iat: NOW - 10,
+  exp: NOW + 300,
+  jti: 'one',
+};
+
+const read = async (token: string, issuer = createIssuer(), now = NOW): Promise<VerifiedToken | undefined> =>
+  new TrustedIssuers([issuer]).prepare(token, now)?.();
+const sign = (
+  changes: Readonly<Record<string, unknown>> = {},
+  header: Readonly<Record<string, unknown>> = {},
+): Promise<string> => signForeign(key, { ...CLAIMS, ...changes }, header);
+
+describe('a token of a trusted issuer', () => {
+  test('has identity, client, scope and profile from its claims', async () => {
+    const token = await sign({
+      preferred_username: 'carol',
+      email: 'carol@example.com',
+      groups: ['ops', 'dev'],
+      realm_access: { roles: ['writer'] },
+    });
+    const verified = await read(token);
+    expect(verified).toMatchObject({
+      issuer: 'corp',
+      identity: 'corp:f3c1',
+      clientId: 'corp/report-runner',
+      issuedAt: NOW - 10,
+      expires: NOW + 300,
+      profile: { name: 'carol', email: 'carol@example.com', groups: ['ops', 'dev'] },
+      grantId: deriveTokenId('corp', 'jti one'),
+    });
+    expect(verified && formatScope(verified.scope)).toBe('files:read,write');
+  });
+
+  test('gets no scope from words that are not mapped, whatever their form', async () => {
+    const verified = await read(
+      await sign({ scope: 'files:read admin:manage openid', roles: ['files:read'] }),
+    );
+    expect(verified?.scope.size).toBe(0);
+  });
+
+  test('gets the scope that every token of the issuer has', async () => {
+    const issuer = createIssuer({ scope: createScopeMapping({}, 'files:read') });
+    const verified = await read(await sign({ scope: undefined }), issuer);
+    expect(verified && formatScope(verified.scope)).toBe('files:read');
+  });
+
+  test.each([
+    ['as a list', { scp: ['files.read'] }],
+    ['as text', { scp: 'files.read' }],
+    ['below another claim', { realm_access: { roles: ['files.read'] } }],
+  ])('may have its scope %s', async (_, claims) => {
+    const verified = await read(await sign({ scope: undefined, ...claims }));
+    expect(verified && formatScope(verified.scope)).toBe('files:read');
+  });
+
+  test('keeps an unverified e-mail address to itself', async () => {
+    expect((await read(await sign({ email: 'ceo@example.com', email_verified: false })))?.profile).toEqual(
+      {},
+    );
+  });
+
+  test('bound to a certificate stays bound; bound to anything else is refused', async () => {
+    expect((await read(await sign({ cnf: { 'x5t#S256': 'abc' } })))?.boundTo).toBe('abc');
+    expect(await read(await sign({ cnf: { jkt: 'abc' } }))).toBeUndefined();
+    expect(await read(await sign({ cnf: { 'x5t#S256': 'abc', jkt: 'abc' } }))).toBeUndefined();
+    expect(await read(await sign({ cnf: 'abc' }))).toBeUndefined();
+  });
+
+  test('with an audience list is accepted if one of them is configured', async () => {
+    expect(await read(await sign({ aud: ['account', 'files-api'] }))).toBeDefined();
+    expect(await read(await sign({ aud: ['account'] }))).toBeUndefined();
+  });
+
+  test('of an issuer whose clock is ahead within the tolerance is accepted, and cannot outlive a revocation', async () => {
+    const issuer = createIssuer({ clockTolerance: 60 });
+    const token = await sign({ iat: NOW + 50, nbf: NOW + 50 });
+    expect((await read(token, issuer))?.issuedAt).toBe(NOW - 10);
+    expect(await read(token)).toBeUndefined();
+    expect(await read(await sign({ nbf: NOW + 61 }), issuer)).toBeUndefined();
+    expect(await read(await sign({ exp: NOW - 59 }), issuer)).toBeDefined();
+    expect(await read(await sign({ exp: NOW - 60 }), issuer)).toBeUndefined();
+  });
+
+  test('must have the required claims, with their values', async () => {
+    const issuer = createIssuer({
+      requiredClaims: new Map([
+        ['tenant', '42'],
+        ['session', undefined],
+      ]),
+    });
+    expect(await read(await sign({ tenant: '42', session: 'x' }), issuer)).toBeDefined();
+    expect(await read(await sign({ tenant: '43', session: 'x' }), issuer)).toBeUndefined();
+    expect(await read(await sign({ tenant: '42' }), issuer)).toBeUndefined();
+    expect(await read(await sign({ tenant: 42, session: 'x' }), issuer)).toBeUndefined();
+  });
+});
+
+describe('refused', () => {
+  test.each([
+    ['another issuer', { iss: 'https://evil.example.com' }],
+    ['the issuer with a slash', { iss: `${CORP}/` }],
+    ['the issuer in other letters', { iss: CORP.toUpperCase() }],
+    ['no issuer', { iss: undefined }],
+    ['an issuer list', { iss: [CORP] }],
+    ['another audience', { aud: 'billing-api' }],
+    ['no audience', { aud: undefined }],
+    ['expired', { exp: NOW }],
+    ['no expiry', { exp: undefined }],
+    ['an expiry as text', { exp: String(NOW + 300) }],
+    ['no issue time', { iat: undefined }],
+    ['not valid yet', { nbf: NOW + 1 }],
+    ['no subject', { sub: undefined }],
+    ['an empty subject', { sub: '' }],
+    ['a line break in the subject', { sub: 'a\r\nX-Admin: 1' }],
+    ['a subject that is a list', { sub: ['f3c1'] }],
+    ['a very long subject', { sub: 'a'.repeat(257) }],
+  ])('%s', async (_, changes) => {
+    expect(await read(await sign())).toBeDefined();
+    expect(await read(await sign(changes))).toBeUndefined();
+  });
+
+  test.each([
+    ['a logout token', { typ: 'logout+jwt' }],
+    ['a DPoP proof', { typ: 'dpop+jwt' }],
+    ['a type that is not text', { typ: 1 }],
+    ['a kid that is not text', { kid: 1 }],
+    ['an unknown kid', { kid: '../../dev/null' }],
+    ['a kid with SQL', { kid: "k1' OR '1'='1" }],
+  ])('%s in the header', async (_, header) => {
+    expect(await read(await sign({}, header))).toBeUndefined();
+  });
+
+  test('the public key used as an HMAC secret', async () => {
+    const pem = createPublicKey({ key: key.jwk, format: 'jwk' })
+      .export({ type: 'spki', format: 'pem' })
+      .toString();
+    const input = `${encode({ alg: 'HS256', kid: 'k1', typ: 'JWT' })}.${encode(CLAIMS)}`;
+    for (const secret of [pem, pem.trim(), JSON.stringify(key.jwk)]) {
+      const token = `${input}.${createHmac('sha256', secret).update(input).digest('base64url')}`;
+      expect(await read(token)).toBeUndefined();
+    }
+  });
+
+  test.each(['none', 'None', 'HS256', 'RS256', 'ES384', '__proto__', 'constructor'])(
+    'alg %s',
+    async (alg) => {
+      const [, payload, signature] = (await sign()).split('.');
+      expect(await read(`${encode({ alg, kid: 'k1', typ: 'JWT' })}.${payload}.${signature}`)).toBeUndefined();
+      expect(await read(`${encode({ alg, kid: 'k1', typ: 'JWT' })}.${payload}.`)).toBeUndefined();
+    },
+  );
+
+  test('a token that brings its own key', async () => {
+    const own = await createForeignKey('ES256', 'k1');
+    for (const header of [
+      { jwk: own.jwk },
+      { jku: 'https://evil.example.com/keys' },
+      { x5u: 'https://evil.example.com/cert' },
+    ])
+      expect(await read(await signForeign(own, CLAIMS, header))).toBeUndefined();
+  });
+
+  test('a critical extension', async () => {
+    const token = await new CompactSign(Buffer.from(JSON.stringify(CLAIMS)))
+      .setProtectedHeader({ alg: 'ES256', kid: 'k1', typ: 'JWT', crit: ['exp'], exp: 1 })
+      .sign(key.privateKey, { crit: { exp: true } });
+    expect(await read(token)).toBeUndefined();
+  });
+
+  test('repeated names in the payload, although the signature is valid', async () => {
+    const json = JSON.stringify(CLAIMS);
+    for (const payload of [`{"aud":"files-api",${json.slice(1)}`, `{"sub":"admin",${json.slice(1)}`]) {
+      const token = await new CompactSign(Buffer.from(payload))
+        .setProtectedHeader({ alg: 'ES256', kid: 'k1', typ: 'JWT' })
+        .sign(key.privateKey);
+      expect(await read(token)).toBeUndefined();
+    }
+  });
+
+  test('another spelling of the same bytes', async () => {
+    const token = await sign();
+    for (const spelling of [`${token}=`, `${token}.`, ` ${token}`, `${token}\n`, token.replaceAll('.', '..')])
+      expect(await read(spelling)).toBeUndefined();
+  });
+
+  test('a token of one issuer under the name of another, with the same kid', async () => {
+    const otherKey = await createForeignKey('ES256', 'k1');
+    const other = createIssuer(
+      { name: 'partner', issuer: 'https://partner.example.com', label: 'partner' },
+      await createFixedKeys(otherKey),
+    );
+    const both = new TrustedIssuers([createIssuer(), other]);
+    const readBoth = (token: string): Promise<VerifiedToken | undefined> | undefined =>
+      both.prepare(token, NOW)?.();
+    expect((await readBoth(await sign()))?.issuer).toBe('corp');
+    const partner = { ...CLAIMS, iss: 'https://partner.example.com' };
+    expect((await readBoth(await signForeign(otherKey, partner)))?.issuer).toBe('partner');
+    expect(await readBoth(await signForeign(otherKey, CLAIMS))).toBeUndefined();
+    expect(await readBoth(await signForeign(key, partner))).toBeUndefined();
+  });
+
+  test('longer than any token', async () => {
+    expect(
+      await read(await sign({ groups: Array.from({ length: 2_000 }, (_, index) => `group-${index}`) })),
+    ).toBe(undefined);
+  });
+});
+
+const encode = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
