@@ -86,12 +86,8 @@ export async function startDeviceAuthorization(
     expires,
     failedSignIns: 0,
   };
-  const { admitted, displaced } = await deps.pendingLimiter.admit(request, now);
-  for (const id of displaced) await expireDisplaced(deps, id);
-  if (!admitted) return refused({ reason: 'too_many_device_requests' });
-  if ((await deps.store.devices.create(request.id, request, keepRequestUntil(request))) === 'taken')
-    throw new Error('a random device code is already in use');
-  const userCode = await registerUserCode(deps, request);
+  const userCode = await storeIfAdmitted(deps, request, now);
+  if (userCode === undefined) return refused({ reason: 'too_many_device_requests' });
   deps.log.audit('device_requested', {
     request: request.id,
     client: request.clientId,
@@ -105,6 +101,26 @@ export async function startDeviceAuthorization(
     expiresIn: Math.max(0, Math.floor(expires - now)),
     interval,
   });
+}
+
+/** Returns the user code; undefined if too many requests are pending. */
+async function storeIfAdmitted(
+  deps: GrantDeps,
+  request: DeviceRequest,
+  now: Epoch,
+): Promise<string | undefined> {
+  try {
+    const { admitted, displaced } = await deps.pendingLimiter.admit(request, now);
+    for (const id of displaced) await expireDisplaced(deps, id);
+    if (!admitted) return undefined;
+    if ((await deps.store.devices.create(request.id, request, keepRequestUntil(request))) === 'taken')
+      throw new Error('a random device code is already in use');
+    return await registerUserCode(deps, request);
+  } catch (error) {
+    // The device gets no code, so the request must not count. If it cannot be released either, it expires.
+    await deps.pendingLimiter.release(request).catch(() => {});
+    throw error;
+  }
 }
 
 /** Seconds. The device polls in this time and learns that its code has expired. */
