@@ -17,7 +17,7 @@ import { checkRecord } from '../record-format.ts';
 import { toRevocation } from '../revocation-rules.ts';
 import { appendBackupMac, type MacState, removeBackupMac } from './backup-mac.ts';
 import { checkDataFile, corruptFault } from './check-data-file.ts';
-import { type Env, openEnv, type TableName } from './env.ts';
+import { type Env, openEnv, startAfter, type TableName } from './env.ts';
 import {
   acquireLock,
   prepareFolder,
@@ -52,8 +52,8 @@ export async function* exportRecords(
   for (const kind of kinds) {
     let after: string | undefined;
     for (;;) {
-      const from = after === undefined ? {} : { start: after, exclusiveStart: true };
-      const page = env.readFresh(() => [...env.tables[kind].getRange({ limit: PAGE_SIZE, ...from })]);
+      const range = { limit: PAGE_SIZE, ...startAfter(after) };
+      const page = env.readFresh(() => [...env.tables[kind].getRange(range)]);
       for (const { key, value } of page) {
         const exported = exportRecord(kind, key, value, now(), authenticator);
         if (exported !== undefined) yield exported;

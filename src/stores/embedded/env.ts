@@ -33,6 +33,10 @@ export interface Env {
   close(): Promise<void>;
 }
 
+/** The range of the keys that follow `after`; of all keys if it is undefined. */
+export const startAfter = <Key>(after: Key | undefined) =>
+  after === undefined ? {} : { start: after, exclusiveStart: true };
+
 export function openEnv(files: StoreFiles, mapSize: number): Env {
   if (getFolderState(files) === 'new' && isDiskFull(files))
     throw new Fault('store_full', `no space left to create a store in ${files.folder}`);
