@@ -1,6 +1,5 @@
-import type { Cluster, Redis } from 'ioredis';
 import { Fault } from '../../ports/fault.ts';
-import { defineScript, type RedisClient } from './client.ts';
+import { defineScript, listPrimaries, type RedisClient } from './client.ts';
 import { compareVersions, findKnownVulnerabilities, readRedisVersion } from './versions.ts';
 
 /** The server is reachable but cannot be used; an operator must change its configuration. */
@@ -145,7 +144,7 @@ async function findDeniedCommands({
     ['ZSCAN', () => client.execute((redis) => redis.zscan(`{${prefix}}:rev`, '0', 'COUNT', 1))],
     ['HSCAN', () => client.execute((redis) => redis.hscan(`{${prefix}}:lim`, '0', 'COUNT', 1))],
     ['HEXISTS', () => client.execute((redis) => redis.hexists(`{${prefix}}:head`, 'used'))],
-    ['SCAN', () => client.execute((redis) => pickNode(redis).scan('0', 'COUNT', 1))],
+    ['SCAN', () => client.execute((redis) => (listPrimaries(redis)[0] ?? redis).scan('0', 'COUNT', 1))],
     ['PING', () => client.execute((redis) => redis.ping())],
     ['INFO', () => client.execute((redis) => redis.info())],
     ...(replicated ? ([['WAIT', () => client.execute((redis) => redis.wait(0, 1))]] as const) : []),
@@ -164,7 +163,3 @@ async function findDeniedCommands({
   }
   return [...denied];
 }
-
-/** SCAN works on a node of a cluster, not on the cluster. */
-const pickNode = (redis: Redis): Redis =>
-  redis.isCluster ? ((redis as unknown as Cluster).nodes('master')[0] ?? redis) : redis;
