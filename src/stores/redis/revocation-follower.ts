@@ -350,9 +350,3 @@ export class RevocationFollower {
     return true;
   }
 }
-
-export async function startFollower(options: RevocationFollowerOptions): Promise<RevocationFollower> {
-  const follower = new RevocationFollower(options);
-  await follower.start();
-  return follower;
-}
