@@ -1,5 +1,6 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
+import { ProblemsError } from '../lib/problems-error.ts';
 import { type ApprovedIssuer, approveIssuer, type IssuerSettings } from './approved-issuer.ts';
 import { type CrlFiles, createCrlFiles } from './crl-files.ts';
 import { readBytes } from './crl-reader.ts';
@@ -8,15 +9,7 @@ import { TAG } from './der.ts';
 import { parsePem } from './pem.ts';
 
 /** Each problem names its file. */
-export class CertificateFilesError extends Error {
-  readonly problems: readonly string[];
-
-  constructor(problems: readonly string[]) {
-    super(problems.join('; '));
-    this.name = 'CertificateFilesError';
-    this.problems = problems;
-  }
-}
+export class CertificateFilesError extends ProblemsError {}
 
 interface ServerCertificate {
   /** The chain, PEM. */

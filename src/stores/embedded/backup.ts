@@ -24,6 +24,7 @@ import {
   resolveStoreFiles,
   type StoreFiles,
   syncPath,
+  toFault,
   unavailableFault,
   writeMarker,
 } from './folder.ts';
@@ -87,9 +88,6 @@ function exportRecord(
     return undefined;
   return { kind, id, record, keepUntil };
 }
-
-const toFault = (error: unknown, message: string): Fault =>
-  error instanceof Fault ? error : unavailableFault(message, error);
 
 /** A consistent copy of the running store, with a MAC. It appears complete or not at all, with mode 0600, and overwrites nothing. */
 export async function createBackup(

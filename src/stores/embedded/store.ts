@@ -1,7 +1,7 @@
 import type { DeviceRequest } from '../../domain/device-request.ts';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { Grant } from '../../domain/grant.ts';
-import { Fault } from '../../ports/fault.ts';
+import type { Fault } from '../../ports/fault.ts';
 import type { RecordAuthenticator } from '../../ports/record-authenticator.ts';
 import type { Note, Store, UserCodeEntry } from '../../ports/store.ts';
 import { singleFlight } from '../promises.ts';
@@ -15,6 +15,7 @@ import {
   requireExistingStore,
   resolveStoreFiles,
   type StoreFiles,
+  toFault,
   writeMarker,
 } from './folder.ts';
 import { buildIdentityIndex, createEmbeddedGrantIndex } from './grant-index.ts';
@@ -63,12 +64,11 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
   }
 
   let closing = false;
-  const backgroundSweep = startSweeper(env, options, () => closing);
+  const reportFault = (error: unknown): void =>
+    options.onFault?.(toFault(error, 'a background task of the store failed'));
+  const backgroundSweep = startSweeper(env, options, () => closing, reportFault);
   // In the background: until it is complete, lists by identity scan all grants.
-  const indexing =
-    role !== 'worker'
-      ? buildIdentityIndex(env, () => closing).catch((error: unknown) => options.onFault?.(toFault(error)))
-      : undefined;
+  const indexing = role !== 'worker' ? buildIdentityIndex(env, () => closing).catch(reportFault) : undefined;
   return {
     notices,
     grants: createEmbeddedRecords<Grant>(env, 'grants', now, authenticator),
@@ -117,7 +117,12 @@ function openFolder(files: StoreFiles, role: EmbeddedStoreOptions['role']) {
   }
 }
 
-function startSweeper(env: Env, { role, now, onFault }: EmbeddedStoreOptions, isClosing: () => boolean) {
+function startSweeper(
+  env: Env,
+  { role, now }: EmbeddedStoreOptions,
+  isClosing: () => boolean,
+  reportFault: (error: unknown) => void,
+) {
   const slewedClock = createSlewedClock(now);
   const run = singleFlight((clock: () => Epoch) => sweep(env, clock, isClosing));
   const sweepInBackground = async (): Promise<void> => {
@@ -126,7 +131,7 @@ function startSweeper(env: Env, { role, now, onFault }: EmbeddedStoreOptions, is
       env.root.readerCheck();
       await run(slewedClock);
     } catch (error) {
-      onFault?.(toFault(error));
+      reportFault(error);
     }
   };
   const timer =
@@ -140,11 +145,6 @@ function startSweeper(env: Env, { role, now, onFault }: EmbeddedStoreOptions, is
     },
   };
 }
-
-const toFault = (error: unknown): Fault =>
-  error instanceof Fault
-    ? error
-    : new Fault('store_unavailable', 'a background task of the store failed', { cause: error });
 
 const PROBE_INTERVAL_MS = 1000;
 

@@ -1,17 +1,10 @@
+import { ProblemsError } from '../../lib/problems-error.ts';
 import { Fault } from '../../ports/fault.ts';
 import { defineScript, listPrimaries, type RedisClient } from './client.ts';
 import { compareVersions, findKnownVulnerabilities, readRedisVersion } from './versions.ts';
 
 /** The server is reachable but cannot be used; an operator must change its configuration. */
-export class UnsuitableRedisError extends Error {
-  readonly problems: readonly string[];
-
-  constructor(problems: readonly string[]) {
-    super(problems.join('; '));
-    this.name = 'UnsuitableRedisError';
-    this.problems = problems;
-  }
-}
+export class UnsuitableRedisError extends ProblemsError {}
 
 /** Throws when a fault at opening will not go away by retrying. */
 export function throwIfPermanent(fault: Fault): void {
