@@ -23,7 +23,8 @@ export function createPollLimiter() {
     /** 0: the poll is accepted. */
     getWaitSeconds(requestId: string, interval: number, now: Epoch): number {
       const state = states.get(requestId);
-      if (state === undefined) return 0;
+      // A last poll in the future: the clock was set back, and the device must not wait until it catches up.
+      if (state === undefined || now < state.lastPollAt) return 0;
       const due = state.lastPollAt + interval + state.slowDownSeconds;
       // Half a second of tolerance for jitter.
       return now >= due - 0.5 ? 0 : Math.max(1, Math.ceil(due - now));
