@@ -224,7 +224,7 @@ export class RevocationFollower {
 
   async #republish(epoch: string): Promise<void> {
     const { scripts, view } = this.#options;
-    for (const batch of batches(view.entries(), REPUBLISH_BATCH))
+    for await (const batch of batches(view.entries(), REPUBLISH_BATCH))
       await scripts.announce(epoch, this.knownFloor(), batch);
   }
 

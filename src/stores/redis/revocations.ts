@@ -152,7 +152,7 @@ function createRepair(options: {
   };
   return singleFlight(async () => {
     let restored = 0;
-    for (const batch of batches(listNext(), REPAIR_BATCH)) {
+    for await (const batch of batches(listNext(), REPAIR_BATCH)) {
       // After a change of history the follower restores everything.
       if (!follower.isCurrent()) continue;
       const head = await scripts.announce(createEpoch(), follower.knownFloor(), batch);
