@@ -14,7 +14,6 @@ import {
   prepareFolder,
   requireExistingStore,
   resolveStoreFiles,
-  type StoreFiles,
   toFault,
   writeMarker,
 } from './folder.ts';
@@ -52,17 +51,7 @@ const SWEEP_INTERVAL_MS = 10_000;
 /** The store of a single machine: LMDB, shared by the worker processes. */
 export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<EmbeddedStore> {
   const { now, authenticator, role } = options;
-  const files = resolveStoreFiles(options.path);
-  const { notices, unlock } = openFolder(files, role);
-  let env: Env;
-  try {
-    env = openEnv(files, options.mapSize);
-    if (role !== 'worker') writeMarker(files);
-  } catch (error) {
-    unlock();
-    throw error;
-  }
-
+  const { notices, env, unlock } = await openFolder(options);
   let closing = false;
   const reportFault = (error: unknown): void =>
     options.onFault?.(toFault(error, 'a background task of the store failed'));
@@ -100,18 +89,23 @@ export async function openEmbeddedStore(options: EmbeddedStoreOptions): Promise<
   };
 }
 
-/** Prepares and locks the folder; returns notices and a function that unlocks it. */
-function openFolder(files: StoreFiles, role: EmbeddedStoreOptions['role']) {
+/** Prepares and locks the folder, and opens the data file. */
+async function openFolder({ path, role, mapSize }: EmbeddedStoreOptions) {
+  const files = resolveStoreFiles(path);
   if (role === 'worker') {
     requireExistingStore(files);
-    return { notices: [], unlock: () => {} };
+    return { notices: [], env: openEnv(files, mapSize), unlock: () => {} };
   }
   const notices = prepareFolder(files);
   const unlock = acquireLock(files);
+  let env: Env | undefined;
   try {
     if (getFolderState(files) === 'existing') checkDataFile(files.data);
-    return { notices, unlock };
+    env = openEnv(files, mapSize);
+    writeMarker(files);
+    return { notices, env, unlock };
   } catch (error) {
+    await env?.close();
     unlock();
     throw error;
   }
