@@ -5,7 +5,7 @@ import type { Revocation, RevocationSubject } from '../../ports/revocation-log.t
 import { singleFlight } from '../promises.ts';
 import { type KeyedEntry, toKeyedEntry } from '../revocation-rules.ts';
 import { createRevocationView, type RevocationView } from '../revocation-view.ts';
-import { batches } from './batch.ts';
+import { batches, createBatcher } from './batch.ts';
 import { type RedisClient, toRedisFault } from './client.ts';
 import { createEpoch, RevocationFollower, type RevocationFollowerOptions } from './revocation-follower.ts';
 import {
@@ -173,14 +173,18 @@ const ACK_TIMEOUT_MS = 5_000;
 const POLL_DELAY_MS = { initial: 2, max: 20 };
 
 /** Waits until the other replicas have applied an announcement. */
-function createAckWaiter(
+export function createAckWaiter(
   ownReplica: string,
   ack: AckMode,
   readPeers: () => Promise<PeerStatus>,
 ): (announced: PeerStatus) => Promise<void> {
   /** Stuck replicas, with the id they had applied: not waited for until they make progress. */
   const stuck = new Map<string, string>();
-  const readShared = singleFlight(readPeers);
+  // A read that began before an announcement may lack a replica that the announcement must reach.
+  const readLatest = createBatcher(Number.POSITIVE_INFINITY, async (announcedIds: readonly string[]) => {
+    const status = await readPeers();
+    return announcedIds.map(() => status);
+  });
   const isUnresponsive = ({ id, applied, heartbeatAt }: Peer, now: number): boolean =>
     now - heartbeatAt > HEARTBEAT_TIMEOUT_MS || stuck.get(id) === applied;
 
@@ -194,7 +198,7 @@ function createAckWaiter(
     let delay = POLL_DELAY_MS.initial;
     while (findBlocking(latest).length > 0 && performance.now() < deadline) {
       await sleep(delay);
-      latest = await readShared();
+      latest = await readLatest(announced.lastId);
       delay = Math.min(delay * 2, POLL_DELAY_MS.max);
     }
     for (const { id, applied } of findBlocking(latest)) stuck.set(id, applied);
