@@ -70,7 +70,7 @@ export async function migrateToRedis(options: MigrationOptions): Promise<Migrati
       }
     },
   };
-  const backup = await openBackup(from, { now, authenticator: records, unauthenticated });
+  const backup = await openBackup(from, now, { authenticator: records, unauthenticated });
   try {
     // An interactive command fails instead of retrying.
     const store = await openRedisUnchecked({

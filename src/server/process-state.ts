@@ -2,7 +2,7 @@ import type { Settings } from '../config/schema.ts';
 import type { Rate } from '../config/units.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { createLocalRevocations } from '../grants/local-revocations.ts';
-import { createOutageTracker, type OutageTracker } from '../grants/outage-tracker.ts';
+import { OutageTracker } from '../grants/outage-tracker.ts';
 import { createPendingDeviceLimiter, type PendingDeviceLimiter } from '../grants/pending-device-limiter.ts';
 import { createPollLimiter, type PollLimiter } from '../grants/poll-limiter.ts';
 import { createRateLimiter, type RateLimiter } from '../lib/rate-limiter.ts';
@@ -86,7 +86,7 @@ export function createProcessState({
   const streams = createLiveStreams({ revocations, now, log });
   const upstreams = createUpstreamRegistry(log);
   let current = settings;
-  const outageTracker = createOutageTracker({
+  const outageTracker = new OutageTracker({
     store,
     retryWindow: () => current.tokens.refresh.retryWindow,
     onUnreadable: (fault) => log.error('store_error', errorFields(fault)),

@@ -1,10 +1,4 @@
-/** Why gatehouse cannot start, or cannot apply a new configuration: one actionable line per problem. */
-export class StartError extends Error {
-  readonly problems: readonly string[];
+import { ProblemsError } from '../lib/problems-error.ts';
 
-  constructor(problems: readonly string[], options?: ErrorOptions) {
-    super(problems.join('; '), options);
-    this.name = 'StartError';
-    this.problems = problems;
-  }
-}
+/** Why gatehouse cannot start, or cannot apply a new configuration. */
+export class StartError extends ProblemsError {}

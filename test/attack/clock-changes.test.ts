@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { decideRefresh, type Grant } from '../../src/domain/grant.ts';
 import { createSlewedClock } from '../../src/stores/embedded/sweep.ts';
+import { createDeviceClient } from '../support/device-client.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { useAttackGateway } from './attack-gateway.ts';
 
@@ -84,6 +85,21 @@ describe('refresh tokens', () => {
     expect((await gateway.refresh(first.refresh_token)).json['Error']).toBe('invalid_grant');
     expect((await gateway.refresh(String(second.json['refresh_token']))).status).toBe(200);
   });
+});
+
+test('a device that polled before the clock was set back need not wait until the clock catches up', async () => {
+  const { gateway } = attack;
+  const device = createDeviceClient(gateway);
+  const { device_code } = await device.requestCodes();
+  /** Undefined: the poll was accepted. */
+  const getWait = async () => (await device.exchange(device_code)).headers['retry-after'];
+  expect(await getWait()).toBeUndefined();
+  const wait = await getWait();
+  expect(Number(wait)).toBeGreaterThan(0);
+  gateway.clock.advance(-3_600);
+  expect(await getWait()).toBeUndefined();
+  expect(await getWait()).toBe(wait);
+  gateway.clock.advance(3_600);
 });
 
 describe('the sweeper of expired records', () => {

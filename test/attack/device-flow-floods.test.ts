@@ -1,5 +1,7 @@
 import { afterEach, describe, expect, test } from 'vitest';
+import type { RecordStore } from '../../src/ports/record-store.ts';
 import { type DeviceCodes, getRequestId } from '../support/device-client.ts';
+import { withFailure } from '../support/fault-injection.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
@@ -56,6 +58,23 @@ describe('device requests of an attacker', () => {
     expect(states.filter((state) => state === 'invalid_grant')).toHaveLength(1);
     expect(states.filter((state) => state === 'authorization_pending')).toHaveLength(49);
   });
+
+  test.each(['devices', 'userCodes'] as const)(
+    'a device whose requests failed because %s could not be written is not counted as flooding',
+    async (part) => {
+      await open({ maxPending: 1_000, maxPendingPerClient: 20 });
+      const records: RecordStore<unknown> = gateway.server.store[part];
+      // Two requests of an address may be pending: a tenth of the limit.
+      for (const failure of ['not executed', 'response lost', 'not executed'] as const) {
+        const failed = await withFailure(records, 'create', failure, () => ask('198.51.100.7'));
+        expect(failed.json).toMatchObject({ Error: 'invalid_request' });
+        expect(failed.headers['retry-after']).toBeDefined();
+      }
+      codesOf(await ask('198.51.100.7'));
+      codesOf(await ask('198.51.100.7'));
+      expect((await ask('198.51.100.7')).status).toBe(429);
+    },
+  );
 
   test('D18 while the attack continues, every device of other networks gets a code until the shares are equal', async () => {
     await open({ maxPending: 1_000, maxPendingPerClient: 50 });

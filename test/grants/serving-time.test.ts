@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest';
 import { computeServedSeconds } from '../../src/domain/grant.ts';
-import { createOutageTracker, type OutageTracker } from '../../src/grants/outage-tracker.ts';
+import { OutageTracker } from '../../src/grants/outage-tracker.ts';
 import { Fault, type FaultCode } from '../../src/ports/fault.ts';
 import type { Store } from '../../src/ports/store.ts';
 import { createMemoryStore } from '../support/memory-store.ts';
@@ -44,7 +44,7 @@ function processes() {
   };
   const unreadable: string[] = [];
   const start = async (link: Link = {}): Promise<OutageTracker> => {
-    const serving = createOutageTracker({
+    const serving = new OutageTracker({
       store: storeBehind(link),
       retryWindow: () => retryWindow,
       startStopwatch,

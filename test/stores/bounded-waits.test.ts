@@ -5,7 +5,7 @@ import { writeNote } from '../../src/server/migrate-to-redis.ts';
 import type { ExportedRecord } from '../../src/stores/embedded/backup.ts';
 import { connectRedis } from '../../src/stores/redis/client.ts';
 import { importRecords } from '../../src/stores/redis/import.ts';
-import { startFollower } from '../../src/stores/redis/revocation-follower.ts';
+import { RevocationFollower } from '../../src/stores/redis/revocation-follower.ts';
 import { createRevocationScripts, revocationKeys } from '../../src/stores/redis/revocation-scripts.ts';
 import { createRevocationView } from '../../src/stores/revocation-view.ts';
 import { createMemoryStore } from '../support/memory-store.ts';
@@ -95,15 +95,18 @@ test('a start that never catches up with the log of revocations ends with a faul
     },
   };
   // A clock that moves with each beat: three fit into the time that is given.
-  const clock = vi.spyOn(performance, 'now').mockImplementation(() => heartbeats * 100);
-  await expect(
-    startFollower({ ...options, scripts: ahead, view: createRevocationView(), catchUpTimeoutMs: 300 }),
-  ).rejects.toMatchObject({ code: 'store_unavailable', message: expect.stringContaining('catch up') });
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => heartbeats * 20_000);
+  const late = { ...options, scripts: ahead, view: createRevocationView() };
+  await expect(new RevocationFollower(late).start()).rejects.toMatchObject({
+    code: 'store_unavailable',
+    message: expect.stringContaining('catch up'),
+  });
   expect(heartbeats).toBe(3);
   clock.mockRestore();
   // Announcers do not wait for a replica that gave up.
   expect((await real.peers()).peers).toEqual([]);
-  const follower = await startFollower({ ...options, scripts: real, view: createRevocationView() });
+  const follower = new RevocationFollower({ ...options, scripts: real, view: createRevocationView() });
+  await follower.start();
   expect(follower.staleness()).toBeLessThan(options.lease);
   await follower.stop();
 });

@@ -26,24 +26,26 @@ export async function appendBackupMac(file: string, authenticator: RecordAuthent
 /** `unknown_key`: made with a key that keys.file does not have; `not_checked`: there are no keys to verify it with. */
 export type MacState = 'valid' | 'invalid' | 'absent' | 'unknown_key' | 'not_checked';
 
-/**
- * Verifies the MAC and removes the trailer from `file`, a private copy of the backup. Throws unless the MAC is valid or
- * `unauthenticated` is set.
- */
-export async function removeBackupMac(options: {
-  readonly file: string;
-  /** The path of the backup, for messages. */
-  readonly name: string;
+export interface BackupVerification {
+  /** If undefined, no MAC can be verified. */
   readonly authenticator: RecordAuthenticator | undefined;
+  /** Accepts the backup regardless of its MAC. */
   readonly unauthenticated: boolean;
-}): Promise<MacState> {
-  await using handle = await open(options.file, 'r+');
+}
+
+/** Verifies the MAC of a backup, and removes the trailer from `copy`. Throws if it is not accepted. */
+export async function removeBackupMac(
+  backup: string,
+  copy: string,
+  { authenticator, unauthenticated }: BackupVerification,
+): Promise<MacState> {
+  await using handle = await open(copy, 'r+');
   const trailer = await readTrailer(handle);
-  const state = await checkMac(handle, trailer, options.authenticator);
-  if (state !== 'valid' && !options.unauthenticated)
+  const state = await checkMac(handle, trailer, authenticator);
+  if (state !== 'valid' && !unauthenticated)
     throw new Fault(
       'store_corrupt',
-      `the backup ${options.name} was not restored: ${REJECTION_REASONS[state](trailer?.keyId ?? '')}`,
+      `the backup ${backup} was not restored: ${REJECTION_REASONS[state](trailer?.keyId ?? '')}`,
     );
   if (trailer !== undefined) await handle.truncate(trailer.dataBytes);
   return state;

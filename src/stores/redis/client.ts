@@ -129,6 +129,15 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
   };
 }
 
+/** The server, or those of a cluster that hold data, in a stable order. SCAN works on one of them, not on a cluster. */
+export function listPrimaries(redis: Redis): readonly Redis[] {
+  if (!redis.isCluster) return [redis];
+  const formatAddress = ({ options: { host = '', port = 0 } }: Redis): string => `${host}:${port}`;
+  return (redis as unknown as Cluster)
+    .nodes('master')
+    .toSorted((a, b) => (formatAddress(a) < formatAddress(b) ? -1 : 1));
+}
+
 /**
  * After an event-loop stall (garbage collection, CPU throttling), timers fire before replies are read that arrived in time.
  * Rejecting in the check phase instead of the timers phase reads the socket first.

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { EmbeddedStore } from '../../../src/stores/embedded/store.ts';
+import { openRawEmbedded } from '../../support/raw-records.ts';
 import {
   LATER,
   NOW,
@@ -119,6 +120,26 @@ test('a record created again while its predecessor is swept survives', async () 
     expect(await store.sweep()).toBe(1);
     expect(await kept()).toEqual([]);
   }
+});
+
+test('an unreadable record is kept and reported, and the records behind it are swept', async () => {
+  await Promise.all(
+    Array.from({ length: 500 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
+  );
+  const setText = async (text: string): Promise<string> => {
+    await store.close();
+    const raw = openRawEmbedded(folder.path);
+    const before = await raw.read('grants', 'g0');
+    await raw.write('grants', 'g0', text);
+    await raw.close();
+    store = await openOwnerStore(folder.path, clock.now);
+    return before;
+  };
+  const original = await setText('{"v":2}');
+  clock.at(LATER);
+  await expect(store.sweep()).rejects.toMatchObject({ code: 'store_record_unreadable' });
+  await setText(original);
+  expect(await store.sweep()).toBe(1);
 });
 
 test('sweeping thousands of records lets others in between', async () => {

@@ -4,9 +4,12 @@ import {
   chownSync,
   closeSync,
   copyFileSync,
+  existsSync,
   mkdirSync,
   openSync,
+  readdirSync,
   readFileSync,
+  readlinkSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -48,6 +51,23 @@ const faultOf = async (act: Promise<{ close(): Promise<void> }>): Promise<Fault>
 };
 
 const dataFile = (): string => join(folder.path, 'data.mdb');
+
+const isOpen = (file: string): boolean =>
+  readdirSync('/proc/self/fd').some((fd) => {
+    const link = join('/proc/self/fd', fd);
+    return existsSync(link) && readlinkSync(link) === file;
+  });
+
+test('a store that cannot be marked as created is closed again', async () => {
+  const blocker = join(folder.path, 'store.json.new');
+  mkdirSync(blocker);
+  expect(await faultOf(openOwnerStore(folder.path))).toMatchObject({ code: 'store_unavailable' });
+  expect(isOpen(dataFile())).toBe(false);
+  rmSync(blocker, { recursive: true });
+  const store = await openOwnerStore(folder.path);
+  expect(isOpen(dataFile())).toBe(true);
+  await store.close();
+});
 
 /** A closed store with some thousand grants, a few of them larger than a page. */
 async function filledStore(grants = 3000): Promise<void> {
