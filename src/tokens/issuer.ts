@@ -24,7 +24,7 @@ export function createTokenIssuer({
   cacheSize,
   grants = NO_GRANTS,
 }: TokenIssuerOptions): TokenIssuer {
-  const readJwt = createAccessTokenReader(keyring, publicUrl, cacheSize);
+  const jwts = createAccessTokenReader(keyring, publicUrl, cacheSize);
   const opaqueTokens = createOpaqueTokenReader({ keyring, issuer: publicUrl, cacheSize, grants });
   return {
     getCurrentKeyIds: (now) => keyring.current(now),
@@ -42,9 +42,7 @@ export function createTokenIssuer({
     },
     openRefreshToken: (token, now) => verifyRefreshToken(keyring, token, now),
     // A JWT contains no equals sign, so no token has both forms.
-    readAccessToken: (token, now) =>
-      isOpaqueToken(token) ? opaqueTokens.read(token, now) : readJwt(token, now),
-    openAccessToken: (token, now) =>
-      isOpaqueToken(token) ? opaqueTokens.open(token, now) : readJwt(token, now),
+    readAccessToken: (token, now) => (isOpaqueToken(token) ? opaqueTokens : jwts).read(token, now),
+    openAccessToken: (token, now) => (isOpaqueToken(token) ? opaqueTokens : jwts).open(token, now),
   };
 }
