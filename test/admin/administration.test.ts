@@ -57,6 +57,7 @@ test('without the token no admin path reveals or changes anything', async () => 
     { authorization: `Bearer ${token}x` },
     { authorization: `Bearer ${token.slice(0, -1)}` },
     { authorization: `Bearer  ${token}` },
+    { authorization: `Bearer =${token}` },
     { authorization: [`Bearer ${token}`, `Bearer ${token}`] },
     { authorization: `Bearer ${grant.access_token}` },
     { 'x-authorization': `Bearer ${token}` },
@@ -98,6 +99,13 @@ test('an empty or missing token file allows no access; a new token in it applies
   expect((await admin('GET', '/grants')).status).toBe(401);
   token = 'another-token-of-an-operator';
   writeFileSync(file, token, { mode: 0o600 });
+  expect((await admin('GET', '/grants')).status).toBe(200);
+  // RFC 6750 §2.1: equals signs only at the end, and any length.
+  writeFileSync(file, 'a-token=with-an-equals-sign-inside');
+  const headers = { authorization: 'Bearer a-token=with-an-equals-sign-inside' };
+  expect((await admin('GET', '/grants', { headers })).status).toBe(401);
+  token = `${'x'.repeat(600)}==`;
+  writeFileSync(file, token);
   expect((await admin('GET', '/grants')).status).toBe(200);
 });
 
