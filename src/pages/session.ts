@@ -46,22 +46,9 @@ interface SessionDeps {
   readonly revocations: RevocationLog;
 }
 
-export interface Sessions {
-  create(wrongCodes?: number): Session;
-  /** The same session with a new id and a full lifetime. */
-  renew(session: Session): Session;
-  extend(session: Session): Session;
-  /** Undefined also for a signed-out session, and if the identity was revoked after the sign-in. */
-  read(cookieHeader: string | undefined): Session | undefined;
-  formatCookie(session: Session): string;
-  /** Invalidates all copies of the cookie. */
-  revoke(session: Session): Promise<void>;
-  /** A CSRF token for one session, one form and, where given, one device request or grant. */
-  createFormToken(session: Session, form: string, subject?: string): string;
-  isValidFormToken(token: string, session: Session, form: string, subject?: string): boolean;
-}
+export type Sessions = ReturnType<typeof createSessions>;
 
-export function createSessions({ sealer, now, lifetime, publicUrl, revocations }: SessionDeps): Sessions {
+export function createSessions({ sealer, now, lifetime, publicUrl, revocations }: SessionDeps) {
   const cookie = createSealedCookie(sealer, {
     name: sessionCookieName(publicUrl),
     purpose: 'device page session',
@@ -84,16 +71,20 @@ export function createSessions({ sealer, now, lifetime, publicUrl, revocations }
     });
 
   return {
-    create: (wrongCodes = 0) => ({ id: newId(), expires: getExpiry(), wrongCodes }),
-    renew: (session) => ({ ...session, id: newId(), expires: getExpiry() }),
-    extend: (session) => ({ ...session, expires: getExpiry() }),
-    read(cookieHeader) {
+    create: (wrongCodes = 0): Session => ({ id: newId(), expires: getExpiry(), wrongCodes }),
+    /** The same session with a new id and a full lifetime. */
+    renew: (session: Session): Session => ({ ...session, id: newId(), expires: getExpiry() }),
+    extend: (session: Session): Session => ({ ...session, expires: getExpiry() }),
+    /** Undefined also for a signed-out session, and if the identity was revoked after the sign-in. */
+    read(cookieHeader: string | undefined): Session | undefined {
       const session = cookie.read(cookieHeader);
       if (session === undefined || now() >= session.expires || isRevoked(session)) return undefined;
       return session;
     },
-    formatCookie: (session) => cookie.format(session, Math.max(0, Math.ceil(session.expires - now()))),
-    async revoke({ id, identity, expires }) {
+    formatCookie: (session: Session): string =>
+      cookie.format(session, Math.max(0, Math.ceil(session.expires - now()))),
+    /** Invalidates all copies of the cookie. */
+    async revoke({ id, identity, expires }: Session): Promise<void> {
       if (identity === undefined) return;
       await revocations.announce({
         of: 'grant',
@@ -102,9 +93,10 @@ export function createSessions({ sealer, now, lifetime, publicUrl, revocations }
         keepUntil: Math.ceil(expires) + 60,
       });
     },
-    createFormToken: (session, form, subject) =>
+    /** A CSRF token for one session, one form and, where given, one device request or grant. */
+    createFormToken: (session: Session, form: string, subject?: string): string =>
       sealer.digest(FORM_TOKEN_PURPOSE, formTokenPayload(session, form, subject)),
-    isValidFormToken: (token, session, form, subject) =>
+    isValidFormToken: (token: string, session: Session, form: string, subject?: string): boolean =>
       sealer
         .digests(FORM_TOKEN_PURPOSE, formTokenPayload(session, form, subject))
         .some((expected) => isEqualConstantTime(expected, token)),
