@@ -3,7 +3,7 @@ import { type Grant, getGrantState } from '../domain/grant.ts';
 import { type GrantHolder, isGrantRevoked, revokeAllGrants, revokeGrant } from '../grants/revoke.ts';
 import type { JsonResponse } from '../http/json-response.ts';
 import { readBody } from '../http/read-body.ts';
-import { JsonError, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
+import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
 import type { Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import type { StoredRecord } from '../ports/record-store.ts';
@@ -241,10 +241,10 @@ async function resolveIdentity(deps: AdminApiDeps, name: string): Promise<string
 
 function parseJsonObject(bytes: Buffer): JsonObject {
   try {
-    const value = parseStrictJson(bytes.toString('utf8'));
-    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as JsonObject;
-  } catch (error) {
-    if (!(error instanceof JsonError)) throw error;
+    const value = parseStrictJson(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
+    if (isJsonObject(value)) return value;
+  } catch {
+    // Not UTF-8, not JSON, or with a repeated name.
   }
   throw badRequest('The body is not a JSON object.');
 }

@@ -1,5 +1,6 @@
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
+import { decodeFormFields } from './form-encoding.ts';
 import { readBody } from './read-body.ts';
 import type { RequestContext } from './request-context.ts';
 
@@ -90,25 +91,14 @@ function parseJsonBody(text: string, known: readonly string[]): Outcome<Paramete
 function parseFormBody(text: string, known: readonly string[]): Outcome<Parameters> {
   const values = new Map<string, string>();
   const seen = new Set<string>();
-  for (const pair of text === '' ? [] : text.split('&')) {
-    const equals = pair.indexOf('=');
-    const name = decodeFormComponent(equals < 0 ? pair : pair.slice(0, equals));
-    const value = decodeFormComponent(equals < 0 ? '' : pair.slice(equals + 1));
-    if (name === undefined || value === undefined) return malformed('The request body is not form-encoded.');
+  for (const field of decodeFormFields(text)) {
+    if (field === undefined) return malformed('The request body is not form-encoded.');
+    const [name, value] = field;
     if (seen.has(name)) return malformed('A field occurs twice in the request body.');
     seen.add(name);
     if (known.includes(name)) values.set(name, value);
   }
   return ok(createParameters('form', values));
-}
-
-/** Undefined if it is not percent-encoded UTF-8. */
-function decodeFormComponent(text: string): string | undefined {
-  try {
-    return decodeURIComponent(text.replaceAll('+', ' '));
-  } catch {
-    return undefined;
-  }
 }
 
 const createParameters = (encoding: Encoding, values: ReadonlyMap<string, string>): Parameters => ({

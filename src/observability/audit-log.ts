@@ -4,6 +4,7 @@ import { AUDIT_EVENTS, type AuditEvent, getAuditKind } from './audit-events.ts';
 import { errorFields, formatAuditLine, type LogFields, type Logger } from './logger.ts';
 import type { Counter } from './metric-registry.ts';
 import type { Metrics } from './metrics.ts';
+import { throttleReports } from './report-limiter.ts';
 
 export interface AuditRecord {
   readonly event: AuditEvent;
@@ -41,7 +42,6 @@ export interface AuditLogOptions {
 }
 
 const CLOSE_TIMEOUT_MS = 5_000;
-const REPORT_INTERVAL_MS = 60_000;
 
 /** Counts every audit event and queues it for the sink. Callers do not wait for the delivery. */
 export function openAuditLog({ sink, buffer, log, metrics, backoffMs }: AuditLogOptions): AuditLog {
@@ -150,19 +150,5 @@ function createAuditCounter(metrics: Metrics): (event: AuditEvent, fields: LogFi
     if (event === 'grant_issued') increment(byGrant.get(fields['grantType']));
     if (event === 'refresh_reuse' && fields['action'] !== 'refused') increment(revocations);
     if (event === 'admin_action' && fields['act'] === 'revoke_grant') increment(revocations);
-  };
-}
-
-/** Reports the first occurrence at once, later ones at most once a minute with their total. */
-function throttleReports<A extends readonly unknown[]>(report: (count: number, ...rest: A) => void) {
-  let reportedAt = Number.NEGATIVE_INFINITY;
-  let unreported = 0;
-  return (count: number, ...rest: A): void => {
-    unreported += count;
-    const now = performance.now();
-    if (now - reportedAt < REPORT_INTERVAL_MS) return;
-    reportedAt = now;
-    report(unreported, ...rest);
-    unreported = 0;
   };
 }

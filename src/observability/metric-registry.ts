@@ -23,14 +23,7 @@ export type Collector = (
   set: (name: MetricName, value: number | undefined, ...labels: readonly string[]) => void,
 ) => void | Promise<void>;
 
-export interface Registry {
-  /** The same counter for the same labels. */
-  counter(name: MetricName, ...labels: readonly string[]): Counter;
-  histogram(name: MetricName, ...labels: readonly string[]): Histogram;
-  /** Returns a function that removes it. */
-  addCollector(collector: Collector): () => void;
-  snapshot(): Promise<Snapshot>;
-}
+export type Registry = ReturnType<typeof createRegistry>;
 
 /** Beyond this limit, further label values share one series. */
 const MAX_SERIES = 2_000;
@@ -44,7 +37,7 @@ export function observe(histogram: Histogram, value: number): void {
   histogram.sum += value;
 }
 
-export function createRegistry(): Registry {
+export function createRegistry() {
   const counters = new Map<MetricName, Map<string, Counter>>();
   const histograms = new Map<MetricName, Map<string, Histogram>>();
   const collectors = new Set<Collector>();
@@ -68,9 +61,11 @@ export function createRegistry(): Registry {
     return existing;
   };
 
-  const registry: Registry = {
-    counter: (name, ...labels) => getSeries(counters, name, labels, () => ({ value: 0 })),
-    histogram: (name, ...labels) => {
+  const registry = {
+    /** The same counter for the same labels. */
+    counter: (name: MetricName, ...labels: readonly string[]): Counter =>
+      getSeries(counters, name, labels, () => ({ value: 0 })),
+    histogram: (name: MetricName, ...labels: readonly string[]): Histogram => {
       const { buckets } = getMetricFamily(name);
       return getSeries(histograms, name, labels, () => ({
         bounds: buckets,
@@ -78,11 +73,12 @@ export function createRegistry(): Registry {
         sum: 0,
       }));
     },
-    addCollector(collector) {
+    /** Returns a function that removes it. */
+    addCollector(collector: Collector): () => void {
       collectors.add(collector);
       return () => void collectors.delete(collector);
     },
-    async snapshot() {
+    async snapshot(): Promise<Snapshot> {
       const found: { -readonly [N in MetricName]?: Sample[] } = {};
       const addSample = (name: MetricName, sample: Sample): void => void (found[name] ??= []).push(sample);
       for (const [name, series] of counters)

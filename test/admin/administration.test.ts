@@ -25,7 +25,7 @@ function admin(
   {
     headers = { authorization: `Bearer ${token}` },
     body,
-  }: { readonly headers?: Readonly<Record<string, string | string[]>>; readonly body?: string } = {},
+  }: { readonly headers?: Readonly<Record<string, string | string[]>>; readonly body?: string | Buffer } = {},
 ): Promise<AdminReply> {
   return sendRequest({
     port: gateway.adminPort,
@@ -203,6 +203,7 @@ test.each([
   ['POST', '/revoke', '{"client":7}', 400],
   ['POST', '/revoke', '[]', 400],
   ['POST', '/revoke', 'client=a', 400],
+  ['POST', '/revoke', Buffer.from('{"identity":"local:\xff"}', 'latin1'), 400],
   ['POST', '/revoke', `{"client":"${'a'.repeat(5_000)}"}`, 400],
 ])('%s %s %s is %i', async (method, path, body, status) => {
   const reply = await admin(method, path, {
