@@ -57,6 +57,7 @@ export async function openGrantDeps(
         keyring,
         publicUrl: settings.publicUrl,
         cacheSize: settings.tokens.cacheSize,
+        grants: store.grants,
       }),
       sealer: createSealer(keyring, now),
       integrations: buildIntegrations(settings, issuers),

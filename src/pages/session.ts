@@ -1,7 +1,8 @@
-import { randomBytes, timingSafeEqual } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
 import type { Epoch } from '../domain/epoch.ts';
 import { LANGUAGES } from '../domain/language.ts';
+import { isEqualConstantTime } from '../lib/constant-time.ts';
 import type { RevocationLog } from '../ports/revocation-log.ts';
 import type { Sealer } from '../ports/sealer.ts';
 import { createSealedCookie } from './cookies.ts';
@@ -101,9 +102,4 @@ export function createSessions({ sealer, now, lifetime, publicUrl, revocations }
         .digests(FORM_TOKEN_PURPOSE, formTokenPayload(session, form, subject))
         .some((expected) => isEqualConstantTime(expected, token)),
   };
-}
-
-export function isEqualConstantTime(a: string, b: string): boolean {
-  const [one, other] = [Buffer.from(a), Buffer.from(b)];
-  return one.length === other.length && timingSafeEqual(one, other);
 }

@@ -12,17 +12,14 @@ export interface TokenIssuerOptions {
   readonly publicUrl: string;
   /** Verified access tokens that are cached, of each format. */
   readonly cacheSize: number;
-  /** Omitted: no opaque token is valid. */
-  readonly grants?: Pick<RecordStore<Grant>, 'read'>;
+  readonly grants: Pick<RecordStore<Grant>, 'read'>;
 }
-
-const NO_GRANTS: Pick<RecordStore<Grant>, 'read'> = { read: () => Promise.resolve(undefined) };
 
 export function createTokenIssuer({
   keyring,
   publicUrl,
   cacheSize,
-  grants = NO_GRANTS,
+  grants,
 }: TokenIssuerOptions): TokenIssuer {
   const jwts = createAccessTokenReader(keyring, publicUrl, cacheSize);
   const opaqueTokens = createOpaqueTokenReader({ keyring, issuer: publicUrl, cacheSize, grants });

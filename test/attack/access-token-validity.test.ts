@@ -187,6 +187,7 @@ describe('resource use', () => {
       keyring: await openKeyring(loadKeyring(gateway)),
       publicUrl: 'https://localhost:8443',
       cacheSize: 100,
+      grants: gateway.server.store.grants,
     });
     expect(await issuer.readAccessToken(nested(10_000), gateway.clock.now())).toBeUndefined();
     expect(await call(nested(900))).toBe(401);
@@ -200,6 +201,7 @@ describe('resource use', () => {
       keyring: await openKeyring(loadKeyring(gateway)),
       publicUrl: 'https://localhost:8443',
       cacheSize: 20,
+      grants: gateway.server.store.grants,
     });
     const now = gateway.clock.now();
     const grant = await gateway.grant();

@@ -96,7 +96,12 @@ describe('format', () => {
     expect(createOpaqueToken(key, PUBLIC_URL, grant)).toBe(
       'yyP40rQrDlRCLDG2BwdFgE0i2goyZVt+6RzC+pvZJZ9VPF2+8kSXSFUXlyXlTg==',
     );
-    const issuer = createTokenIssuer({ keyring, publicUrl: PUBLIC_URL, cacheSize: 10 });
+    const issuer = createTokenIssuer({
+      keyring,
+      publicUrl: PUBLIC_URL,
+      cacheSize: 10,
+      grants: gateway.server.store.grants,
+    });
     expect(
       issuer.openAccessToken(
         'yyP40rQrDlRCLDG2BwdFgE0i2goyZVt+6RzC+pvZJZ9VPF2+8kSXSFUXlyXlTg==',

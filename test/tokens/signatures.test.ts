@@ -11,7 +11,12 @@ async function createTestIssuer(alg: SigningAlgorithm) {
   if (entry === undefined) throw new Error('a keyring has a signing key');
   const keyring = await openKeyring(file);
   const key = createPrivateKey({ key: entry.jwk, format: 'jwk' });
-  const issuer = createTokenIssuer({ keyring, publicUrl: 'https://localhost:8443', cacheSize: 10 });
+  const issuer = createTokenIssuer({
+    keyring,
+    publicUrl: 'https://localhost:8443',
+    cacheSize: 10,
+    grants: { read: async () => undefined },
+  });
   const grant = testGrant({
     id: 'AbCdEfGhIjKlMnOpQrStUv',
     keys: issuer.getCurrentKeyIds(NOW),

@@ -11,7 +11,12 @@ const MAX_VERIFICATIONS = 10_000;
 
 test('a token can be opened for its revocation while forged tokens exhaust the limit on verifications', async () => {
   const keyring = await openKeyring(createKeyringFile('EdDSA'));
-  const issuer = createTokenIssuer({ keyring, publicUrl: 'https://localhost:8443', cacheSize: 10 });
+  const issuer = createTokenIssuer({
+    keyring,
+    publicUrl: 'https://localhost:8443',
+    cacheSize: 10,
+    grants: { read: async () => undefined },
+  });
   const grant = testGrant({ id: 'AbCdEfGhIjKlMnOpQrStUv', keys: issuer.getCurrentKeyIds(NOW) });
   const { accessToken } = await issuer.issueTokens(grant, NOW);
   const [header, payload] = accessToken.split('.');
