@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -42,6 +43,27 @@ describe('the key file', () => {
     write(createKeyringFile('EdDSA'));
     chmodSync(file, mode);
     expect(() => readKeyringFile(file)).toThrow(/chmod 600/);
+  });
+
+  test('when only a part of the new file can be written, the old one stays and nothing is left beside it', () => {
+    const old = rotateKeyring(createKeyringFile('EdDSA'), rotation);
+    write(old);
+    const module = new URL('../../src/tokens/keyring-file.ts', import.meta.url);
+    const script = `
+      import { readKeyringFile, rotateKeyring, writeKeyringFile } from ${JSON.stringify(module)};
+      const [, file] = process.argv;
+      const rotated = rotateKeyring(readKeyringFile(file), ${JSON.stringify(rotation)});
+      writeKeyringFile(file, rotated, { replace: true });`;
+    // RLIMIT_FSIZE of 1 KiB: the first write is cut short, as on a full disk; the next one fails.
+    const { status, stderr } = spawnSync(
+      'bash',
+      ['-c', 'ulimit -f 1; exec "$@"', 'bash', process.execPath, '--input-type=module', '-e', script, file],
+      { encoding: 'utf8' },
+    );
+    expect(stderr).toContain('EFBIG');
+    expect(status).toBe(1);
+    expect(readKeyringFile(file)).toEqual(old);
+    expect(readdirSync(folder)).toEqual(['keys.json']);
   });
 
   test('a file that exists is not written over by a new one', () => {
