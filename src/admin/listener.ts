@@ -126,7 +126,7 @@ function createRequestHandler(
   options: AdminListenerOptions,
   isAllowedHost: (request: IncomingMessage) => boolean,
 ): (request: IncomingMessage, response: ServerResponse) => void {
-  const { checks, metrics, log } = options;
+  const { checks, metrics, log, tokenFile, handleAdminRequest } = options;
   const getCheckResults = singleFlight(() => runChecks(checks));
   const scrape =
     metrics &&
@@ -141,7 +141,7 @@ function createRequestHandler(
   // Any client can cause it.
   const reportExposedToken = throttleReports(() =>
     log?.error('admin_token_refused', {
-      file: options.tokenFile,
+      file: tokenFile,
       problem: 'other users can read it; run chmod 600',
     }),
   );
@@ -158,6 +158,26 @@ function createRequestHandler(
     };
   };
 
+  /** Authenticates first: unauthenticated clients get the same response for every path. */
+  const handleAdminPath = async (
+    request: IncomingMessage,
+    path: string,
+    query: string,
+  ): Promise<JsonResponse> => {
+    const { method = '' } = request;
+    try {
+      const by = authenticateAdmin(request, tokenFile, () => reportExposedToken(1));
+      if (by === undefined) return UNAUTHENTICATED;
+      if (handleAdminRequest === undefined) return STORE_NOT_READY;
+      return await handleAdminRequest({ method, path, query: new URLSearchParams(query), request, by });
+    } catch (error) {
+      if (error instanceof Fault) return STORE_NOT_READY;
+      // Without path and body: they may identify users.
+      log?.error('admin_request_failed', { method, ...errorFields(error) });
+      return createErrorResponse(500, 'server_error', 'Internal error.');
+    }
+  };
+
   const respond = async (
     request: IncomingMessage,
     path: string,
@@ -171,7 +191,7 @@ function createRequestHandler(
       }
       if (isFromBrowser(request)) return FROM_BROWSER;
     }
-    if (isAdminPath) return handleAdminPath(options, request, path, query, () => reportExposedToken(1));
+    if (isAdminPath) return handleAdminPath(request, path.slice(ADMIN_PATH.length), query);
     if (request.method !== 'GET' && request.method !== 'HEAD') return METHOD_NOT_ALLOWED;
     if (LIVENESS_PATHS.has(path)) return { status: 200, body: { status: 'alive' } };
     if (READINESS_PATHS.has(path)) return checkReadiness(request, query);
@@ -194,33 +214,6 @@ function createRequestHandler(
  */
 const isFromBrowser = ({ headers: { origin, 'sec-fetch-site': site } }: IncomingMessage): boolean =>
   origin !== undefined || (site !== undefined && site !== 'none');
-
-/** Authenticates first: unauthenticated clients get the same response for every path. */
-async function handleAdminPath(
-  { tokenFile, handleAdminRequest, log }: AdminListenerOptions,
-  request: IncomingMessage,
-  path: string,
-  query: string,
-  reportExposedToken: () => void,
-): Promise<JsonResponse> {
-  try {
-    const by = authenticateAdmin(request, tokenFile, reportExposedToken);
-    if (by === undefined) return UNAUTHENTICATED;
-    if (handleAdminRequest === undefined) return STORE_NOT_READY;
-    return await handleAdminRequest({
-      method: request.method ?? '',
-      path: path.slice(ADMIN_PATH.length),
-      query: new URLSearchParams(query),
-      request,
-      by,
-    });
-  } catch (error) {
-    if (error instanceof Fault) return STORE_NOT_READY;
-    // Without path and body: they may identify users.
-    log?.error('admin_request_failed', { method: request.method, ...errorFields(error) });
-    return createErrorResponse(500, 'server_error', 'Internal error.');
-  }
-}
 
 /** RFC 1035 §2.3.4: a name of 253 characters; plus a colon and a port. */
 const MAX_HOST_LENGTH = 259;

@@ -1,6 +1,6 @@
 import { GRANT_TYPES } from '../domain/integration.ts';
 import { createOutbox } from '../lib/outbox.ts';
-import { AUDIT_EVENTS, type AuditEvent, getAuditKind } from './audit-events.ts';
+import { AUDIT_EVENTS, type AuditEvent } from './audit-events.ts';
 import { errorFields, formatAuditLine, type LogFields, type Logger } from './logger.ts';
 import type { Counter } from './metric-registry.ts';
 import type { Metrics } from './metrics.ts';
@@ -77,7 +77,7 @@ export function openAuditLog({ sink, buffer, log, metrics, backoffMs }: AuditLog
     deliver: (records) => sink.deliver(records),
     maxPending: buffer,
     batchSize: sink.batchSize,
-    isLowPriority: ({ event }) => getAuditKind(event).kind === 'refusal',
+    isLowPriority: ({ event }) => AUDIT_EVENTS[event].kind === 'refusal',
     ...(backoffMs !== undefined && { backoffMs }),
     onLost(lost) {
       dropped.value += lost;

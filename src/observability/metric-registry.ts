@@ -1,4 +1,4 @@
-import { getMetricFamily, METRIC_NAMES, type MetricName } from './metric-table.ts';
+import { METRIC_NAMES, METRICS, type MetricName } from './metric-table.ts';
 
 /** Callers keep the counter and increment it: no lookup or allocation per request. */
 export interface Counter {
@@ -66,7 +66,7 @@ export function createRegistry() {
     counter: (name: MetricName, ...labels: readonly string[]): Counter =>
       getSeries(counters, name, labels, () => ({ value: 0 })),
     histogram: (name: MetricName, ...labels: readonly string[]): Histogram => {
-      const { buckets } = getMetricFamily(name);
+      const { buckets } = METRICS[name];
       return getSeries(histograms, name, labels, () => ({
         bounds: buckets,
         counts: new Float64Array(buckets.length + 1),
@@ -98,7 +98,7 @@ export function createRegistry() {
   };
   // Metrics without labels exist from the start, at zero: a missing series could not be told from an idle one.
   for (const name of METRIC_NAMES) {
-    const { type, labels } = getMetricFamily(name);
+    const { type, labels } = METRICS[name];
     if (labels.length > 0) continue;
     if (type === 'counter') registry.counter(name);
     if (type === 'histogram') registry.histogram(name);
@@ -108,7 +108,7 @@ export function createRegistry() {
 
 /** `rule="a",code="200"`. */
 function formatLabels(name: MetricName, values: readonly string[]): string {
-  const { labels } = getMetricFamily(name);
+  const { labels } = METRICS[name];
   if (labels.length !== values.length) throw new Error(`${name} has the labels ${labels.join(', ')}`);
   return labels.map((label, at) => `${label}="${escapeLabel(values[at] ?? '')}"`).join(',');
 }

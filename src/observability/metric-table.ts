@@ -147,4 +147,3 @@ export const METRICS = {
 
 export type MetricName = keyof typeof METRICS;
 export const METRIC_NAMES = Object.keys(METRICS) as readonly MetricName[];
-export const getMetricFamily = (name: MetricName): MetricFamily => METRICS[name];
