@@ -58,7 +58,7 @@ export async function handleAdminRequest(deps: AdminApiDeps, request: AdminReque
 async function route(deps: AdminApiDeps, request: AdminRequest): Promise<JsonResponse> {
   const [, resource, id = '', action] =
     /^\/(grants|revoke)(?:\/([^/]+))?(?:\/(revoke))?$/.exec(request.path) ?? [];
-  if (resource === undefined || (resource === 'revoke' && id !== '')) return NOT_FOUND;
+  if (resource === undefined || (resource === 'revoke' && id !== '')) throw notFound('No such resource.');
   if (resource === 'revoke') return allowMethod('POST', request, () => revokeMany(deps, request));
   if (id === '') return allowMethod('GET', request, () => listGrants(deps, request.query));
   if (!GRANT_ID.test(id)) throw badRequest('A grant id consists of letters, digits, - and _.');
@@ -122,7 +122,8 @@ const QUERY_PARAMETERS: ReadonlySet<string> = new Set([
 
 async function showGrant(deps: AdminApiDeps, id: string): Promise<JsonResponse> {
   const found = await deps.store.grants.read(id);
-  return found === undefined ? GRANT_NOT_FOUND : { status: 200, body: formatGrant(deps, found.record) };
+  if (found === undefined) throw notFound('No grant has this id.');
+  return { status: 200, body: formatGrant(deps, found.record) };
 }
 
 async function revokeOne(deps: AdminApiDeps, id: string, by: string): Promise<JsonResponse> {
@@ -136,7 +137,7 @@ async function revokeOne(deps: AdminApiDeps, id: string, by: string): Promise<Js
   }
   if (found === undefined) {
     await revokeUnread(deps, id, by);
-    return GRANT_NOT_FOUND;
+    throw notFound('No grant has this id.');
   }
   const { record } = found;
   await revokeGrant(deps, record);
@@ -213,8 +214,7 @@ async function readHolder(deps: AdminApiDeps, request: IncomingMessage): Promise
   if (field === 'identity') return { of: 'identity', identity: value };
   if (field === 'name') return { of: 'identity', identity: await resolveIdentity(deps, value) };
   // Tokens of an integration that is not in the configuration are rejected anyway.
-  if (!deps.hasClient(value))
-    throw new AdminResponseError(createErrorResponse(404, 'not_found', 'No such integration.'));
+  if (!deps.hasClient(value)) throw notFound('No such integration.');
   return { of: 'client', clientId: value };
 }
 
@@ -227,10 +227,7 @@ async function resolveIdentity(deps: AdminApiDeps, name: string): Promise<string
     throw badRequest(`name must be a user name of at most ${MAX_NAME_LENGTH} characters.`);
   const identities = await deps.findIdentities(name);
   const [identity] = identities;
-  if (identity === undefined)
-    throw new AdminResponseError(
-      createErrorResponse(404, 'not_found', 'No directory has a user with this name.'),
-    );
+  if (identity === undefined) throw notFound('No directory has a user with this name.');
   if (identities.length === 1) return identity;
   const description = `Several users have this name; use the identity: ${identities.join(', ')}.`;
   throw new AdminResponseError({
@@ -280,5 +277,5 @@ class AdminResponseError extends Error {
 const badRequest = (description: string): AdminResponseError =>
   new AdminResponseError(createErrorResponse(400, 'invalid_request', description));
 
-const NOT_FOUND = createErrorResponse(404, 'not_found', 'No such resource.');
-const GRANT_NOT_FOUND = createErrorResponse(404, 'not_found', 'No grant has this id.');
+const notFound = (description: string): AdminResponseError =>
+  new AdminResponseError(createErrorResponse(404, 'not_found', description));

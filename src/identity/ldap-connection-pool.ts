@@ -50,12 +50,7 @@ export type LdapConnectionPool = ReturnType<typeof createLdapConnectionPool>;
 export function createLdapConnectionPool(server: LdapServer) {
   const idle = createIdleConnections();
   const openBound = createConnector(server);
-  const runLimited = createConcurrencyLimiter({
-    maxConcurrent: server.connections,
-    maxQueued: MAX_QUEUED,
-    queueFullMessage: 'LDAP: too many requests are queued',
-    queueTimeout: { ms: server.timeout * 1_000, message: 'LDAP: timed out waiting for a connection' },
-  });
+  const runLimited = createLdapLimiter(server, server.connections);
 
   const runSearch = async (
     connection: LdapConnection,
@@ -120,6 +115,14 @@ export function createLdapConnectionPool(server: LdapServer) {
     close: async () => idle.close(),
   };
 }
+
+export const createLdapLimiter = ({ timeout }: LdapServer, maxConcurrent: number) =>
+  createConcurrencyLimiter({
+    maxConcurrent,
+    maxQueued: MAX_QUEUED,
+    queueFullMessage: 'LDAP: too many requests are queued',
+    queueTimeout: { ms: timeout * 1_000, message: 'LDAP: timed out waiting for a connection' },
+  });
 
 /** Connections bound as the service account, each closed after `IDLE_MS`. */
 function createIdleConnections() {

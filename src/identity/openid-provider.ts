@@ -67,14 +67,14 @@ export function createOpenIdProvider(
     ca: settings.ca,
     maxConnections: MAX_CONNECTIONS,
   });
-  const metadata = createMetadataCache(() => discover(settings, createFetch(httpClient)), now);
+  const readMetadata = createMetadataCache(() => discover(settings, createFetch(httpClient)), now);
   return {
     name,
     title: settings.title,
     directory: settings.directory,
     /** The authorization URL and the values to check the response against. Throws a `Fault` if the provider is unreachable. */
     async startSignIn(redirectUri: string) {
-      const [client, configuration] = await Promise.all([import('openid-client'), metadata.read()]);
+      const [client, configuration] = await Promise.all([import('openid-client'), readMetadata()]);
       const checks: AuthorizationChecks = {
         state: client.randomState(),
         nonce: client.randomNonce(),
@@ -94,7 +94,7 @@ export function createOpenIdProvider(
 
     /** `callbackUrl`: the authorization response. Throws a `Fault` if the provider is unreachable. */
     async completeSignIn(callbackUrl: URL, checks: AuthorizationChecks): Promise<OpenIdResult> {
-      const [client, configuration] = await Promise.all([import('openid-client'), metadata.read()]);
+      const [client, configuration] = await Promise.all([import('openid-client'), readMetadata()]);
       try {
         const tokens = await client.authorizationCodeGrant(configuration, callbackUrl, {
           expectedState: checks.state,
@@ -255,19 +255,17 @@ function createMetadataCache(load: () => Promise<Configuration>, now: () => numb
     }
   });
 
-  return {
-    async read(): Promise<Configuration> {
-      const fresh = getCached(METADATA_TTL_MS);
-      if (fresh !== undefined) return fresh;
-      if (lastFailure !== undefined && now() < lastFailure.retryAt) {
-        const stale = getCached(MAX_STALE_MS);
-        if (stale !== undefined) return stale;
-        const { code, message, cause } = lastFailure.fault;
-        const retryAfter = Math.ceil((lastFailure.retryAt - now()) / 1_000);
-        throw new Fault(code, message, { cause, retryAfter });
-      }
-      return refresh();
-    },
+  return async (): Promise<Configuration> => {
+    const fresh = getCached(METADATA_TTL_MS);
+    if (fresh !== undefined) return fresh;
+    if (lastFailure !== undefined && now() < lastFailure.retryAt) {
+      const stale = getCached(MAX_STALE_MS);
+      if (stale !== undefined) return stale;
+      const { code, message, cause } = lastFailure.fault;
+      const retryAfter = Math.ceil((lastFailure.retryAt - now()) / 1_000);
+      throw new Fault(code, message, { cause, retryAfter });
+    }
+    return refresh();
   };
 }
 

@@ -78,13 +78,7 @@ const PAGE_ROUTES: Readonly<Record<PagePath, PageRoute>> = {
  */
 export function createPages(options: PagesOptions) {
   const { grantDeps, basePath, url, theme } = options;
-  const sessions = createSessions({
-    sealer: grantDeps.sealer,
-    now: grantDeps.now,
-    lifetime: options.sessionLifetime,
-    publicUrl: url,
-    revocations: grantDeps.store.revocations,
-  });
+  const sessions = createSessions(grantDeps, url, options.sessionLifetime);
   const baseDeps: Omit<PageDeps, 'messages'> = {
     ...options,
     sessions,

@@ -2,9 +2,8 @@ import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
 import type { Epoch } from '../domain/epoch.ts';
 import { LANGUAGES } from '../domain/language.ts';
+import type { GrantDeps } from '../grants/deps.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
-import type { RevocationLog } from '../ports/revocation-log.ts';
-import type { Sealer } from '../ports/sealer.ts';
 import { createSealedCookie } from './cookies.ts';
 
 /** The state of one browser on the pages. It is kept in a sealed cookie, so that any worker or replica can continue. */
@@ -38,18 +37,14 @@ export const sessionCookieName = (publicUrl: string): string =>
 
 const FORM_TOKEN_PURPOSE = 'device page form';
 
-interface SessionDeps {
-  readonly sealer: Sealer;
-  readonly now: () => Epoch;
-  readonly lifetime: number;
-  readonly publicUrl: string;
-  /** Signed-out sessions are revoked for all workers and replicas. */
-  readonly revocations: RevocationLog;
-}
-
 export type Sessions = ReturnType<typeof createSessions>;
 
-export function createSessions({ sealer, now, lifetime, publicUrl, revocations }: SessionDeps) {
+/** Signed-out sessions are revoked for all workers and replicas. `lifetime`: in seconds. */
+export function createSessions(
+  { sealer, now, store: { revocations } }: Pick<GrantDeps, 'sealer' | 'now' | 'store'>,
+  publicUrl: string,
+  lifetime: number,
+) {
   const cookie = createSealedCookie(sealer, {
     name: sessionCookieName(publicUrl),
     purpose: 'device page session',
