@@ -2,6 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { type Grant, getGrantState } from '../domain/grant.ts';
 import { type GrantHolder, isGrantRevoked, revokeAllGrants, revokeGrant } from '../grants/revoke.ts';
 import type { JsonResponse } from '../http/json-response.ts';
+import { getSingleHeader } from '../http/raw-headers.ts';
 import { readBody } from '../http/read-body.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
 import type { Logger } from '../observability/logger.ts';
@@ -203,7 +204,10 @@ async function countLiveGrants(deps: AdminApiDeps, holder: GrantHolder): Promise
 }
 
 async function readHolder(deps: AdminApiDeps, request: IncomingMessage): Promise<GrantHolder> {
-  const type = (request.headers['content-type'] ?? '').split(';', 1)[0]?.trim().toLowerCase();
+  const type = (getSingleHeader(request.rawHeaders, 'content-type') ?? '')
+    .split(';', 1)[0]
+    ?.trim()
+    .toLowerCase();
   if (type !== 'application/json') throw badRequest('The body must be application/json.');
   const body = await readBody(request, MAX_BODY, BODY_TIMEOUT_SECONDS);
   if (body.kind !== 'complete') throw badRequest('The body is too large, too slow or incomplete.');

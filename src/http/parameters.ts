@@ -1,6 +1,7 @@
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
 import { decodeFormFields } from './form-encoding.ts';
+import { getSingleHeader } from './raw-headers.ts';
 import { readBody } from './read-body.ts';
 import type { RequestContext } from './request-context.ts';
 
@@ -32,8 +33,9 @@ export async function readParameters(
   accepted: readonly Encoding[],
   seconds: number,
 ): Promise<Outcome<Parameters> | UnreadableBody> {
-  const { headers } = context.request;
-  const [media = '', ...mediaParameters] = (headers['content-type'] ?? '').split(';');
+  const { headers, rawHeaders } = context.request;
+  // Of repeated fields Node keeps the first; other parsers may use the last.
+  const [media = '', ...mediaParameters] = (getSingleHeader(rawHeaders, 'content-type') ?? '').split(';');
   const encoding = ENCODINGS[media.trim().toLowerCase()];
   const body = await readBody(context.request, MAX_BODY, seconds);
   switch (body.kind) {

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { decodeFormFields } from '../http/form-encoding.ts';
+import { getSingleHeader } from '../http/raw-headers.ts';
 import { readBody } from '../http/read-body.ts';
 import { isSameOriginForm } from './fetch-metadata.ts';
 
@@ -23,7 +24,8 @@ export async function readForm(
   origin: string,
   timeoutSeconds: number,
 ): Promise<FormResult> {
-  const { 'content-type': type, 'content-encoding': contentEncoding } = request.headers;
+  const { 'content-encoding': contentEncoding } = request.headers;
+  const type = getSingleHeader(request.rawHeaders, 'content-type');
   if (!isSameOriginForm(request.headers, origin) || !isFormContentType(type)) return { kind: 'rejected' };
   if (contentEncoding !== undefined && contentEncoding !== 'identity')
     return { kind: 'unreadable', status: 400 };

@@ -220,6 +220,11 @@ test('a client cannot be revoked by a form: a page in a browser cannot send JSON
     body: '{"client":"other-app"}',
   });
   expect(reply.status).toBe(400);
+  const repeated = await admin('POST', '/revoke', {
+    headers: { authorization: `Bearer ${token}`, 'content-type': ['application/json', 'text/plain'] },
+    body: '{"client":"other-app"}',
+  });
+  expect(repeated.status).toBe(400);
 });
 
 test('revoking everything of an unknown integration is a typing error: 404, and nothing is recorded', async () => {
