@@ -18,7 +18,7 @@ afterAll(() => gateway.close());
 
 type AdminReply = Pick<Reply, 'status' | 'headers' | 'json'>;
 
-/** A request to the admin listener, with the token unless told otherwise. */
+/** A request to the admin listener, by default with the admin token. */
 function admin(
   method: string,
   path: string,
@@ -82,7 +82,7 @@ test('without the token no admin path reveals or changes anything', async () => 
   expect((await gateway.api('/files/a', grant.access_token)).status).toBe(200);
 });
 
-test('the administration is not reached through the public port', async () => {
+test('the admin API is not reachable through the public port', async () => {
   const reply = await gateway.request({
     path: '/admin/v1/grants',
     headers: { authorization: `Bearer ${token}` },
@@ -227,7 +227,7 @@ test('a client cannot be revoked by a form: a page in a browser cannot send JSON
   expect(repeated.status).toBe(400);
 });
 
-test('revoking everything of an unknown integration is a typing error: 404, and nothing is recorded', async () => {
+test('revoking all grants of an unknown integration is 404 and revokes nothing', async () => {
   const grant = await gateway.grant();
   const body = JSON.stringify({ client: 'report-runer' });
   const reply = await admin('POST', '/revoke', {
@@ -241,7 +241,7 @@ test('revoking everything of an unknown integration is a typing error: 404, and 
   expect((await gateway.api('/files/a', grant.access_token)).status).toBe(200);
 });
 
-test('a person is named by the user name too: listed, and ended', async () => {
+test('grants can be listed and revoked by user name', async () => {
   const end = (body: object): Promise<AdminReply> =>
     admin('POST', '/revoke', {
       headers: { authorization: `Bearer ${token}`, ...JSON_TYPE },
@@ -263,7 +263,7 @@ test('a person is named by the user name too: listed, and ended', async () => {
   expect((await gateway.api('/files/a', other.access_token)).status).toBe(200);
 });
 
-test('a user name that several directories know is not guessed: 409 with the identities', async () => {
+test('a user name in several directories is ambiguous: 409 with the identities', async () => {
   const deps = { findIdentities: async () => ['local:{a}', 'staff:{b}'] } as unknown as AdminApiDeps;
   const reply = await handleAdminRequest(deps, {
     method: 'GET',

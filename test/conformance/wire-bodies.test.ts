@@ -4,7 +4,7 @@ import { createDeviceClient, DEVICE_GRANT, FORM } from '../support/device-client
 import { freezeClock } from '../support/frozen-clock.ts';
 import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
-/** Section 1 of the wire: how request bodies are read. */
+/** Section 1 of the wire format: reading request bodies. */
 let gateway: TestGateway;
 freezeClock(250);
 beforeAll(async () => {

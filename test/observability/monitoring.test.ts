@@ -42,7 +42,7 @@ const queries = [
   ...dashboard.templating.list.flatMap(({ definition }) => definition ?? []),
 ];
 
-/** The metrics an expression names, with the labels it selects them by. */
+/** The metrics in an expression, with the labels that select them. */
 const named = (expr: string): { readonly metric: string; readonly labels: readonly string[] }[] =>
   [...expr.matchAll(/\b((?:gatehouse|process|nodejs)_[a-z0-9_]+)(?:\{([^}]*)\})?/g)].map(
     ([, metric = '', inner = '']) => ({

@@ -69,7 +69,7 @@ test('R01 an EdDSA token signed again is byte for byte the same as one signed wi
   );
 });
 
-/** Deterministic, so that what fails once fails again. */
+/** Deterministic, so that a failure can be reproduced. */
 function chance(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
@@ -115,7 +115,7 @@ for (const alg of ['EdDSA', 'ES256'] as const)
             'base64url',
           ),
         ].join('.'),
-      // CVE-2022-21449: numbers that are zero, or the order of the group, prove nothing.
+      // CVE-2022-21449: signatures with zero or the group order as a number must be rejected.
       () => [header, payload, Buffer.alloc(64).toString('base64url')].join('.'),
       () => [header, payload, Buffer.concat([order, order]).toString('base64url')].join('.'),
       () =>
