@@ -20,9 +20,9 @@ export const NO_PARAMETERS: Parameters = { encoding: 'form', get: () => undefine
 type UnreadableBody = { readonly status: 408 | 413; readonly detail: string };
 
 const MAX_BODY = 16 * 1_024;
-const ENCODINGS: Readonly<Record<string, Encoding>> = {
-  'application/json': 'json',
-  'application/x-www-form-urlencoded': 'form',
+const MEDIA_TYPES: Readonly<Record<Encoding, string>> = {
+  json: 'application/json',
+  form: 'application/x-www-form-urlencoded',
 };
 
 const malformed = (detail: string): Outcome<never> => refused({ reason: 'request_malformed', detail });
@@ -36,7 +36,7 @@ export async function readParameters(
   const { headers, rawHeaders } = context.request;
   // Of repeated fields Node keeps the first; other parsers may use the last.
   const [media = '', ...mediaParameters] = (getSingleHeader(rawHeaders, 'content-type') ?? '').split(';');
-  const encoding = ENCODINGS[media.trim().toLowerCase()];
+  const encoding = accepted.find((name) => MEDIA_TYPES[name] === media.trim().toLowerCase());
   const body = await readBody(context.request, MAX_BODY, seconds);
   switch (body.kind) {
     case 'too_large':
@@ -49,8 +49,8 @@ export async function readParameters(
       break;
   }
 
-  if (encoding === undefined || !accepted.includes(encoding))
-    return malformed(`Content-Type must be ${accepted.map((name) => getMediaType(name)).join(' or ')}.`);
+  if (encoding === undefined)
+    return malformed(`Content-Type must be ${accepted.map((name) => MEDIA_TYPES[name]).join(' or ')}.`);
   for (const option of mediaParameters) {
     const [name = '', value = ''] = option.split('=').map((part) => part.trim().toLowerCase());
     if (name === 'charset' && value.replaceAll('"', '') !== 'utf-8')
@@ -67,9 +67,6 @@ export async function readParameters(
   }
   return encoding === 'json' ? parseJsonBody(text, known) : parseFormBody(text, known);
 }
-
-const getMediaType = (encoding: Encoding): string =>
-  Object.entries(ENCODINGS).find(([, name]) => name === encoding)?.[0] ?? encoding;
 
 function parseJsonBody(text: string, known: readonly string[]): Outcome<Parameters> {
   let body: JsonObject;
