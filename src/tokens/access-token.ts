@@ -36,7 +36,7 @@ export function createAccessTokenReader(keyring: Keyring, issuer: string, cacheS
     const payload = await verifyJws(token, key);
     return payload && readClaims(payload, issuer, key.kid, now);
   };
-  return createTokenCache({
+  const { read, readUnlimited } = createTokenCache({
     cacheSize,
     isAcceptedKey: keyring.isVerificationKey,
     prepare(token, now) {
@@ -50,6 +50,7 @@ export function createAccessTokenReader(keyring: Keyring, issuer: string, cacheS
         : undefined;
     },
   });
+  return { read, open: readUnlimited };
 }
 
 function readClaims(

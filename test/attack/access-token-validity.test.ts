@@ -14,7 +14,7 @@ import {
 } from '../support/test-gateway.ts';
 import { sendInvalidTokens } from './invalid-tokens.ts';
 
-/** Rows T11, T15, T17, T19, T20: changes while a token is cached, and tokens that are only meant to use resources. */
+/** T11, T15, T17, T19, T20: changes while a token is cached, and tokens crafted to exhaust resources. */
 freezeClock();
 let gateway: TestGateway;
 const opened: TestGateway[] = [];
@@ -41,7 +41,7 @@ async function reload(change: SettingsChange): Promise<void> {
     return change(settings);
   });
 }
-/** Rotates the key file as `gatehouse keys rotate` does, and has it read. */
+/** Rotates the key file as `gatehouse keys rotate` does, and reloads it. */
 async function rotate({
   publishBefore = 300,
   keep = 7_200,
@@ -168,7 +168,7 @@ describe('resource use', () => {
     const { access_token } = await gateway.grant();
     expect(await call(`${access_token}${'A'.repeat(9_000)}`)).toBe(401);
     for (const length of [17_000, 1_000_000]) {
-      // The listener may close while a head of this size is still on its way.
+      // The listener may close the connection while a head of this size is still being sent.
       const agent = new Agent({ keepAlive: false, ca: gateway.ca.pem });
       onTestFinished(() => agent.destroy());
       const status = await gateway
@@ -187,6 +187,7 @@ describe('resource use', () => {
       keyring: await openKeyring(loadKeyring(gateway)),
       publicUrl: 'https://localhost:8443',
       cacheSize: 100,
+      grants: gateway.server.store.grants,
     });
     expect(await issuer.readAccessToken(nested(10_000), gateway.clock.now())).toBeUndefined();
     expect(await call(nested(900))).toBe(401);
@@ -200,6 +201,7 @@ describe('resource use', () => {
       keyring: await openKeyring(loadKeyring(gateway)),
       publicUrl: 'https://localhost:8443',
       cacheSize: 20,
+      grants: gateway.server.store.grants,
     });
     const now = gateway.clock.now();
     const grant = await gateway.grant();

@@ -30,6 +30,7 @@ export async function sendInvalidTokens(gateway: TestGateway, count: number): Pr
     keyring: await openKeyring(loadKeyring(gateway)),
     publicUrl: 'https://localhost:8443',
     cacheSize: CACHED,
+    grants: gateway.server.store.grants,
   });
   const now = gateway.clock.now();
   const readSome = async (some: number): Promise<void> => {

@@ -12,10 +12,10 @@ import { heapAfterCollection } from '../support/heap.ts';
 import { withIntegration, withoutIntegration, withSettings, withTokens } from '../support/reconfigure.ts';
 import { ALICE, startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 
-/** The rows of access tokens, for opaque ones: handles that are forged, misspelled or no longer valid. */
+/** The access-token attacks of the catalogue with opaque tokens: handles that are forged, non-canonical or no longer valid. */
 let gateway: TestGateway;
 beforeAll(async () => {
-  // Only `house.clock` moves the time: seconds that a busy machine takes are not part of any lifetime.
+  // Only `gateway.clock` advances the time, so delays of a busy machine do not count against lifetimes.
   vi.useFakeTimers({ toFake: ['Date'] });
   gateway = await startGateway((settings) => ({
     ...withTokens({ format: 'opaque' })(settings),
@@ -41,7 +41,7 @@ const recordOf = async (grant: TokenGrant): Promise<Grant> => {
   if (found === undefined) throw new Error('no such grant');
   return found.record;
 };
-/** What anyone with the key file could make. */
+/** A token that anyone with the key file could create. */
 const sealed = (
   record: Grant,
   issuer = PUBLIC_URL,
@@ -51,7 +51,7 @@ const sealed = (
   if (key === undefined) throw new Error('no such key');
   return createOpaqueToken(key, issuer, record);
 };
-/** Counts what the store is asked while something runs. */
+/** Counts the store reads during a task. */
 async function readsOf<T>(run: () => Promise<T>): Promise<{ reads: number; value: T }> {
   const { grants } = gateway.server.store;
   const real = grants.read.bind(grants);
@@ -73,7 +73,7 @@ describe('format', () => {
   test('an opaque token is 64 characters of standard base64 ending in ==, and every byte of it varies', async () => {
     const tokens = await Promise.all(Array.from({ length: 64 }, () => gateway.grant()));
     for (const { access_token } of tokens) expect(access_token).toMatch(/^[A-Za-z0-9+/]{61}[AQgw]==$/);
-    // Neither grant, generation, time nor key can be seen: every byte varies as if it were drawn at random.
+    // Grant, generation, time and key are not visible: every byte looks random.
     const bytes = tokens.map(({ access_token }) => Buffer.from(access_token, 'base64'));
     for (let at = 0; at < 46; at += 1)
       expect(new Set(bytes.map((one) => one[at])).size, `byte ${at}`).toBeGreaterThan(32);
@@ -96,7 +96,12 @@ describe('format', () => {
     expect(createOpaqueToken(key, PUBLIC_URL, grant)).toBe(
       'yyP40rQrDlRCLDG2BwdFgE0i2goyZVt+6RzC+pvZJZ9VPF2+8kSXSFUXlyXlTg==',
     );
-    const issuer = createTokenIssuer({ keyring, publicUrl: PUBLIC_URL, cacheSize: 10 });
+    const issuer = createTokenIssuer({
+      keyring,
+      publicUrl: PUBLIC_URL,
+      cacheSize: 10,
+      grants: gateway.server.store.grants,
+    });
     expect(
       issuer.openAccessToken(
         'yyP40rQrDlRCLDG2BwdFgE0i2goyZVt+6RzC+pvZJZ9VPF2+8kSXSFUXlyXlTg==',
@@ -152,7 +157,7 @@ describe('format', () => {
   });
 
   test('no opaque token is ever written to the log', async () => {
-    // In a path, where only such a token can stand as it is.
+    // Repeated until the token needs no encoding in a path.
     let { access_token } = await gateway.grant();
     for (let tries = 0; /[+/]/.test(access_token) && tries < 200; tries += 1)
       ({ access_token } = await gateway.grant());
@@ -173,13 +178,13 @@ describe('forged', () => {
       await refused(`${'A'.repeat(62)}==`, 'zeros');
       for (let attempt = 0; attempt < 50; attempt += 1)
         await refused(randomBytes(46).toString('base64'), 'noise');
-      // Each bit of a good one.
+      // Every fifth bit of a valid token flipped.
       for (let bit = 0; bit < 46 * 8; bit += 5) {
         const changed = Buffer.from(bytes);
         changed[bit >> 3] = (changed[bit >> 3] ?? 0) ^ (1 << (bit & 7));
         await refused(changed.toString('base64'), `bit ${bit}`);
       }
-      // A MAC made with what everybody can see.
+      // A MAC computed with a public value as the key.
       const handle = bytes.subarray(16);
       for (const secret of ['', PUBLIC_URL, loadKeyring(gateway).sealing.at(-1)?.kid ?? '']) {
         const mac = createHmac('sha256', secret).update(`${PUBLIC_URL}\n`).update(handle).digest();

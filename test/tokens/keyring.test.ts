@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -26,7 +27,7 @@ const write = (keys: KeyringFile): void => writeKeyringFile(file, keys, { replac
 const rotation = { alg: 'EdDSA', now: NOW + 1_000, publishBefore: 300, keep: 5_000 } as const;
 
 describe('the key file', () => {
-  test('it is made readable by its owner only, whatever the umask, and leaves nothing beside it', () => {
+  test('only its owner can read it, whatever the umask, and no temporary file remains', () => {
     const before = process.umask(0o000);
     try {
       write(createKeyringFile('EdDSA'));
@@ -44,7 +45,28 @@ describe('the key file', () => {
     expect(() => readKeyringFile(file)).toThrow(/chmod 600/);
   });
 
-  test('a file that exists is not written over by a new one', () => {
+  test('when only a part of the new file can be written, the old one stays and no temporary file remains', () => {
+    const old = rotateKeyring(createKeyringFile('EdDSA'), rotation);
+    write(old);
+    const module = new URL('../../src/tokens/keyring-file.ts', import.meta.url);
+    const script = `
+      import { readKeyringFile, rotateKeyring, writeKeyringFile } from ${JSON.stringify(module)};
+      const [, file] = process.argv;
+      const rotated = rotateKeyring(readKeyringFile(file), ${JSON.stringify(rotation)});
+      writeKeyringFile(file, rotated, { replace: true });`;
+    // RLIMIT_FSIZE of 1 KiB: the first write is cut short, as on a full disk; the next one fails.
+    const { status, stderr } = spawnSync(
+      'bash',
+      ['-c', 'ulimit -f 1; exec "$@"', 'bash', process.execPath, '--input-type=module', '-e', script, file],
+      { encoding: 'utf8' },
+    );
+    expect(stderr).toContain('EFBIG');
+    expect(status).toBe(1);
+    expect(readKeyringFile(file)).toEqual(old);
+    expect(readdirSync(folder)).toEqual(['keys.json']);
+  });
+
+  test('an existing file is not overwritten by a new one', () => {
     write(createKeyringFile('EdDSA'));
     const before = readFileSync(file, 'utf8');
     expect(() => writeKeyringFile(file, createKeyringFile('EdDSA'), { replace: false })).toThrow(
@@ -83,7 +105,7 @@ describe('the key file', () => {
       expect(message).not.toContain(secret?.slice(2, 20) ?? 'never');
   });
 
-  test('two keys under one kid are refused', () => {
+  test('two keys with the same kid are rejected', () => {
     const keys = createKeyringFile('EdDSA');
     const [sealing] = keys.sealing;
     if (sealing === undefined) throw new Error('there is one');
@@ -162,7 +184,7 @@ describe('rotation', () => {
     expect(mixed.signing.every(({ kid }) => ring.isVerificationKey(kid, activeFrom))).toBe(true);
   });
 
-  test('a key that retires before the longest grant made with it has ended is warned about', () => {
+  test('a key that retires before its longest grant expires causes a warning', () => {
     const kept = rotateKeyring(first, { ...rotation, keep: 86_400 });
     expect(findEarlyRetirements(kept, 86_400)).toEqual([]);
     expect(findEarlyRetirements(kept, 86_401)).toHaveLength(2);
@@ -174,7 +196,7 @@ describe('rotation', () => {
     const ahead = { ...first, signing: first.signing.map((key) => ({ ...key, activeFrom: NOW })) };
     const early = await openKeyring(ahead);
     expect(() => early.current(NOW - 1)).toThrow(/no signing key is active/);
-    // The first keys of a house count at once, also when its clock was ahead and is set right later.
+    // The first keys are active at once, even if the clock was ahead and is corrected later.
     expect((await openKeyring(first)).current(NOW - 86_400).signing).toBe(first.signing[0]?.kid);
     const retired = { ...first, sealing: first.sealing.map((key) => ({ ...key, retireAt: NOW + 10 })) };
     const late = await openKeyring(retired);

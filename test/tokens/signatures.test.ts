@@ -11,7 +11,12 @@ async function createTestIssuer(alg: SigningAlgorithm) {
   if (entry === undefined) throw new Error('a keyring has a signing key');
   const keyring = await openKeyring(file);
   const key = createPrivateKey({ key: entry.jwk, format: 'jwk' });
-  const issuer = createTokenIssuer({ keyring, publicUrl: 'https://localhost:8443', cacheSize: 10 });
+  const issuer = createTokenIssuer({
+    keyring,
+    publicUrl: 'https://localhost:8443',
+    cacheSize: 10,
+    grants: { read: async () => undefined },
+  });
   const grant = testGrant({
     id: 'AbCdEfGhIjKlMnOpQrStUv',
     keys: issuer.getCurrentKeyIds(NOW),
@@ -64,7 +69,7 @@ test('R01 an EdDSA token signed again is byte for byte the same as one signed wi
   );
 });
 
-/** Deterministic, so that what fails once fails again. */
+/** Deterministic, so that a failure can be reproduced. */
 function chance(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
@@ -110,7 +115,7 @@ for (const alg of ['EdDSA', 'ES256'] as const)
             'base64url',
           ),
         ].join('.'),
-      // CVE-2022-21449: numbers that are zero, or the order of the group, prove nothing.
+      // CVE-2022-21449: signatures with zero or the group order as a number must be rejected.
       () => [header, payload, Buffer.alloc(64).toString('base64url')].join('.'),
       () => [header, payload, Buffer.concat([order, order]).toString('base64url')].join('.'),
       () =>

@@ -1,5 +1,5 @@
-import { timingSafeEqual } from 'node:crypto';
 import { type FileHandle, open } from 'node:fs/promises';
+import { isEqualConstantTime } from '../../lib/constant-time.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { BackupMac, RecordAuthenticator } from '../../ports/record-authenticator.ts';
 
@@ -80,7 +80,7 @@ async function checkMac(
   const mac = authenticator.createBackupMac(keyId);
   if (mac === undefined) return 'unknown_key';
   if (claimedBytes !== dataBytes) return 'invalid';
-  return isEqual(await computeDigest(handle, mac, dataBytes), digest) ? 'valid' : 'invalid';
+  return isEqualConstantTime(await computeDigest(handle, mac, dataBytes), digest) ? 'valid' : 'invalid';
 }
 
 async function readTrailer(handle: FileHandle): Promise<Trailer | undefined> {
@@ -105,6 +105,3 @@ async function computeDigest(handle: FileHandle, mac: BackupMac, size: number): 
   }
   return mac.digest();
 }
-
-const isEqual = (one: string, other: string): boolean =>
-  one.length === other.length && timingSafeEqual(Buffer.from(one), Buffer.from(other));

@@ -1,10 +1,10 @@
 import type { DeviceRequest } from '../../domain/device-request.ts';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { Grant } from '../../domain/grant.ts';
+import { singleFlight } from '../../lib/promises.ts';
 import type { Fault } from '../../ports/fault.ts';
 import type { RecordAuthenticator } from '../../ports/record-authenticator.ts';
 import type { Note, Store, UserCodeEntry } from '../../ports/store.ts';
-import { singleFlight } from '../promises.ts';
 import { createBackup, type ExportedRecord, exportRecords } from './backup.ts';
 import { checkDataFile } from './check-data-file.ts';
 import { type Env, openEnv } from './env.ts';

@@ -2,8 +2,8 @@ import { hash } from 'node:crypto';
 import { once } from 'node:events';
 import { Cluster, Command, type RedisOptions as IoRedisOptions, Redis } from 'ioredis';
 import type { Epoch } from '../../domain/epoch.ts';
+import { withTimeout } from '../../lib/promises.ts';
 import { Fault } from '../../ports/fault.ts';
-import { withTimeout } from '../promises.ts';
 import { parseRedisUrl } from './url.ts';
 
 /** A Lua script, executed atomically by the server. Our scripts are idempotent and know nothing of OAuth. */

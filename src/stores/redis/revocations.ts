@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Epoch } from '../../domain/epoch.ts';
+import { singleFlight } from '../../lib/promises.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { Revocation, RevocationSubject } from '../../ports/revocation-log.ts';
-import { singleFlight } from '../promises.ts';
 import { type KeyedEntry, toKeyedEntry } from '../revocation-rules.ts';
 import { createRevocationView, type RevocationView } from '../revocation-view.ts';
 import { batches, createBatcher } from './batch.ts';
