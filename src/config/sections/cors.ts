@@ -32,19 +32,16 @@ export const cors = z
       .array(z.string().regex(FORWARDABLE_METHOD, 'must be a method in capitals, such as GET'))
       .min(1)
       .exactOptional()
-      .meta({ description: 'Allowed methods. Default: those of the route.' }),
+      .describe('Allowed methods. Default: those of the route.'),
     headers: z
       .array(fieldName)
       .default(['Authorization', 'Content-Type'])
-      .meta({ description: 'Request headers that pages may send.' }),
-    exposeHeaders: z
-      .array(fieldName)
-      .default([])
-      .meta({ description: 'Response headers that pages may read.' }),
-    credentials: z.boolean().default(false).meta({ description: 'Allow cookies. Not with the origin `*`.' }),
+      .describe('Request headers that pages may send.'),
+    exposeHeaders: z.array(fieldName).default([]).describe('Response headers that pages may read.'),
+    credentials: z.boolean().default(false).describe('Allow cookies. Not with the origin `*`.'),
     maxAge: durationBetween(0, 86_400, 'must be at most 1d')
       .prefault('10m')
-      .meta({ description: 'How long a browser may cache a preflight response.' }),
+      .describe('How long a browser may cache a preflight response.'),
   })
   .superRefine(
     checkWith(({ origins, credentials }, report) => {
