@@ -1,6 +1,6 @@
-import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { checkKeyPair, KeyPairError } from '../lib/key-pair.ts';
+import { readFileBytes } from '../lib/read-file.ts';
 import { type CommandContext, CommandError, EXIT } from './command.ts';
 
 /** The content of the file that an option names; undefined where the option is omitted. */
@@ -11,10 +11,9 @@ export function readOptionFile(
 ): Buffer | undefined {
   if (file === undefined) return undefined;
   try {
-    return readFileSync(resolve(cwd, file));
+    return readFileBytes(resolve(cwd, file));
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    throw new CommandError(`--${option} ${file} cannot be read (${code})`, EXIT.configuration);
+    throw new CommandError(`--${option} ${file} ${(error as Error).message}`, EXIT.configuration);
   }
 }
 

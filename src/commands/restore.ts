@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { Settings } from '../config/schema.ts';
+import { StartError } from '../lib/start-error.ts';
 import { openCheckedKeyring, openKeyedAuthenticator } from '../server/keys.ts';
 import { migrateToRedis } from '../server/migrate-to-redis.ts';
-import { StartError } from '../server/start-error.ts';
 import type { MacState } from '../stores/embedded/backup-mac.ts';
 import { openEmbeddedStore, restoreBackup } from '../stores/embedded/store.ts';
 import { createRecordAuthenticator, type KeyedRecordAuthenticator } from '../tokens/record-mac.ts';

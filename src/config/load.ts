@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
+import { readFileBytes } from '../lib/read-file.ts';
 import type { Logger } from '../observability/logger.ts';
 import { redactText } from '../observability/redact.ts';
 import { applyFile, createDraft, type Draft, type Environment, type Finding } from './draft.ts';
@@ -13,7 +13,7 @@ import {
   PARSE_OPTIONS,
   type Settings,
 } from './schema.ts';
-import { describeReadError, resolveSecretFiles } from './secret-files.ts';
+import { resolveSecretFiles } from './secret-files.ts';
 import { comparePaths, formatPath, parsePath, type SettingPath, startsWithPath } from './setting-path.ts';
 import { parseValidSections } from './valid-sections.ts';
 
@@ -144,12 +144,11 @@ function readSource({ file, env, cwd = process.cwd(), text }: LoadOptions): Sour
 
 function readFileText(path: string): { readonly text: string } | { readonly problem: string } {
   try {
-    const bytes = readFileSync(path);
-    if (bytes.length > MAX_FILE_BYTES) return { problem: `${path} is larger than 8 MiB` };
+    const bytes = readFileBytes(path, MAX_FILE_BYTES);
     return { text: new TextDecoder('utf-8', { fatal: true }).decode(bytes) };
   } catch (error) {
-    if (error instanceof TypeError) return { problem: `${path} is not UTF-8 text` };
-    return { problem: describeReadError(path, error) };
+    const problem = error instanceof TypeError ? 'is not UTF-8 text' : (error as Error).message;
+    return { problem: `${path} ${problem}` };
   }
 }
 

@@ -4,6 +4,7 @@ import { findRestartChanges, isSupervisorSetting } from '../config/restart-setti
 import type { Settings } from '../config/schema.ts';
 import { getSingleHeader } from '../http/raw-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import { StartError } from '../lib/start-error.ts';
 import type { PublicListener } from '../listener/listener.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { createMetrics, type Metrics } from '../observability/metrics.ts';
@@ -35,7 +36,6 @@ import {
 import { createRequestRecorder, type RequestRecorder } from './request-recorder.ts';
 import { rewriteGrants } from './rewrite-grants.ts';
 import { buildRuntimeConfig, type RuntimeConfig } from './runtime-config.ts';
-import { StartError } from './start-error.ts';
 import { startTicketSecretRotation, type TicketSecretRotation } from './ticket-secret-rotation.ts';
 
 export interface GatewayOptions {

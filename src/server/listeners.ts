@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import type { Settings } from '../config/schema.ts';
+import { StartError } from '../lib/start-error.ts';
 import {
   openPublicListener,
   type PublicListener,
@@ -7,7 +8,6 @@ import {
   type TlsContextOptions,
 } from '../listener/listener.ts';
 import type { CertificateFiles } from '../x509/certificate-files.ts';
-import { StartError } from './start-error.ts';
 
 export interface TlsContextSources {
   readonly settings: Settings;

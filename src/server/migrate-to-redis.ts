@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import type { Settings } from '../config/schema.ts';
+import { StartError } from '../lib/start-error.ts';
 import { createLogger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
@@ -12,7 +13,6 @@ import { createRecordAuthenticator } from '../tokens/record-mac.ts';
 import { openSealingKeys } from '../tokens/sealing-keys.ts';
 import { openCheckedKeyring, readKeyFile } from './keys.ts';
 import { openRedisUnchecked } from './open-store.ts';
-import { StartError } from './start-error.ts';
 
 export interface MigrationOptions {
   /** With `store.type: redis`. */

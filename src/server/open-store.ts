@@ -1,14 +1,14 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { RedisOptions as IoRedisOptions } from 'ioredis';
 import type { Settings } from '../config/schema.ts';
+import { readSettingFile } from '../lib/read-file.ts';
+import { StartError } from '../lib/start-error.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
 import { MIGRATION_NOTE, type Store } from '../ports/store.ts';
 import { openEmbeddedStore } from '../stores/embedded/store.ts';
 import type { RedisStore } from '../stores/redis/store.ts';
-import { readSettingFile } from './read-setting-file.ts';
-import { StartError } from './start-error.ts';
 
 export interface OpenedStore extends Store {
   readonly notices: readonly string[];

@@ -1,11 +1,11 @@
 import { type InvalidConfig, type LoadedConfig, logDeprecations } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
+import { StartError } from '../lib/start-error.ts';
 import { watchFiles } from '../lib/watch-files.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { listAdminTlsFiles } from './admin-endpoint.ts';
 import type { Gateway } from './gateway.ts';
-import { StartError } from './start-error.ts';
 
 export interface ReloaderOptions {
   readonly load: () => LoadedConfig | InvalidConfig;

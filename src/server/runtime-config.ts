@@ -3,7 +3,9 @@ import type { Settings } from '../config/schema.ts';
 import type { GrantDeps } from '../grants/deps.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { createOpenIdProvider, type OpenIdProvider } from '../identity/openid-provider.ts';
-import { createUserDirectory, readSettingFile } from '../identity/user-directory.ts';
+import { createUserDirectory } from '../identity/user-directory.ts';
+import { readSettingFile } from '../lib/read-file.ts';
+import { StartError } from '../lib/start-error.ts';
 import { createPages } from '../pages/router.ts';
 import { sessionCookieName } from '../pages/session.ts';
 import { createTheme } from '../pages/views/theme.ts';
@@ -33,7 +35,6 @@ import { getPagesOrigin } from './pages-origin.ts';
 import type { ProcessState } from './process-state.ts';
 import { createServicePathMatcher } from './service-paths.ts';
 import { createServiceRouter } from './service-router.ts';
-import { StartError } from './start-error.ts';
 
 /** Everything built from one configuration. A request uses the same one from beginning to end. */
 export interface RuntimeConfig {
@@ -335,7 +336,7 @@ function createOpenIdProviders({ signIn }: Settings): readonly OpenIdProvider[] 
   return Object.entries(signIn.openid).map(([name, { ca, ...provider }]) =>
     createOpenIdProvider(name, {
       ...provider,
-      ...(ca !== undefined && { ca: readSettingFile(ca, `signIn.openid.${name}.ca`) }),
+      ...(ca !== undefined && { ca: readSettingFile(`signIn.openid.${name}.ca`, ca) }),
     }),
   );
 }

@@ -230,4 +230,4 @@ function parseCertificates(file: string, bytes: Buffer): X509Certificate[] {
   }
 }
 
-const readBytes = (file: string): Buffer => readFileBytes(file, undefined, MAX_FILE_BYTES);
+const readBytes = (file: string): Buffer => readFileBytes(file, MAX_FILE_BYTES);

@@ -44,7 +44,7 @@ const isPipe = (file: string): boolean => {
   }
 };
 
-const readBytes = (file: string): Buffer => readFileBytes(file, undefined, MAX_FILE_BYTES);
+const readBytes = (file: string): Buffer => readFileBytes(file, MAX_FILE_BYTES);
 
 export function readCrlFiles({ files, issuers }: CrlReadTask, read = readBytes): CrlReadResult[] {
   // The name source does not matter for the signature of a list.

@@ -2,6 +2,7 @@ import cluster from 'node:cluster';
 import { getLongestGrantLifetime } from '../../config/lifetimes.ts';
 import { findRestartChanges, isSupervisorSetting } from '../../config/restart-settings.ts';
 import type { Settings } from '../../config/schema.ts';
+import { StartError } from '../../lib/start-error.ts';
 import { watchFiles } from '../../lib/watch-files.ts';
 import { errorFields, type Logger } from '../../observability/logger.ts';
 import type { Metrics } from '../../observability/metrics.ts';
@@ -21,7 +22,6 @@ import {
   createRestoredRevocationsReporter,
 } from '../record-authentication.ts';
 import { rewriteGrants } from '../rewrite-grants.ts';
-import { StartError } from '../start-error.ts';
 import { createWorkerEnvironment } from './worker-memory.ts';
 import { WorkerPool } from './worker-pool.ts';
 

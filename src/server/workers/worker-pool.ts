@@ -1,12 +1,12 @@
 import type { Worker } from 'node:cluster';
 import { isSupervisorSetting } from '../../config/restart-settings.ts';
 import type { Settings } from '../../config/schema.ts';
+import { StartError } from '../../lib/start-error.ts';
 import { dropGauges, mergeSnapshots } from '../../observability/exposition.ts';
 import { errorFields, type Logger } from '../../observability/logger.ts';
 import type { Snapshot } from '../../observability/metric-registry.ts';
 import { createMemoryLimits } from '../../stores/memory-limits.ts';
 import type { DrainOptions } from '../gateway.ts';
-import { StartError } from '../start-error.ts';
 import type { SupervisorMessage, WorkerMessage } from './messages.ts';
 import { handleRateLimitRequest } from './rate-limit-ipc.ts';
 
