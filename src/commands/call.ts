@@ -67,9 +67,26 @@ function buildHeaders(context: CommandContext, body: string | undefined): Header
     // An invalid header is not quoted: its value may be a secret.
     if (name === undefined || value === undefined)
       throw new UsageError('gatehouse call: -H takes name:value in printable ASCII');
+    const problem = findHeaderProblem(name.toLowerCase(), value, Buffer.byteLength(body ?? ''));
+    if (problem !== undefined) throw new UsageError(`gatehouse call: -H ${name}: ${problem}`);
     headers[name.toLowerCase()] = value;
   }
   return headers;
+}
+
+/** RFC 9110 §5.6.2. */
+const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+const CONNECTION_HEADERS: readonly string[] = ['expect', 'keep-alive', 'transfer-encoding', 'upgrade'];
+
+/** Headers that undici does not send, or only with some values. */
+function findHeaderProblem(name: string, value: string, bodyLength: number): string | undefined {
+  if (CONNECTION_HEADERS.includes(name))
+    return 'this header cannot be set, because it controls the connection; omit it';
+  if (name === 'connection' && !value.split(',').every((option) => TOKEN.test(option.trim())))
+    return 'must be a list of connection options, such as close';
+  if (name === 'content-length' && value !== String(bodyLength))
+    return `must be the length of the body, ${bodyLength}; omit it`;
+  return undefined;
 }
 
 const SECRET_HEADERS = /(?:^|-)(?:authorization|cookie|dpop|token|secret|password|api-?key)(?:-|$)/;

@@ -14,7 +14,9 @@ export const keysSection = (path: PathSchema) =>
     algorithm: z.enum(['EdDSA', 'ES256']).default('EdDSA').describe('Algorithm of new signing keys.'),
     publishBefore: duration
       .prefault('5m')
-      .describe('How long a new signing key is published before it is used.'),
+      .describe(
+        'How long a new signing key is published before it is used: the default of `gatehouse keys rotate --publish-before`.',
+      ),
   });
 
 /** `tokens`: format and lifetime. */
