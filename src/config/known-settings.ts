@@ -56,21 +56,31 @@ export interface JsonSchema {
   readonly minimum?: number;
   readonly maximum?: number;
   readonly deprecated?: boolean;
+  // Our own keywords, only in `getAnnotatedSchema`.
   readonly appliesAfter?: AppliesAfter;
   readonly formerName?: string;
   readonly replacedBy?: string;
 }
 
+const OWN_KEYWORDS: readonly string[] = ['appliesAfter', 'formerName', 'replacedBy'];
+
 let schema: JsonSchema | undefined;
 let root: KnownSetting | undefined;
 
-export function getJsonSchema(): JsonSchema {
+/** For the loader and the reference. */
+export function getAnnotatedSchema(): JsonSchema {
   schema ??= z.toJSONSchema(createSettingsSchema(createSections('.')), {
     io: 'input',
     override: ({ jsonSchema }) => addFormerNames(jsonSchema as { properties?: Record<string, JsonSchema> }),
   }) as JsonSchema;
   return schema;
 }
+
+/** For other programs, which may reject unknown keywords. A setting with such a name is an object, and stays. */
+export const getJsonSchema = (): JsonSchema =>
+  JSON.parse(JSON.stringify(getAnnotatedSchema()), (name, value: unknown) =>
+    OWN_KEYWORDS.includes(name) && typeof value === 'string' ? undefined : value,
+  ) as JsonSchema;
 
 /** Former names are properties of their own: editors, the chart and the loader accept them, each as deprecated. */
 function addFormerNames({ properties = {} }: { properties?: Record<string, JsonSchema> }): void {
@@ -87,7 +97,7 @@ function addFormerNames({ properties = {} }: { properties?: Record<string, JsonS
 }
 
 export function getKnownSettings(): KnownSetting {
-  root ??= readSchema(getJsonSchema());
+  root ??= readSchema(getAnnotatedSchema());
   return root;
 }
 

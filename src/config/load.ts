@@ -2,7 +2,14 @@ import { dirname, resolve } from 'node:path';
 import { readFileBytes } from '../lib/read-file.ts';
 import type { Logger } from '../observability/logger.ts';
 import { redactText } from '../observability/redact.ts';
-import { applyFile, createDraft, type Draft, type Environment, type Finding } from './draft.ts';
+import {
+  applyFile,
+  createDraft,
+  type Draft,
+  type Environment,
+  type Finding,
+  reportDoubleNames,
+} from './draft.ts';
 import { convertIssues } from './issues.ts';
 import { applyEnvironment, applyFlags } from './overrides.ts';
 import { parseYaml } from './parse-yaml.ts';
@@ -84,6 +91,7 @@ export function loadSettings(options: LoadOptions): LoadedConfig | InvalidConfig
   applyFile(draft, source.value, options.env);
   applyEnvironment(draft, options.env);
   applyFlags(draft, options.overrides ?? []);
+  reportDoubleNames(draft);
   const secretFiles = resolveSecretFiles(draft, source.folder);
 
   const sections = createSections(source.folder);

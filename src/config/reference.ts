@@ -1,9 +1,9 @@
-import { type AppliesAfter, getJsonSchema, type JsonSchema } from './known-settings.ts';
+import { type AppliesAfter, getAnnotatedSchema, getJsonSchema, type JsonSchema } from './known-settings.ts';
 import { getVariableName, NON_SETTING_VARIABLES } from './overrides.ts';
 
 /** docs/configuration.md, generated from the schema. */
 export function renderReference(): string {
-  const schema = getJsonSchema();
+  const schema = getAnnotatedSchema();
   const sections = Object.entries(schema.properties ?? {});
   const isGroup = ([, section]: (typeof sections)[number]): boolean => listRows(section, '').length > 0;
   const grouped = sections.filter(isGroup);
