@@ -67,7 +67,7 @@ const OWN_KEYWORDS: readonly string[] = ['appliesAfter', 'formerName', 'replaced
 let schema: JsonSchema | undefined;
 let root: KnownSetting | undefined;
 
-/** For the loader and the reference. */
+/** For the loader and tools/configuration-page.ts. */
 export function getAnnotatedSchema(): JsonSchema {
   schema ??= z.toJSONSchema(createSettingsSchema(createSections('.')), {
     io: 'input',
@@ -81,6 +81,10 @@ export const getJsonSchema = (): JsonSchema =>
   JSON.parse(JSON.stringify(getAnnotatedSchema()), (name, value: unknown) =>
     OWN_KEYWORDS.includes(name) && typeof value === 'string' ? undefined : value,
   ) as JsonSchema;
+
+/** docs/configuration.schema.json, also the output of `gatehouse schema`. */
+export const renderJsonSchema = (): string =>
+  `${JSON.stringify({ title: 'gatehouse configuration', ...getJsonSchema() }, null, 2)}\n`;
 
 /** Former names are properties of their own: editors, the chart and the loader accept them, each as deprecated. */
 function addFormerNames({ properties = {} }: { properties?: Record<string, JsonSchema> }): void {

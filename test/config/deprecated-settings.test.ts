@@ -2,8 +2,8 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, test } from 'vitest';
 import { getJsonSchema } from '../../src/config/known-settings.ts';
 import { formatDeprecations, type LoadedConfig, logDeprecations } from '../../src/config/load.ts';
-import { renderReference } from '../../src/config/reference.ts';
 import type { Settings } from '../../src/config/schema.ts';
+import { renderReference } from '../../tools/configuration-page.ts';
 import { loadProblems, loadText } from '../support/configuration.ts';
 
 const LDAP = 'url: "ldaps://a", bindDn: "cn=g", password: p, base: "dc=x"';
