@@ -8,7 +8,7 @@ import { readPackageVersion } from '../lib/package-version.ts';
 import { StartError } from '../lib/start-error.ts';
 import { createLogger, createStdoutSink, type Logger } from '../observability/logger.ts';
 import { openGateway } from '../server/gateway.ts';
-import { createReloader } from '../server/reloader.ts';
+import { Reloader } from '../server/reloader.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT } from './command.ts';
 import { type DemoApi, openDemoApi } from './demo/api.ts';
 import { type DemoFolder, prepareDemoFolder } from './demo/folder.ts';
@@ -63,7 +63,7 @@ async function runDemo(
   const sink = createStdoutSink();
   const log = createLog(settings, sink.write);
   const opening = openGateway({ settings, log });
-  const reloader = createReloader({ load, gateway: opening, settings, files: loaded.files, log });
+  const reloader = new Reloader({ load, gateway: opening, settings, files: loaded.files, log });
   try {
     const gateway = await opening;
     sink.flush();

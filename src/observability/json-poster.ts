@@ -1,4 +1,4 @@
-import { createHttpClient, readBody } from '../lib/http-client.ts';
+import { createHttpClient, readAtMost } from '../lib/http-client.ts';
 
 /** Sends JSON to one URL over a persistent connection. */
 export interface Poster {
@@ -26,7 +26,7 @@ export function openPoster({ url, ca, timeoutMs = 5_000 }: PosterOptions): Poste
         headers: { 'content-type': 'application/json', ...headers },
         body,
       });
-      await readBody(response, MAX_BODY);
+      await readAtMost(response.body, MAX_BODY);
       return response.status;
     },
     close: () => client.destroy(),

@@ -28,15 +28,11 @@ import { createTlsContextOptions, startPublicListener } from './listeners.ts';
 import { type Observability, openObservability } from './observability.ts';
 import { type OpenedStore, openStore } from './open-store.ts';
 import { createProcessState, type ProcessState } from './process-state.ts';
-import {
-  createAcceptedGrantsReader,
-  createReportingAuthenticator,
-  createRestoredRevocationsReporter,
-} from './record-authentication.ts';
+import { createAcceptedGrantsReader, createReportingAuthenticator } from './record-authentication.ts';
 import { createRequestRecorder, type RequestRecorder } from './request-recorder.ts';
 import { rewriteGrants } from './rewrite-grants.ts';
 import { buildRuntimeConfig, type RuntimeConfig } from './runtime-config.ts';
-import { startTicketSecretRotation, type TicketSecretRotation } from './ticket-secret-rotation.ts';
+import { TicketSecretRotation } from './ticket-secret-rotation.ts';
 
 export interface GatewayOptions {
   readonly settings: Settings;
@@ -56,26 +52,6 @@ export interface GatewayOptions {
 export interface DrainOptions {
   readonly preStop?: number | undefined;
   readonly drain?: number | undefined;
-}
-
-/** A running gateway process. */
-export interface Gateway {
-  readonly port: number;
-  readonly adminPort: number | undefined;
-  readonly store: OpenedStore;
-  readonly metrics: Metrics;
-  settings(): Settings;
-  /** After log rotation: reopens the audit file. */
-  reopenFiles(): void;
-  /**
-   * Applies new settings and returns the changed ones that need a restart. Throws a `StartError`, and keeps the old settings,
-   * when the new ones cannot be used.
-   */
-  reload(settings: Settings): Promise<readonly string[]>;
-  /** Reports "not ready", serves for the pre-stop time, lets requests end and closes. False: some were cut off. */
-  drain(options?: DrainOptions): Promise<boolean>;
-  /** Closes at once. */
-  close(): Promise<void>;
 }
 
 /** What is opened once per process, before the first configuration is built. */
@@ -112,7 +88,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   });
   resources.defer(() => processState.stop());
   const active = await activateFirstConfig(foundation, processState, resources);
-  const ticketSecrets = await startTicketSecretRotation({
+  const ticketSecrets = await TicketSecretRotation.start({
     isShared: () => active.config.settings.listen.tls?.sessionTickets === 'shared',
     notes: processState.store.notes,
     keyring: () => active.config.keyring,
@@ -138,7 +114,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   if (role === 'standalone') await admin.open();
   logWarnings(active.config, log);
   log.audit('service_started');
-  return new RunningGateway({
+  return new Gateway({
     foundation,
     processState,
     active,
@@ -167,7 +143,7 @@ async function openFoundation(options: GatewayOptions, resources: AsyncDisposabl
     log,
     now,
     authenticator,
-    onRestored: createRestoredRevocationsReporter({ log, metrics }),
+    metrics,
     role,
     commandTimeout: options.commandTimeout,
     onUnreachable: async () => {
@@ -311,7 +287,8 @@ interface GatewayParts {
   readonly resources: AsyncDisposableStack;
 }
 
-class RunningGateway implements Gateway {
+/** A running gateway process. */
+export class Gateway {
   readonly port: number;
   readonly adminPort: number | undefined;
   readonly store: OpenedStore;
@@ -330,10 +307,15 @@ class RunningGateway implements Gateway {
     return this.#parts.active.config.settings;
   }
 
+  /** After log rotation: reopens the audit file. */
   reopenFiles(): void {
     this.#parts.foundation.audit.reopen();
   }
 
+  /**
+   * Applies new settings and returns the changed ones that need a restart. Throws a `StartError`, and keeps the old settings,
+   * when the new ones cannot be used.
+   */
   async reload(next: Settings): Promise<readonly string[]> {
     const { foundation, processState, active, ticketSecrets, markConfigApplied } = this.#parts;
     const { settings: startSettings, authenticator, admin } = foundation;
@@ -367,6 +349,7 @@ class RunningGateway implements Gateway {
     }
   }
 
+  /** Reports "not ready", serves for the pre-stop time, lets requests end and closes. False: some were cut off. */
   async drain(options: DrainOptions = {}): Promise<boolean> {
     const { foundation, active, processState, listener } = this.#parts;
     foundation.admin.isDraining = true;
@@ -381,6 +364,7 @@ class RunningGateway implements Gateway {
     return isClean;
   }
 
+  /** Closes at once. */
   async close(): Promise<void> {
     const { foundation, resources } = this.#parts;
     if (!resources.disposed) foundation.log.audit('service_stopped');

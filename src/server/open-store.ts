@@ -4,11 +4,13 @@ import type { Settings } from '../config/schema.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import { StartError } from '../lib/start-error.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
+import type { Metrics } from '../observability/metrics.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
 import { MIGRATION_NOTE, type Store } from '../ports/store.ts';
 import { openEmbeddedStore } from '../stores/embedded/store.ts';
 import type { RedisStore } from '../stores/redis/store.ts';
+import { createRestoredRevocationsReporter } from './record-authentication.ts';
 
 export interface OpenedStore extends Store {
   readonly notices: readonly string[];
@@ -21,8 +23,8 @@ export interface OpenStoreOptions {
   readonly log: Logger;
   readonly now: () => number;
   readonly authenticator: RecordAuthenticator;
-  /** This many revocations were missing from Redis and have been restored. */
-  readonly onRestored?: (count: number) => void;
+  /** Omitted: restored revocations are not reported. */
+  readonly metrics?: Metrics;
   readonly role: 'standalone' | 'owner' | 'worker';
   /** Milliseconds for one Redis command. */
   readonly commandTimeout?: number | undefined;
@@ -37,17 +39,13 @@ export async function openStore(options: OpenStoreOptions): Promise<OpenedStore>
   return store;
 }
 
-async function openEmbedded({
-  settings,
-  log,
-  now,
-  authenticator,
-  role,
-}: OpenStoreOptions): Promise<OpenedStore> {
+async function openEmbedded({ settings, log, ...options }: OpenStoreOptions): Promise<OpenedStore> {
+  const { path, mapSize } = settings.store;
+  const { role, now, authenticator } = options;
   try {
     return await openEmbeddedStore({
-      path: settings.store.path,
-      mapSize: settings.store.mapSize,
+      path,
+      mapSize,
       role,
       now,
       authenticator,
@@ -72,7 +70,7 @@ export async function openRedisUnchecked(
     log,
     now,
     authenticator,
-    onRestored,
+    metrics,
     commandTimeout,
     onUnreachable,
   }: Omit<OpenStoreOptions, 'role'>,
@@ -107,7 +105,7 @@ export async function openRedisUnchecked(
         replicas: durability === 'replicated' ? replicas : 0,
         wallTime: now,
         authenticator,
-        ...(onRestored !== undefined && { onRestored }),
+        ...(metrics !== undefined && { onRestored: createRestoredRevocationsReporter({ log, metrics }) }),
         ...(commandTimeout !== undefined && { commandTimeout }),
         onUnreachable: logUnreachable,
         onReachable: logReachable,

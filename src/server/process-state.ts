@@ -71,21 +71,13 @@ const STRICT_LIMITS: ReadonlySet<string> = new Set([
 /** Limits that protect the CPU of this process only. */
 const LOCAL_LIMITS: ReadonlySet<string> = new Set(['verify', 'page']);
 
-export function createProcessState({
-  settings,
-  store,
-  log,
-  now,
-  metrics,
-  isAuditAvailable,
-  limits: shared,
-  isOverloaded,
-}: ProcessStateOptions): ProcessState {
+export function createProcessState(options: ProcessStateOptions): ProcessState {
+  const { store, log, now, metrics, isAuditAvailable, isOverloaded, limits: shared } = options;
   const limiters = new Map<string, { readonly rate: string; readonly limit: RateLimiter }>();
   const revocations = createLocalRevocations({ log: store.revocations, now });
   const streams = createLiveStreams({ revocations, now, log });
   const upstreams = createUpstreamRegistry(log);
-  let current = settings;
+  let current = options.settings;
   const outageTracker = createOutageTracker({
     store,
     retryWindow: () => current.tokens.refresh.retryWindow,

@@ -16,11 +16,7 @@ import { type DrainOptions, logRestartNeeded } from '../gateway.ts';
 import { ensureKeyFile, readKeyFile } from '../keys.ts';
 import { openReloadableAuditLog, type ReloadableAuditLog } from '../observability.ts';
 import { openStore } from '../open-store.ts';
-import {
-  createAcceptedGrantsReader,
-  createReportingAuthenticator,
-  createRestoredRevocationsReporter,
-} from '../record-authentication.ts';
+import { createAcceptedGrantsReader, createReportingAuthenticator } from '../record-authentication.ts';
 import { rewriteGrants } from '../rewrite-grants.ts';
 import { createWorkerEnvironment } from './worker-memory.ts';
 import { WorkerPool } from './worker-pool.ts';
@@ -69,7 +65,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
     log,
     now,
     authenticator,
-    onRestored: createRestoredRevocationsReporter({ log, metrics }),
+    metrics,
     role: 'owner',
     onUnreachable: () => admin.open(),
   });
