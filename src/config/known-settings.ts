@@ -23,16 +23,16 @@ declare module 'zod' {
 export interface KnownSetting {
   readonly types: ReadonlySet<ValueType>;
   /** For messages: `a duration such as 30s`. */
-  readonly expected?: string;
+  readonly expected: string | undefined;
   readonly properties: ReadonlyMap<string, KnownSetting>;
   /** Elements of a list. */
-  readonly items?: KnownSetting;
+  readonly items: KnownSetting | undefined;
   /** Values under names that the operator chooses. */
-  readonly entries?: KnownSetting;
-  readonly appliesAfter?: AppliesAfter;
-  readonly formerName?: string;
+  readonly entries: KnownSetting | undefined;
+  readonly appliesAfter: AppliesAfter | undefined;
+  readonly formerName: string | undefined;
   /** This is a deprecated name; the current one. */
-  readonly replacedBy?: string;
+  readonly replacedBy: string | undefined;
 }
 
 type Scalar = string | number | boolean;
@@ -128,14 +128,14 @@ function readSchema(json: JsonSchema, inherited?: AppliesAfter): KnownSetting {
       ? read(json.additionalProperties)
       : variants.find((variant) => variant.entries)?.entries;
   return {
-    ...(title !== undefined && { expected: formatExpected(title, examples?.[0]) }),
+    expected: title && formatExpected(title, examples?.[0]),
     types: new Set([...(type ? [type] : []), ...variants.flatMap((variant) => [...variant.types])]),
     properties: new Map([...variants.flatMap((variant) => [...variant.properties]), ...properties]),
-    ...(items && { items }),
-    ...(entries && { entries }),
-    ...(appliesAfter && { appliesAfter }),
-    ...(formerName !== undefined && { formerName }),
-    ...(replacedBy !== undefined && { replacedBy }),
+    items,
+    entries,
+    appliesAfter,
+    formerName,
+    replacedBy,
   };
 }
 

@@ -51,10 +51,15 @@ const toStartError = (file: string, error: unknown): StartError =>
     : new StartError([`keys.file: ${file} cannot be used (${(error as Error).name})`]);
 
 /** Verifies records with the keys of the key file; for commands that open a store. */
-export function openKeyedAuthenticator(settings: Settings, hint?: string): KeyedRecordAuthenticator {
+export function openKeyedAuthenticator(
+  settings: Settings,
+  hint: string,
+  onRefused?: () => void,
+): KeyedRecordAuthenticator {
   const authenticator = createRecordAuthenticator({
     now: () => Date.now() / 1_000,
     unauthenticated: settings.store.unauthenticatedRecords,
+    ...(onRefused && { onRefused }),
   });
   authenticator.setKeyring(openSealingKeys(readKeyFile(settings, hint)));
   return authenticator;

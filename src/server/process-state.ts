@@ -37,8 +37,8 @@ export interface ProcessState {
   readonly streams: LiveStreams;
   readonly upstreams: UpstreamRegistry;
   readonly crlFiles: CrlFiles;
-  /** Replaced only when its rate has changed. */
-  getLimiter(name: RateName, rate: Rate | undefined): RateLimiter;
+  /** A limiter is replaced only when its rate has changed. */
+  getLimiters(rates: Settings['limits']['rates']): RateLimiters;
   /** Keyed digest for the names of rate-limit buckets, with the current keys. */
   setDigest(digest: (text: string) => string): void;
   /** Must be called before the store closes. */
@@ -56,7 +56,7 @@ export interface ProcessStateOptions extends SharedParts {
   readonly limits?: SharedLimits | undefined;
 }
 
-type RateName = keyof Settings['limits']['rates'];
+export type RateLimiters = Readonly<Record<keyof Settings['limits']['rates'], RateLimiter>>;
 
 /** Limits on guesses: every attempt is counted before it is allowed. */
 const STRICT_LIMITS: ReadonlySet<string> = new Set([
@@ -93,6 +93,14 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     shared === undefined || rate === undefined || LOCAL_LIMITS.has(name)
       ? createRateLimiter(rate, now)
       : createSharedRateLimit({ shared, name, rate, strict: STRICT_LIMITS.has(name), digestName, now });
+  const getLimiter = (name: string, rate: Rate | undefined): RateLimiter => {
+    const rateText = JSON.stringify(rate ?? 'off');
+    const existing = limiters.get(name);
+    if (existing?.rate === rateText) return existing.limit;
+    const limit = createLimiter(name, rate);
+    limiters.set(name, { rate: rateText, limit });
+    return limit;
+  };
   return {
     store: { ...store, revocations },
     streams,
@@ -130,14 +138,10 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     setDigest(newDigest) {
       digest = newDigest;
     },
-    getLimiter(name, rate) {
-      const rateText = JSON.stringify(rate ?? 'off');
-      const existing = limiters.get(name);
-      if (existing?.rate === rateText) return existing.limit;
-      const limit = createLimiter(name, rate);
-      limiters.set(name, { rate: rateText, limit });
-      return limit;
-    },
+    getLimiters: (rates) =>
+      Object.fromEntries(
+        Object.entries(rates).map(([name, rate]) => [name, getLimiter(name, rate)]),
+      ) as RateLimiters,
   };
 }
 

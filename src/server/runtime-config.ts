@@ -32,8 +32,8 @@ import {
 import { type ClientCertificates, createClientCertificates } from './client-certificates.ts';
 import { listKeyWarnings, openCheckedKeyring, readKeyFile } from './keys.ts';
 import { getPagesOrigin } from './pages-origin.ts';
-import type { ProcessState } from './process-state.ts';
-import { createServicePathMatcher } from './service-paths.ts';
+import type { ProcessState, RateLimiters } from './process-state.ts';
+import { ServicePaths } from './service-paths.ts';
 import { createServiceRouter } from './service-router.ts';
 
 /** Everything built from one configuration. A request uses the same one from beginning to end. */
@@ -63,6 +63,7 @@ interface BuildContext {
   readonly keyring: Keyring;
   readonly certificates: ClientCertificates;
   readonly grantDeps: GrantDeps;
+  readonly rateLimits: RateLimiters;
 }
 
 const REALM = 'gatehouse';
@@ -86,10 +87,7 @@ export async function buildRuntimeConfig(
     service,
     oauth: {
       ...service,
-      rateLimits: {
-        ...service.rateLimits,
-        introspect: processState.getLimiter('introspect', settings.limits.rates.introspect),
-      },
+      rateLimits: context.rateLimits,
       introspection: buildIntrospection(settings),
       acceptsCertificates: files.issuers.length > 0,
     },
@@ -185,7 +183,8 @@ function createBuildContext(
     certificateValidator,
     now,
   });
-  return { settings, processState, files, keyring, certificates, grantDeps };
+  const rateLimits = processState.getLimiters(settings.limits.rates);
+  return { settings, processState, files, keyring, certificates, grantDeps, rateLimits };
 }
 
 function createTokenApiService({
@@ -193,22 +192,16 @@ function createTokenApiService({
   processState,
   certificates,
   grantDeps,
+  rateLimits,
 }: BuildContext): TokenApiService {
-  const { rates, headerTimeout } = settings.limits;
   const [path = '/authsvc'] = settings.service.paths;
   return {
     grantDeps,
     publicUrl: settings.publicUrl,
     pagesUrl: getPagesOrigin(settings).url,
     path,
-    bodyTimeout: headerTimeout,
-    rateLimits: {
-      token: processState.getLimiter('token', rates.token),
-      certificate: processState.getLimiter('certificate', rates.certificate),
-      device: processState.getLimiter('device', rates.device),
-      revoke: processState.getLimiter('revoke', rates.revoke),
-      verify: processState.getLimiter('verify', rates.verify),
-    },
+    bodyTimeout: settings.limits.headerTimeout,
+    rateLimits,
     getCertificate: certificates.get,
     getPresentedCertificate: (context) => certificates.validate(certificates.get(context)),
     isCertificateAmbiguous: certificates.isAmbiguous,
@@ -217,11 +210,10 @@ function createTokenApiService({
 }
 
 function createConfirmationPages(
-  { settings, processState, certificates, grantDeps }: BuildContext,
+  { settings, processState, certificates, grantDeps, rateLimits }: BuildContext,
   service: TokenApiService,
   providers: readonly OpenIdProvider[],
 ): ReturnType<typeof createPages> {
-  const { rates } = settings.limits;
   return createPages({
     grantDeps,
     theme: withStartError(() => createTheme(settings.pages)),
@@ -233,13 +225,7 @@ function createConfirmationPages(
     attemptLimits: processState.attemptLimits,
     getCertificate: (context) => certificates.get(context)?.der,
     isCertificateAmbiguous: certificates.isAmbiguous,
-    rateLimits: {
-      page: processState.getLimiter('page', rates.page),
-      codeGuesses: processState.getLimiter('codeGuesses', rates.codeGuesses),
-      networkCodeGuesses: processState.getLimiter('networkCodeGuesses', rates.networkCodeGuesses),
-      allCodeGuesses: processState.getLimiter('allCodeGuesses', rates.allCodeGuesses),
-      identityCodeGuesses: processState.getLimiter('identityCodeGuesses', rates.identityCodeGuesses),
-    },
+    rateLimits,
   });
 }
 
@@ -287,11 +273,12 @@ function createRequestProxy({
   );
 }
 
-const createForwardAuthEndpoint = (
+function createForwardAuthEndpoint(
   { settings, processState: { now, log }, certificates }: BuildContext,
   { policy }: Proxy,
-): ReturnType<typeof createForwardAuth> =>
-  createForwardAuth({
+): ReturnType<typeof createForwardAuth> {
+  const servicePaths = new ServicePaths(settings);
+  return createForwardAuth({
     policy,
     realm: REALM,
     headers: buildHeaderSettings(settings),
@@ -299,10 +286,11 @@ const createForwardAuthEndpoint = (
     // The certificate of the connection is the front proxy's own; its client's is only in the header.
     getCertificate: (context) => certificates.validate(certificates.getForwarded(context)),
     isCertificateAmbiguous: certificates.isAmbiguous,
-    isServicePath: createServicePathMatcher(settings),
+    isServicePath: (path) => servicePaths.includes(path),
     now,
     log,
   });
+}
 
 /** Counts the requests that use a configuration; a retired one is closed with its last request. */
 function createUsageTracker(closeAll: () => Promise<unknown>) {
