@@ -81,53 +81,43 @@ export const command: Command = {
 
 type Action = (context: CommandContext, target: AdminTarget, ids: readonly string[]) => Promise<void>;
 
-const ACTIONS: Readonly<Record<string, Action>> = { list: listGrants, show: showGrant, revoke };
-
-async function listGrants(
-  context: CommandContext,
-  target: AdminTarget,
-  ids: readonly string[],
-): Promise<void> {
-  if (ids.length > 0)
-    throw new UsageError('gatehouse grants list: takes no grant id; use --client, --identity or --name');
-  const { grants, cut } = await fetchGrants(context, target);
-  if (context.json) writeJson(context, { grants, ...(cut && { cut }) });
-  else printTable(context, grants);
-  if (cut)
-    context.stderr(
-      `gatehouse: stopped after ${grants.length} grants; there may be more. Use --client, --identity or --name, or page through GET /admin/v1/grants.\n`,
-    );
-}
-
-async function showGrant(
-  context: CommandContext,
-  target: AdminTarget,
-  ids: readonly string[],
-): Promise<void> {
-  const [id] = ids;
-  if (id === undefined || ids.length > 1) throw new UsageError('gatehouse grants show: takes one grant id');
-  const grant = await requestJson(target, 'GET', `/grants/${encodeURIComponent(id)}`);
-  if (context.json) return writeJson(context, grant);
-  for (const [name, value] of Object.entries(grant))
-    context.stdout(
-      `${printable(name).padEnd(16)} ${TIME_FIELDS.has(name) ? formatTime(value) : printable(value)}\n`,
-    );
-}
-
-async function revoke(context: CommandContext, target: AdminTarget, ids: readonly string[]): Promise<void> {
-  const holders = listHolderOptions(context);
-  const [holder] = holders;
-  if ((ids.length === 0) === (holder === undefined) || holders.length > 1)
-    throw new UsageError(
-      'gatehouse grants revoke: takes grant ids, or one of --client, --identity and --name',
-    );
-  if (holder !== undefined) return revokeHolder(context, target, holder);
-  for (const id of ids) {
-    await requestJson(target, 'POST', `/grants/${encodeURIComponent(id)}/revoke`);
-    if (!context.json) context.stdout(`Revoked: ${id}\n`);
-  }
-  if (context.json) writeJson(context, { ended: ids });
-}
+const ACTIONS: Readonly<Record<string, Action>> = {
+  async list(context, target, ids) {
+    if (ids.length > 0)
+      throw new UsageError('gatehouse grants list: takes no grant id; use --client, --identity or --name');
+    const { grants, cut } = await fetchGrants(context, target);
+    if (context.json) writeJson(context, { grants, ...(cut && { cut }) });
+    else printTable(context, grants);
+    if (cut)
+      context.stderr(
+        `gatehouse: stopped after ${grants.length} grants; there may be more. Use --client, --identity or --name, or page through GET /admin/v1/grants.\n`,
+      );
+  },
+  async show(context, target, ids) {
+    const [id] = ids;
+    if (id === undefined || ids.length > 1) throw new UsageError('gatehouse grants show: takes one grant id');
+    const grant = await requestJson(target, 'GET', `/grants/${encodeURIComponent(id)}`);
+    if (context.json) return writeJson(context, grant);
+    for (const [name, value] of Object.entries(grant))
+      context.stdout(
+        `${printable(name).padEnd(16)} ${TIME_FIELDS.has(name) ? formatTime(value) : printable(value)}\n`,
+      );
+  },
+  async revoke(context, target, ids) {
+    const holders = listHolderOptions(context);
+    const [holder] = holders;
+    if ((ids.length === 0) === (holder === undefined) || holders.length > 1)
+      throw new UsageError(
+        'gatehouse grants revoke: takes grant ids, or one of --client, --identity and --name',
+      );
+    if (holder !== undefined) return revokeHolder(context, target, holder);
+    for (const id of ids) {
+      await requestJson(target, 'POST', `/grants/${encodeURIComponent(id)}/revoke`);
+      if (!context.json) context.stdout(`Revoked: ${id}\n`);
+    }
+    if (context.json) writeJson(context, { ended: ids });
+  },
+};
 
 async function revokeHolder(
   context: CommandContext,

@@ -138,26 +138,19 @@ function readSource({ file, env, cwd = process.cwd(), text }: LoadOptions): Sour
     return yaml.ok ? { ...yaml, name, folder: cwd, text: undefined } : { ...yaml, name };
   }
   const path = resolve(cwd, file ?? (fileFromEnv || DEFAULT_FILE));
-  const read = text === undefined ? readFileText(path) : { text };
-  if ('problem' in read) {
-    const isDefaultFile = file === undefined && !fileFromEnv;
-    const hint = isDefaultFile ? '; set another one with --config FILE or GATEHOUSE_CONFIG' : '';
-    return { ok: false, name: path, file: path, problems: [{ message: `${read.problem}${hint}` }] };
-  }
-  const yaml = parseYaml(read.text);
-  return yaml.ok
-    ? { ...yaml, name: path, file: path, folder: dirname(path), text: read.text }
-    : { ...yaml, name: path, file: path };
-}
-
-function readFileText(path: string): { readonly text: string } | { readonly problem: string } {
+  let content: string;
   try {
-    const bytes = readFileBytes(path, MAX_FILE_BYTES);
-    return { text: new TextDecoder('utf-8', { fatal: true }).decode(bytes) };
+    content = text ?? new TextDecoder('utf-8', { fatal: true }).decode(readFileBytes(path, MAX_FILE_BYTES));
   } catch (error) {
     const problem = error instanceof TypeError ? 'is not UTF-8 text' : (error as Error).message;
-    return { problem: `${path} ${problem}` };
+    const isDefaultFile = file === undefined && !fileFromEnv;
+    const hint = isDefaultFile ? '; set another one with --config FILE or GATEHOUSE_CONFIG' : '';
+    return { ok: false, name: path, file: path, problems: [{ message: `${path} ${problem}${hint}` }] };
   }
+  const yaml = parseYaml(content);
+  return yaml.ok
+    ? { ...yaml, name: path, file: path, folder: dirname(path), text: content }
+    : { ...yaml, name: path, file: path };
 }
 
 function collectProblems(

@@ -8,7 +8,6 @@ import { StartError } from '../lib/start-error.ts';
 import type { PublicListener } from '../listener/listener.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { createMetrics, type Metrics } from '../observability/metrics.ts';
-import { Fault } from '../ports/fault.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import { createFastPath } from '../proxy/downstream/fast-path.ts';
 import type { KeyedRecordAuthenticator } from '../tokens/record-mac.ts';
@@ -26,7 +25,7 @@ import { instrumentStore } from './instrumented-store.ts';
 import { ensureKeyFile } from './keys.ts';
 import { createTlsContextOptions, startPublicListener } from './listeners.ts';
 import { type Observability, openObservability } from './observability.ts';
-import { type OpenedStore, openStore } from './open-store.ts';
+import { type OpenedStore, openStore, retryWhileUnreachable } from './open-store.ts';
 import { createProcessState, type ProcessState } from './process-state.ts';
 import { createAcceptedGrantsReader, createReportingAuthenticator } from './record-authentication.ts';
 import { createRequestRecorder, type RequestRecorder } from './request-recorder.ts';
@@ -177,17 +176,17 @@ async function activateFirstConfig(
   processState: ProcessState,
   resources: AsyncDisposableStack,
 ): Promise<ActiveConfig> {
-  const config = await retryUntilStoreReachable(
-    () => buildRuntimeConfig(settings, processState),
-    settings,
-    async (fault) => {
-      log.error('store_unreachable_at_start', {
-        reason: fault.message,
-        note: 'no request is served before the keys are verified against the store; retrying until it is reachable',
-      });
-      if (role === 'standalone') await admin.open();
-    },
-  );
+  const build = (): Promise<RuntimeConfig> => buildRuntimeConfig(settings, processState);
+  // Verifies the keys against the store: Redis may become unreachable meanwhile.
+  const config = await (settings.store.type === 'redis'
+    ? retryWhileUnreachable(build, async (fault) => {
+        log.error('store_unreachable_at_start', {
+          reason: fault.message,
+          note: 'no request is served before the keys are verified against the store; retrying until it is reachable',
+        });
+        if (role === 'standalone') await admin.open();
+      })
+    : build());
   const recordRequest = createRequestRecorder(settings, { log, metrics, tracer });
   const active: ActiveConfig = { config, recordRequest, isDraining: false };
   resources.defer(() => active.config.close());
@@ -201,26 +200,6 @@ async function activateFirstConfig(
     ...createAdminLookups(() => active.config.settings),
   };
   return active;
-}
-
-const RETRY_MS = 500;
-
-/** Building the first configuration verifies the keys against the store: Redis may become unreachable meanwhile. */
-async function retryUntilStoreReachable<T>(
-  build: () => Promise<T>,
-  { store }: Settings,
-  onUnreachable: (fault: Fault) => Promise<void>,
-): Promise<T> {
-  for (let attempts = 0; ; attempts += 1) {
-    try {
-      return await build();
-    } catch (error) {
-      if (!(error instanceof Fault) || error.code !== 'store_unavailable' || store.type !== 'redis')
-        throw error;
-      if (attempts === 0) await onUnreachable(error);
-      await pause(RETRY_MS);
-    }
-  }
 }
 
 /** The public listener, with the fast path in front of it. */

@@ -65,17 +65,10 @@ const openRedis = (options: OpenStoreOptions): Promise<OpenedStore> =>
 
 /** Without the check for an incomplete migration. */
 export async function openRedisUnchecked(
-  {
-    settings,
-    log,
-    now,
-    authenticator,
-    metrics,
-    commandTimeout,
-    onUnreachable,
-  }: Omit<OpenStoreOptions, 'role'>,
+  options: Omit<OpenStoreOptions, 'role'>,
   verify?: (store: RedisStore) => Promise<void>,
 ): Promise<RedisStore> {
+  const { settings, log, now, authenticator, metrics, commandTimeout, onUnreachable } = options;
   // Loaded on first use: the embedded store does not need it.
   const [{ openRedisStore }, { UnsuitableRedisError }, { formatRedisAddress }] = await Promise.all([
     import('../stores/redis/store.ts'),
@@ -93,8 +86,7 @@ export async function openRedisUnchecked(
     });
   const logReachable = (seconds: number): void =>
     log.warn('store_reachable', { address, unreachable_s: Math.round(seconds * 10) / 10 });
-  const startedAt = performance.now();
-  for (let attempts = 0; ; attempts += 1) {
+  const open = async (): Promise<RedisStore> => {
     try {
       const store = await openRedisStore({
         url,
@@ -112,24 +104,42 @@ export async function openRedisUnchecked(
         onFault: (fault) => log.error('store_error', errorFields(fault)),
         onAlarm: (alarm) => log.error('store_alert', { what: alarm }),
       });
-      // Within the loop: Redis may become unreachable between two commands.
+      // With the retries: Redis may become unreachable between two commands.
       await verify?.(store).catch(async (error: unknown) => {
         await store.close();
         throw error;
       });
-      if (attempts > 0) logReachable((performance.now() - startedAt) / 1_000);
       return store;
     } catch (error) {
-      if (error instanceof UnsuitableRedisError)
-        throw new StartError(
-          error.problems.map((problem) => `store.url: ${problem}`),
-          { cause: error },
-        );
+      if (!(error instanceof UnsuitableRedisError)) throw error;
+      throw new StartError(
+        error.problems.map((problem) => `store.url: ${problem}`),
+        { cause: error },
+      );
+    }
+  };
+  const startedAt = performance.now();
+  let wasUnreachable = false;
+  const store = await retryWhileUnreachable(open, async (fault) => {
+    wasUnreachable = true;
+    logUnreachable(fault.message.replace(/^Redis: /, ''), 0);
+    await onUnreachable?.(fault);
+  });
+  if (wasUnreachable) logReachable((performance.now() - startedAt) / 1_000);
+  return store;
+}
+
+/** Repeats what fails because the store is unreachable; `onUnreachable` is called once. */
+export async function retryWhileUnreachable<T>(
+  work: () => Promise<T>,
+  onUnreachable: (fault: Fault) => Promise<void>,
+): Promise<T> {
+  for (let attempts = 0; ; attempts += 1) {
+    try {
+      return await work();
+    } catch (error) {
       if (!(error instanceof Fault) || error.code !== 'store_unavailable') throw error;
-      if (attempts === 0) {
-        logUnreachable(error.message.replace(/^Redis: /, ''), 0);
-        await onUnreachable?.(error);
-      }
+      if (attempts === 0) await onUnreachable(error);
       await pause(RETRY_MS);
     }
   }

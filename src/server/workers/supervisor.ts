@@ -45,7 +45,6 @@ export interface SupervisorOptions {
 }
 
 const now = (): number => Date.now() / 1_000;
-const KILL_MARGIN_SECONDS = 5;
 
 /** Holds the store's lock, serves the admin listener and supervises the workers, which serve the requests. */
 export async function openSupervisor(options: SupervisorOptions): Promise<Supervisor> {
@@ -106,7 +105,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
       const { shutdown } = getSettings();
       const { preStop = shutdown.preStop, drain = shutdown.drain } = options;
       admin.isDraining = true;
-      const isClean = await pool.drain({ preStop, drain }, preStop + drain + KILL_MARGIN_SECONDS);
+      const isClean = await pool.drain({ preStop, drain });
       // Before the store that it reads.
       await admin.close();
       await owned.disposeAsync();
