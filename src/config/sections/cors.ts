@@ -1,7 +1,6 @@
 import { z } from 'zod';
-import { FORWARDABLE_METHOD } from '../../domain/method.ts';
 import { checkWith } from '../cross-check.ts';
-import { durationBetween } from '../units.ts';
+import { durationBetween, method } from '../units.ts';
 
 /** As browsers serialize it: scheme, host and a port other than the default one (RFC 6454 §6.2). */
 function isOrigin(text: string): boolean {
@@ -28,11 +27,7 @@ export const cors = z
         description: 'Allowed origins, compared exactly; or only `*` for any origin.',
         examples: [['https://app.example.test']],
       }),
-    methods: z
-      .array(z.string().regex(FORWARDABLE_METHOD, 'must be a method in capitals, such as GET'))
-      .min(1)
-      .exactOptional()
-      .describe('Allowed methods. Default: those of the route.'),
+    methods: z.array(method).min(1).exactOptional().describe('Allowed methods. Default: those of the route.'),
     headers: z
       .array(fieldName)
       .default(['Authorization', 'Content-Type'])

@@ -3,7 +3,7 @@ import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
 import { NAME_SOURCES } from '../../ports/directory.ts';
 import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
-import { type PathSchema, peers } from '../units.ts';
+import { nonEmptyText, type PathSchema, peers, shortText } from '../units.ts';
 import { checkLdap, ldapSection } from './ldap.ts';
 
 /** `certificates`: which client certificates are trusted, and which name in them is the identity. */
@@ -13,9 +13,7 @@ export function certificatesSection(path: PathSchema) {
   const issuer = z.union([
     path.transform((file): Issuer => ({ file })),
     z.strictObject({
-      name: z
-        .string()
-        .min(1)
+      name: nonEmptyText
         .exactOptional()
         .describe(
           'Short name for `integrations[].issuers` and logs. Default: the file name without its extension.',
@@ -96,14 +94,9 @@ export function directorySection(path: PathSchema) {
         description: 'A braced GUID or a hex string.',
         examples: ['{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}'],
       }),
-    name: z.string().min(1).max(256).describe('User name for sign-in.'),
-    displayName: z.string().min(1).max(256).exactOptional().describe('Name on the pages. Default: `name`.'),
-    commonName: z
-      .string()
-      .min(1)
-      .max(256)
-      .exactOptional()
-      .describe('Common name in client certificates of this user.'),
+    name: shortText.describe('User name for sign-in.'),
+    displayName: shortText.exactOptional().describe('Name on the pages. Default: `name`.'),
+    commonName: shortText.exactOptional().describe('Common name in client certificates of this user.'),
     email: z
       .string()
       .min(3)
@@ -116,7 +109,7 @@ export function directorySection(path: PathSchema) {
       .max(256)
       .exactOptional()
       .describe('User principal name in client certificates of this user.'),
-    groups: z.array(z.string().min(1)).default([]).describe('Groups, for `access` of integrations.'),
+    groups: z.array(nonEmptyText).default([]).describe('Groups, for `access` of integrations.'),
     disabled: z
       .boolean()
       .default(false)

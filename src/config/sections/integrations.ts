@@ -4,7 +4,7 @@ import { findExcess, formatScope } from '../../domain/scope.ts';
 import { isIdentityId, isIdentityLabel } from '../../domain/user.ts';
 import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
-import { codeLifetime, lifetime, scope } from '../units.ts';
+import { codeLifetime, lifetime, nonEmptyText, scope, shortText } from '../units.ts';
 import { createDirectoryCheck, getIssuerName } from './identity.ts';
 
 /** `label:id`, as in tokens and logs. */
@@ -18,7 +18,7 @@ const grantType = z.enum(GRANT_TYPES);
 /** Users and workloads that may use something. */
 const accessEntry = () =>
   z.strictObject({
-    groups: z.array(z.string().min(1)).default([]).describe('Members of these groups.'),
+    groups: z.array(nonEmptyText).default([]).describe('Members of these groups.'),
     identities: z
       .array(z.string().refine(isIdentity, 'must be label:id, the id being a braced GUID or a hex string'))
       .default([])
@@ -40,7 +40,7 @@ export const integrationSection = () =>
       .max(256)
       .regex(/^[\x21-\x7e]+$/, 'must be printable ASCII without spaces')
       .describe('Compared exactly, case included.'),
-    name: z.string().min(1).max(256).exactOptional().describe('Display name. Default: the client id.'),
+    name: shortText.exactOptional().describe('Display name. Default: the client id.'),
     scope: scope.describe('The largest scope of its tokens.'),
     grants: z
       .array(grantType)
@@ -68,7 +68,7 @@ export const integrationSection = () =>
       })
       .prefault({}),
     issuers: z
-      .array(z.string().min(1))
+      .array(nonEmptyText)
       .min(1)
       .exactOptional()
       .describe('Only client certificates of these issuers, by name.'),

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
-import { durationBetween, LOOPBACK_HOST, type PathSchema } from '../units.ts';
+import { durationBetween, LOOPBACK_HOST, nonEmptyText, type PathSchema } from '../units.ts';
 
 const attribute = z.string().regex(/^[A-Za-z][A-Za-z0-9-]{0,63}$/, 'must be an attribute name');
 const distinguishedName = z.string().min(1).max(1_024);
@@ -27,9 +27,7 @@ export const ldapSection = (path: PathSchema) =>
       .default(false)
       .describe('With `ldap://`: use StartTLS. LDAP without TLS is allowed only to this machine.'),
     ca: path.exactOptional().describe('CA certificates for the server, PEM.'),
-    serverName: z
-      .string()
-      .min(1)
+    serverName: nonEmptyText
       .exactOptional()
       .describe('Name in the server certificate, if it is not the host of the URL.'),
     bindDn: distinguishedName.describe('Account that gatehouse binds as; read access is enough.'),

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { duration, rate, size } from '../units.ts';
+import { count, duration, rate, size } from '../units.ts';
 
 /** `limits`: sizes, counts and rates. */
 export const limitsSection = () =>
@@ -15,9 +15,7 @@ export const limitsSection = () =>
     headerTimeout: duration
       .prefault('10s')
       .meta({ description: 'A request head must arrive within this time.', appliesAfter: 'workerRestart' }),
-    connections: z
-      .int()
-      .min(1)
+    connections: count
       .default(10_000)
       .meta({ description: 'Most open client connections per process.', appliesAfter: 'workerRestart' }),
     streams: z.int().min(1).max(1_000).default(100).meta({

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { crossCheck } from '../cross-check.ts';
-import { type PathSchema, peers } from '../units.ts';
+import { nonEmptyText, type PathSchema, peers } from '../units.ts';
 
 /** `listen`: the public listener. */
 export function listenSection(path: PathSchema) {
@@ -9,7 +9,7 @@ export function listenSection(path: PathSchema) {
     key: path.describe('Private key of the server certificate, PEM. Reloaded with it.'),
     minVersion: z.enum(['TLSv1.2', 'TLSv1.3']).default('TLSv1.2').describe('Lowest TLS version accepted.'),
     askCertificate: z
-      .union([z.enum(['always', 'never']), z.array(z.string().min(1)).min(1)])
+      .union([z.enum(['always', 'never']), z.array(nonEmptyText).min(1)])
       .default('always')
       .meta({
         description:
@@ -30,9 +30,7 @@ export function listenSection(path: PathSchema) {
   });
 
   return z.strictObject({
-    host: z
-      .string()
-      .min(1)
+    host: nonEmptyText
       .default('127.0.0.1')
       .meta({ description: 'Address of the public listener.', appliesAfter: 'restart' }),
     port: z
@@ -94,9 +92,7 @@ export const listenRules = [
 /** `admin`: probes, metrics and grant administration, on a listener of their own. */
 export const adminSection = (path: PathSchema) =>
   z.strictObject({
-    host: z
-      .string()
-      .min(1)
+    host: nonEmptyText
       .default('127.0.0.1')
       .describe('Address of the admin listener: probes, metrics and grant administration.'),
     port: z.int().min(0).max(65_535).default(9443).describe('Port of the admin listener.'),

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { EXCLUDABLE_FIELDS, PSEUDONYMISABLE_FIELDS } from '../../observability/access-fields.ts';
 import { FACILITIES } from '../../observability/syslog-format.ts';
 import { checkWith } from '../cross-check.ts';
-import type { PathSchema } from '../units.ts';
+import { nonEmptyText, type PathSchema } from '../units.ts';
 
 const secret = z.string().min(16, 'must have at least 16 characters').max(1_024);
 
@@ -125,7 +125,7 @@ export const tracingSection = (path: PathSchema) =>
       examples: ['http://collector:4318/v1/traces'],
     }),
     ratio: z.number().min(0).max(1).default(0.1).describe('Ratio of traces that are sent, from 0 to 1.'),
-    token: z.string().min(1).exactOptional().describe('Bearer token for the collector.'),
+    token: nonEmptyText.exactOptional().describe('Bearer token for the collector.'),
     tokenFile: path.exactOptional().describe('File that contains the token.'),
     ca: path.exactOptional().describe('CA bundle for the collector, PEM.'),
     service: z.string().min(1).max(128).default('gatehouse').describe('`service.name` of spans.'),

@@ -1,6 +1,5 @@
 import { z } from 'zod';
 import { parsePattern } from '../../domain/access-rule.ts';
-import { FORWARDABLE_METHOD } from '../../domain/method.ts';
 import {
   getIgnoredDifferences,
   normalizePattern,
@@ -8,7 +7,7 @@ import {
   patternCovers,
 } from '../../domain/path-comparison.ts';
 import { crossCheck, formatKnownNames, type ParsedSections } from '../cross-check.ts';
-import { scope } from '../units.ts';
+import { method, nonEmptyText, scope } from '../units.ts';
 import { cors } from './cors.ts';
 
 /** `routes[]`: what a request needs, and where it is forwarded to. */
@@ -24,9 +23,9 @@ export const routeSection = () =>
         description: 'A path; `*` matches one segment, `/**` at the end matches any rest, also an empty one.',
         examples: ['/files/**'],
       }),
-    host: z.string().min(1).exactOptional().describe('Only for this host name.'),
+    host: nonEmptyText.exactOptional().describe('Only for this host name.'),
     methods: z
-      .array(z.string().regex(FORWARDABLE_METHOD, 'must be a method in capitals, such as GET'))
+      .array(method)
       .min(1)
       .exactOptional()
       .describe('Only for these methods. GET does not include HEAD.'),
@@ -35,7 +34,7 @@ export const routeSection = () =>
       .union([z.literal('any-token'), scope])
       .exactOptional()
       .describe('The scope that a token must have, or `any-token`.'),
-    clients: z.array(z.string().min(1)).min(1).exactOptional().describe('Only tokens of these integrations.'),
+    clients: z.array(nonEmptyText).min(1).exactOptional().describe('Only tokens of these integrations.'),
     upstream: z.string().default('default').describe('The upstream, by its name in `upstreams`.'),
     stripPrefix: z
       .string()

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { checkWith } from '../cross-check.ts';
-import { durationBetween, type PathSchema, size } from '../units.ts';
+import { durationBetween, nonEmptyText, type PathSchema, size } from '../units.ts';
 
 /** `store`: where grants, device requests and revocations are stored. */
 export const storeSection = (path: PathSchema) =>
@@ -25,9 +25,7 @@ export const storeSection = (path: PathSchema) =>
           'The Redis (or Valkey) server, version 6.2 or newer: `redis://[user[:password]@]host[:port][/database]`, `redis+sentinel://host[:port],…/name[/database]` or `redis+cluster://host[:port],…`; `rediss` instead of `redis` for TLS.',
         ),
       urlFile: path.exactOptional().describe('File that contains the URL.'),
-      password: z
-        .string()
-        .min(1)
+      password: nonEmptyText
         .exactOptional()
         .describe('Password of the Redis user, if the URL does not contain it.'),
       passwordFile: path.exactOptional().describe('File that contains the password.'),
@@ -41,9 +39,7 @@ export const storeSection = (path: PathSchema) =>
           ca: path.exactOptional().describe('CA certificates for Redis, PEM.'),
           certificate: path.exactOptional().describe('Client certificate for Redis, PEM.'),
           key: path.exactOptional().describe('Its private key, PEM.'),
-          serverName: z
-            .string()
-            .min(1)
+          serverName: nonEmptyText
             .exactOptional()
             .describe('Name in the server certificate, if it is not the host of the URL.'),
         })

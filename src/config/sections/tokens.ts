@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { TOKEN_FORMATS } from '../../domain/integration.ts';
 import { checkWith } from '../cross-check.ts';
-import { codeLifetime, duration, durationBetween, lifetime, type PathSchema } from '../units.ts';
+import { codeLifetime, count, duration, durationBetween, lifetime, type PathSchema } from '../units.ts';
 
 /** `keys`: signing and sealing keys. */
 export const keysSection = (path: PathSchema) =>
@@ -68,10 +68,8 @@ export const deviceSection = () =>
         .prefault('5m')
         .describe('How long a device code can be confirmed and exchanged.'),
       interval: lifetime.prefault('5s').describe('Minimum interval between polls of a device.'),
-      maxPending: z.int().min(1).default(100_000).describe('Most pending device requests in total.'),
-      maxPendingPerClient: z
-        .int()
-        .min(1)
+      maxPending: count.default(100_000).describe('Most pending device requests in total.'),
+      maxPendingPerClient: count
         .default(10_000)
         .describe(
           'Most pending device requests of one integration; one address can have a tenth of them. At this limit, and at `maxPending`, a new request replaces one from the network with the most requests.',

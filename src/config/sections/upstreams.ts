@@ -2,7 +2,16 @@ import { z } from 'zod';
 import { foldFieldName, foldFieldNames } from '../../http/fold-field-name.ts';
 import { checkWith, crossCheck } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
-import { duration, durationBetween, headerName, lifetime, type PathSchema, size } from '../units.ts';
+import {
+  count,
+  duration,
+  durationBetween,
+  headerName,
+  lifetime,
+  type PathSchema,
+  shortText,
+  size,
+} from '../units.ts';
 
 const pathComparison = z.enum(['unknown', 'distinct', 'same']).default('unknown');
 
@@ -40,9 +49,7 @@ export const upstreamSection = (path: PathSchema) =>
         .describe(
           'How much of a request body is buffered before a connection is used. With methods other than POST, PUT and PATCH, all of it.',
         ),
-      connections: z
-        .int()
-        .min(1)
+      connections: count
         .default(128)
         .describe(
           'Most connections to each target. Requests whose body is still arriving use at most half of them; one client uses at most seven times as many as are free.',
@@ -54,16 +61,12 @@ export const upstreamSection = (path: PathSchema) =>
         .describe(
           'Most requests that wait for a connection to a target; beyond that, and after `timeouts.headers` of waiting, 503.',
         ),
-      websockets: z
-        .int()
-        .min(1)
+      websockets: count
         .default(1_000)
         .describe('Most WebSockets to each target, in addition to `connections`.'),
       ejection: z
         .strictObject({
-          failures: z
-            .int()
-            .min(1)
+          failures: count
             .default(3)
             .describe('Consecutive failed connections (refused, timed out, closed without a response).'),
           first: lifetime.prefault('5s').describe('Duration of the first ejection; it doubles each time.'),
@@ -79,12 +82,8 @@ export const upstreamSection = (path: PathSchema) =>
             .describe('Requested with GET; any 2xx or 3xx is healthy.'),
           interval: lifetime.prefault('10s').describe('Interval between checks of a target.'),
           timeout: lifetime.prefault('2s').describe('Time limit for the response.'),
-          healthy: z
-            .int()
-            .min(1)
-            .default(2)
-            .describe('Consecutive successful checks until a target is healthy.'),
-          unhealthy: z.int().min(1).default(3).describe('Consecutive failed checks until it is unhealthy.'),
+          healthy: count.default(2).describe('Consecutive successful checks until a target is healthy.'),
+          unhealthy: count.default(3).describe('Consecutive failed checks until it is unhealthy.'),
         })
         .exactOptional()
         .describe(
@@ -130,12 +129,7 @@ export const upstreamSection = (path: PathSchema) =>
           header: headerName
             .default('X-Gatehouse-Assertion')
             .describe('Header of the assertion. Values sent by clients are removed.'),
-          audience: z
-            .string()
-            .min(1)
-            .max(256)
-            .exactOptional()
-            .describe('The `aud` claim. Default: the name of the upstream.'),
+          audience: shortText.exactOptional().describe('The `aud` claim. Default: the name of the upstream.'),
         })
         .exactOptional()
         .describe(
