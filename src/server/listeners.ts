@@ -15,11 +15,8 @@ export interface TlsContextSources {
   readonly ticketSecret: Buffer;
 }
 
-export function createTlsContextOptions({
-  settings,
-  files,
-  ticketSecret,
-}: TlsContextSources): TlsContextOptions | undefined {
+export function createTlsContextOptions(sources: TlsContextSources): TlsContextOptions | undefined {
+  const { settings, files, ticketSecret } = sources;
   const { tls } = settings.listen;
   if (tls === undefined || files.server === undefined) return undefined;
   return {

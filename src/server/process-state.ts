@@ -45,12 +45,8 @@ export interface ProcessState {
   stop(): Promise<void>;
 }
 
-type SharedParts = Pick<
-  ProcessState,
-  'store' | 'log' | 'now' | 'metrics' | 'isAuditAvailable' | 'isOverloaded'
->;
-
-export interface ProcessStateOptions extends SharedParts {
+export interface ProcessStateOptions
+  extends Pick<ProcessState, 'store' | 'log' | 'now' | 'metrics' | 'isAuditAvailable' | 'isOverloaded'> {
   readonly settings: Settings;
   /** Omitted: limits are local to this process. */
   readonly limits?: SharedLimits | undefined;

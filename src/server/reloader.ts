@@ -1,7 +1,7 @@
 import { type InvalidConfig, type LoadedConfig, logDeprecations } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
 import { StartError } from '../lib/start-error.ts';
-import { watchFiles } from '../lib/watch-files.ts';
+import { FileWatch } from '../lib/watch-files.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { listAdminTlsFiles } from './admin-endpoint.ts';
@@ -26,7 +26,7 @@ const RETRY_SECONDS = { min: 1, max: 30 };
 /** Reloads when the configuration or a file that it names changes. Requests during a reload cause one more reload. */
 export class Reloader {
   readonly #options: ReloaderOptions;
-  readonly #watcher: ReturnType<typeof watchFiles>;
+  readonly #watcher: FileWatch;
   #running: Promise<void> | undefined;
   #isQueued = false;
   #isClosed = false;
@@ -36,7 +36,7 @@ export class Reloader {
   constructor(options: ReloaderOptions) {
     this.#options = options;
     const { settings, files, log } = options;
-    this.#watcher = watchFiles(listWatchedFiles(settings, files), () => this.reload('a file changed'), {
+    this.#watcher = new FileWatch(listWatchedFiles(settings, files), () => this.reload('a file changed'), {
       onError: (error) => log.warn('watch_failed', errorFields(error)),
     });
   }

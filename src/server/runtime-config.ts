@@ -187,13 +187,8 @@ function createBuildContext(
   return { settings, processState, files, keyring, certificates, grantDeps, rateLimits };
 }
 
-function createTokenApiService({
-  settings,
-  processState,
-  certificates,
-  grantDeps,
-  rateLimits,
-}: BuildContext): TokenApiService {
+function createTokenApiService(buildContext: BuildContext): TokenApiService {
+  const { settings, processState, certificates, grantDeps, rateLimits } = buildContext;
   const [path = '/authsvc'] = settings.service.paths;
   return {
     grantDeps,
@@ -234,13 +229,8 @@ const buildHeaderSettings = (settings: Settings) => ({
   cookie: sessionCookieName(getPagesOrigin(settings).url),
 });
 
-function createRequestProxy({
-  settings,
-  processState,
-  keyring,
-  certificates,
-  grantDeps,
-}: BuildContext): Proxy {
+function createRequestProxy(buildContext: BuildContext): Proxy {
+  const { settings, processState, keyring, certificates, grantDeps } = buildContext;
   const { store, now, log, metrics } = processState;
   const { integrations, tokenIssuer } = grantDeps;
   const rules = buildRules(settings);

@@ -3,7 +3,7 @@ import { getLongestGrantLifetime } from '../../config/lifetimes.ts';
 import { findRestartChanges, isSupervisorSetting } from '../../config/restart-settings.ts';
 import type { Settings } from '../../config/schema.ts';
 import { StartError } from '../../lib/start-error.ts';
-import { watchFiles } from '../../lib/watch-files.ts';
+import { FileWatch } from '../../lib/watch-files.ts';
 import { errorFields, type Logger } from '../../observability/logger.ts';
 import type { Metrics } from '../../observability/metrics.ts';
 import { collectProcessMetrics } from '../../observability/process-metrics.ts';
@@ -82,7 +82,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
   ensureAdminToken(settings.admin.tokenFile, log);
   await admin.open();
   // Workers watch the other files.
-  const watcher = watchFiles(listAdminTlsFiles(settings), () => admin.reloadTls(), {
+  const watcher = new FileWatch(listAdminTlsFiles(settings), () => admin.reloadTls(), {
     onError: (error) => log.warn('watch_failed', errorFields(error)),
   });
   resources.defer(() => watcher.close());
