@@ -34,7 +34,7 @@ export const command: Command = {
   async run(context) {
     context.stderr(`gatehouse ${readPackageVersion()}: preparing the demo …\n`);
     const folder = resolve(context.cwd, context.option('folder') ?? '.gatehouse');
-    const demoFolder = await prepareDemoFolder(folder, { api: API_PORT }, Date.now() / 1_000);
+    const demoFolder = await prepareDemoFolder(folder, API_PORT, Date.now() / 1_000);
     const stopped = waitForSignal();
     const api = await openDemoApi(API_PORT);
     try {
