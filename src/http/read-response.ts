@@ -1,4 +1,4 @@
-import { type HttpResponse, readBody } from '../lib/http-client.ts';
+import { type HttpResponse, readAtMost } from '../lib/http-client.ts';
 
 /** A response that is too long, compressed or not text. The message contains nothing of it. */
 export class UnusableResponse extends Error {
@@ -20,7 +20,7 @@ export async function readResponseText(
   maxBytes: number,
 ): Promise<string> {
   const problem = findProblem(headers, maxBytes);
-  const bytes = await readBody({ body }, problem === undefined ? maxBytes : 0);
+  const bytes = await readAtMost(body, problem === undefined ? maxBytes : 0);
   if (bytes === undefined) throw new UnusableResponse(problem ?? describeTooLong(maxBytes));
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);

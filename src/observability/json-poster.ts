@@ -1,4 +1,4 @@
-import { createHttpClient, readBody } from '../lib/http-client.ts';
+import { createHttpClient, readAtMost } from '../lib/http-client.ts';
 
 export interface PosterOptions {
   readonly url: string;
@@ -21,7 +21,7 @@ export function openPoster({ url, ca, timeoutMs = 5_000 }: PosterOptions) {
         headers: { 'content-type': 'application/json', ...headers },
         body,
       });
-      await readBody(response, MAX_BODY);
+      await readAtMost(response.body, MAX_BODY);
       return response.status;
     },
     close: () => client.destroy(),

@@ -3,7 +3,9 @@ import type { Settings } from '../config/schema.ts';
 import type { GrantDeps } from '../grants/deps.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { createOpenIdProvider, type OpenIdProvider } from '../identity/openid-provider.ts';
-import { createUserDirectory, readSettingFile } from '../identity/user-directory.ts';
+import { createUserDirectory } from '../identity/user-directory.ts';
+import { readSettingFile } from '../lib/read-file.ts';
+import { StartError } from '../lib/start-error.ts';
 import { createPages } from '../pages/router.ts';
 import { sessionCookieName } from '../pages/session.ts';
 import { createTheme } from '../pages/views/theme.ts';
@@ -30,10 +32,9 @@ import {
 import { type ClientCertificates, createClientCertificates } from './client-certificates.ts';
 import { listKeyWarnings, openCheckedKeyring, readKeyFile } from './keys.ts';
 import { getPagesOrigin } from './pages-origin.ts';
-import type { ProcessState } from './process-state.ts';
-import { createServicePathMatcher } from './service-paths.ts';
+import type { ProcessState, RateLimiters } from './process-state.ts';
+import { ServicePaths } from './service-paths.ts';
 import { createServiceRouter } from './service-router.ts';
-import { StartError } from './start-error.ts';
 
 /** Everything built from one configuration. A request uses the same one from beginning to end. */
 export interface RuntimeConfig {
@@ -62,6 +63,7 @@ interface BuildContext {
   readonly keyring: Keyring;
   readonly certificates: ClientCertificates;
   readonly grantDeps: GrantDeps;
+  readonly rateLimits: RateLimiters;
 }
 
 const REALM = 'gatehouse';
@@ -85,10 +87,7 @@ export async function buildRuntimeConfig(
     service,
     oauth: {
       ...service,
-      rateLimits: {
-        ...service.rateLimits,
-        introspect: processState.getLimiter('introspect', settings.limits.rates.introspect),
-      },
+      rateLimits: context.rateLimits,
       introspection: buildIntrospection(settings),
       acceptsCertificates: files.issuers.length > 0,
     },
@@ -184,30 +183,20 @@ function createBuildContext(
     certificateValidator,
     now,
   });
-  return { settings, processState, files, keyring, certificates, grantDeps };
+  const rateLimits = processState.getLimiters(settings.limits.rates);
+  return { settings, processState, files, keyring, certificates, grantDeps, rateLimits };
 }
 
-function createTokenApiService({
-  settings,
-  processState,
-  certificates,
-  grantDeps,
-}: BuildContext): TokenApiService {
-  const { rates, headerTimeout } = settings.limits;
+function createTokenApiService(buildContext: BuildContext): TokenApiService {
+  const { settings, processState, certificates, grantDeps, rateLimits } = buildContext;
   const [path = '/authsvc'] = settings.service.paths;
   return {
     grantDeps,
     publicUrl: settings.publicUrl,
     pagesUrl: getPagesOrigin(settings).url,
     path,
-    bodyTimeout: headerTimeout,
-    rateLimits: {
-      token: processState.getLimiter('token', rates.token),
-      certificate: processState.getLimiter('certificate', rates.certificate),
-      device: processState.getLimiter('device', rates.device),
-      revoke: processState.getLimiter('revoke', rates.revoke),
-      verify: processState.getLimiter('verify', rates.verify),
-    },
+    bodyTimeout: settings.limits.headerTimeout,
+    rateLimits,
     getCertificate: certificates.get,
     getPresentedCertificate: (context) => certificates.validate(certificates.get(context)),
     isCertificateAmbiguous: certificates.isAmbiguous,
@@ -216,11 +205,10 @@ function createTokenApiService({
 }
 
 function createConfirmationPages(
-  { settings, processState, certificates, grantDeps }: BuildContext,
+  { settings, processState, certificates, grantDeps, rateLimits }: BuildContext,
   service: TokenApiService,
   providers: readonly OpenIdProvider[],
 ): ReturnType<typeof createPages> {
-  const { rates } = settings.limits;
   return createPages({
     grantDeps,
     theme: withStartError(() => createTheme(settings.pages)),
@@ -232,13 +220,7 @@ function createConfirmationPages(
     attemptLimits: processState.attemptLimits,
     getCertificate: (context) => certificates.get(context)?.der,
     isCertificateAmbiguous: certificates.isAmbiguous,
-    rateLimits: {
-      page: processState.getLimiter('page', rates.page),
-      codeGuesses: processState.getLimiter('codeGuesses', rates.codeGuesses),
-      networkCodeGuesses: processState.getLimiter('networkCodeGuesses', rates.networkCodeGuesses),
-      allCodeGuesses: processState.getLimiter('allCodeGuesses', rates.allCodeGuesses),
-      identityCodeGuesses: processState.getLimiter('identityCodeGuesses', rates.identityCodeGuesses),
-    },
+    rateLimits,
   });
 }
 
@@ -247,13 +229,8 @@ const buildHeaderSettings = (settings: Settings) => ({
   cookie: sessionCookieName(getPagesOrigin(settings).url),
 });
 
-function createRequestProxy({
-  settings,
-  processState,
-  keyring,
-  certificates,
-  grantDeps,
-}: BuildContext): Proxy {
+function createRequestProxy(buildContext: BuildContext): Proxy {
+  const { settings, processState, keyring, certificates, grantDeps } = buildContext;
   const { store, now, log, metrics } = processState;
   const { integrations, tokenIssuer } = grantDeps;
   const rules = buildRules(settings);
@@ -286,11 +263,12 @@ function createRequestProxy({
   );
 }
 
-const createForwardAuthEndpoint = (
+function createForwardAuthEndpoint(
   { settings, processState: { now, log }, certificates }: BuildContext,
   { policy }: Proxy,
-): ReturnType<typeof createForwardAuth> =>
-  createForwardAuth({
+): ReturnType<typeof createForwardAuth> {
+  const servicePaths = new ServicePaths(settings);
+  return createForwardAuth({
     policy,
     realm: REALM,
     headers: buildHeaderSettings(settings),
@@ -298,10 +276,11 @@ const createForwardAuthEndpoint = (
     // The certificate of the connection is the front proxy's own; its client's is only in the header.
     getCertificate: (context) => certificates.validate(certificates.getForwarded(context)),
     isCertificateAmbiguous: certificates.isAmbiguous,
-    isServicePath: createServicePathMatcher(settings),
+    isServicePath: (path) => servicePaths.includes(path),
     now,
     log,
   });
+}
 
 /** Counts the requests that use a configuration; a retired one is closed with its last request. */
 function createUsageTracker(closeAll: () => Promise<unknown>) {
@@ -335,7 +314,7 @@ function createOpenIdProviders({ signIn }: Settings): readonly OpenIdProvider[] 
   return Object.entries(signIn.openid).map(([name, { ca, ...provider }]) =>
     createOpenIdProvider(name, {
       ...provider,
-      ...(ca !== undefined && { ca: readSettingFile(ca, `signIn.openid.${name}.ca`) }),
+      ...(ca !== undefined && { ca: readSettingFile(`signIn.openid.${name}.ca`, ca) }),
     }),
   );
 }

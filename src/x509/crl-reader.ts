@@ -7,7 +7,7 @@ import { readPipe } from './read-pipe.ts';
 
 const MAX_FILE_BYTES = 64 * 1_048_576;
 
-export const readBytes = (file: string): Buffer => readFileBytes(file, undefined, MAX_FILE_BYTES);
+export const readBytes = (file: string): Buffer => readFileBytes(file, MAX_FILE_BYTES);
 
 /** Plain data: it is sent to the worker thread. */
 export interface CrlReadTask {

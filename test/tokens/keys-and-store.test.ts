@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { createLocalJWKSet, jwtVerify } from 'jose';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
-import { StartError } from '../../src/server/start-error.ts';
+import { StartError } from '../../src/lib/start-error.ts';
 import { openKeyring } from '../../src/tokens/keyring.ts';
 import { createKeyringFile, rotateKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { decodeJwt, keyFilePath, loadKeyring, splitRefreshToken } from '../support/forged-tokens.ts';

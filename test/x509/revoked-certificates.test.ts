@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { createLogger } from '../../src/observability/logger.ts';
-import { createReloader } from '../../src/server/reloader.ts';
+import { Reloader } from '../../src/server/reloader.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import { createCa, createCrl, type IssuedCertificate, issue } from '../support/pki.ts';
 import { withBoundApp, withForwardedCertificates } from '../support/reconfigure.ts';
@@ -261,7 +261,7 @@ describe('a reload with an unusable revocation list', () => {
     }));
     const lines: Record<string, unknown>[] = [];
     const settings = gateway.server.settings();
-    const reloader = createReloader({
+    const reloader = new Reloader({
       load: () => ({ ok: true, settings, files: [], warnings: [], deprecations: [] }) as never,
       gateway: Promise.resolve(gateway.server),
       settings,

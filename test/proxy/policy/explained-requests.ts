@@ -5,7 +5,7 @@ import { compileRules } from '../../../src/domain/rule-matcher.ts';
 import { type ExplainContext, type Explanation, explain } from '../../../src/proxy/policy/explain.ts';
 import { createOwnAuthorityCheck } from '../../../src/proxy/policy/own-authority.ts';
 import { buildIntegrations, buildRules } from '../../../src/server/build-from-settings.ts';
-import { createForwardAuthMatcher, createServicePathParser } from '../../../src/server/service-paths.ts';
+import { ServicePaths } from '../../../src/server/service-paths.ts';
 import { scope } from '../../support/proxy-harness.ts';
 import { startGateway, type TestGateway } from '../../support/test-gateway.ts';
 
@@ -36,13 +36,12 @@ export function withExplainedGateway(): void {
     }
     const settings = gateway.server.settings();
     const rules = compileRules(buildRules(settings));
-    const below = createServicePathParser(settings);
-    const afterCheck = createForwardAuthMatcher(settings);
+    const paths = new ServicePaths(settings);
     context = {
       rules,
       isOwnAuthority: createOwnAuthorityCheck(settings.publicUrl, rules),
-      isServicePath: (path) => below(path) !== undefined,
-      isForwardAuthPath: (url) => afterCheck(url) !== undefined,
+      isServicePath: (path) => paths.parse(path) !== undefined,
+      isForwardAuthPath: (url) => paths.matchForwardAuth(url) !== undefined,
     };
   });
   afterAll(() => gateway.close());
