@@ -14,7 +14,7 @@ test('all addresses of an IPv6 /64 share one limit, in every notation, and no tw
 test('client_credentials is subject to the rate limit of Authorize/Certificate', async () => {
   const gateway = await startGateway((settings) => ({
     ...settings,
-    areLimited: { rates: { ...settings.limits?.rates, certificate: '1/h' } },
+    limits: { rates: { ...settings.limits?.rates, certificate: '1/h' } },
   }));
   onTestFinished(() => gateway.close());
   const steps = createOAuthClient(gateway);
@@ -30,7 +30,7 @@ async function startWithRates(rates: Rates): Promise<TestGateway> {
   const gateway = await startGateway((settings) => ({
     ...settings,
     trustedProxies: ['127.0.0.1'],
-    areLimited: { rates: { ...settings.limits?.rates, ...rates } },
+    limits: { rates: { ...settings.limits?.rates, ...rates } },
   }));
   onTestFinished(() => gateway.close());
   return gateway;

@@ -18,7 +18,7 @@ describe('a reload', () => {
 
   const withLimits =
     (changed: NonNullable<SettingsInput['limits']>): SettingsChange =>
-    (settings) => ({ ...settings, withLimits: { ...settings.limits, ...changed } });
+    (settings) => ({ ...settings, limits: { ...settings.limits, ...changed } });
   const getRestartSettings = (): unknown[] =>
     gateway.log.filter(({ event }) => event === 'restart_needed').map((line) => line['setting']);
 

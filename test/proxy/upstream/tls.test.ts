@@ -25,7 +25,7 @@ afterEach(async () => {
   while (cleanups.length > 0) await cleanups.pop()?.();
 });
 
-function file(name: string, text: string): string {
+function writePem(name: string, text: string): string {
   const path = join(folder, name);
   writeFileSync(path, text, { mode: 0o600 });
   return path;
@@ -81,7 +81,7 @@ const LOCALHOST = { commonName: 'localhost', dnsNames: ['localhost'], extendedKe
 describe('U12 an https upstream is trusted only with a valid certificate', () => {
   test('one of the CA that was named, for the name in its URL', async () => {
     const { port } = await secureUpstream(await issue(ca, LOCALHOST));
-    const trusted = file('ca.pem', ca.pem);
+    const trusted = writePem('ca.pem', ca.pem);
     expect((await requestThrough(`https://localhost:${port}`, { ca: trusted })).body).toBe('nobody');
   });
 
@@ -95,7 +95,7 @@ describe('U12 an https upstream is trusted only with a valid certificate', () =>
     [
       'of another CA than the one named',
       () => issue(other, LOCALHOST),
-      () => ({ ca: file('ca.pem', ca.pem) }),
+      () => ({ ca: writePem('ca.pem', ca.pem) }),
       'localhost',
     ],
     [
@@ -106,20 +106,20 @@ describe('U12 an https upstream is trusted only with a valid certificate', () =>
           notBefore: new Date(Date.now() - 10 * 86_400_000),
           notAfter: new Date(Date.now() - 86_400_000),
         }),
-      () => ({ ca: file('ca.pem', ca.pem) }),
+      () => ({ ca: writePem('ca.pem', ca.pem) }),
       'localhost',
     ],
-    ['for another name', () => issue(ca, LOCALHOST), () => ({ ca: file('ca.pem', ca.pem) }), '127.0.0.1'],
+    ['for another name', () => issue(ca, LOCALHOST), () => ({ ca: writePem('ca.pem', ca.pem) }), '127.0.0.1'],
     [
       'for another name than the one that was set',
       () => issue(ca, LOCALHOST),
-      () => ({ ca: file('ca.pem', ca.pem), serverName: 'api.internal' }),
+      () => ({ ca: writePem('ca.pem', ca.pem), serverName: 'api.internal' }),
       'localhost',
     ],
     [
       'that is a client’s',
       () => issue(ca, { ...LOCALHOST, extendedKeyUsage: [EKU.clientAuth] }),
-      () => ({ ca: file('ca.pem', ca.pem) }),
+      () => ({ ca: writePem('ca.pem', ca.pem) }),
       'localhost',
     ],
   ];
@@ -149,7 +149,7 @@ describe('U12 an https upstream is trusted only with a valid certificate', () =>
   test('serverName is the name that is requested and must be proved', async () => {
     const own = await issue(ca, { ...LOCALHOST, dnsNames: ['api.internal'] });
     const { port, names } = await secureUpstream(own);
-    const settings = { ca: file('ca.pem', ca.pem), serverName: 'api.internal' };
+    const settings = { ca: writePem('ca.pem', ca.pem), serverName: 'api.internal' };
     expect((await requestThrough(`https://127.0.0.1:${port}`, settings)).status).toBe(200);
     expect(names).toEqual(['api.internal']);
   });
@@ -176,7 +176,7 @@ describe('U12 an https upstream is trusted only with a valid certificate', () =>
       ];
       return (await rawRequest(proxy.port, `${handshake.join('\r\n')}\r\n\r\n`)).status;
     };
-    const trusted = file('ca.pem', ca.pem);
+    const trusted = writePem('ca.pem', ca.pem);
     expect(await open({ ca: trusted, serverName: 'api.internal' })).toBe(101);
     expect(await open({ ca: trusted })).toBe(502);
     expect(await open({ serverName: 'api.internal' })).toBe(502);
@@ -192,11 +192,11 @@ describe('our own certificate', () => {
     });
     const ours = await issue(ca, { commonName: 'gatehouse' });
     const url = `https://127.0.0.1:${upstream.port}`;
-    const trusted = file('ca.pem', ca.pem);
+    const trusted = writePem('ca.pem', ca.pem);
     const settings = {
       ca: trusted,
-      certificate: file('our.pem', ours.pem),
-      key: file('our-key.pem', ours.keyPem),
+      certificate: writePem('our.pem', ours.pem),
+      key: writePem('our-key.pem', ours.keyPem),
     };
     expect((await requestThrough(url, settings)).body).toBe('CN=gatehouse');
     expect((await requestThrough(url, { ca: trusted })).status).toBe(502);
@@ -206,15 +206,15 @@ describe('our own certificate', () => {
     const ours = await issue(ca, { commonName: 'gatehouse' });
     const wrongKey = await issue(ca, { commonName: 'somebody' });
     const url = 'https://127.0.0.1:9';
-    const certificate = file('our.pem', ours.pem);
+    const certificate = writePem('our.pem', ours.pem);
     const open = (settings: Partial<UpstreamSettings>) =>
       startProxyHarness({ upstream: url, upstreamSettings: settings });
-    await expect(open({ certificate, key: file('wrong.pem', wrongKey.keyPem) })).rejects.toThrow(
+    await expect(open({ certificate, key: writePem('wrong.pem', wrongKey.keyPem) })).rejects.toThrow(
       'upstreams.default.key',
     );
-    await expect(open({ ca: file('empty.pem', '') })).rejects.toThrow('upstreams.default.ca');
+    await expect(open({ ca: writePem('empty.pem', '') })).rejects.toThrow('upstreams.default.ca');
     await expect(
-      open({ ca: file('broken.pem', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n') }),
+      open({ ca: writePem('broken.pem', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n') }),
     ).rejects.toThrow('upstreams.default.ca');
     await expect(open({ ca: join(folder, 'missing.pem') })).rejects.toThrow('does not exist');
   });
@@ -223,7 +223,7 @@ describe('our own certificate', () => {
 describe('a reload', () => {
   test('loads another CA; keeps connections when nothing of the upstream has changed; rejects an invalid file', async () => {
     const upstream = await secureUpstream(await issueServer(ca));
-    const trusted = file('reload-ca.pem', ca.pem);
+    const trusted = writePem('reload-ca.pem', ca.pem);
     const gateway = await startGateway((settings) => ({
       ...settings,
       upstreams: { default: { url: `https://127.0.0.1:${upstream.port}`, ca: trusted } },
@@ -237,15 +237,15 @@ describe('a reload', () => {
     expect(await ask()).toBe(200);
     expect(upstream.connections()).toBe(1);
 
-    file('reload-ca.pem', other.pem);
+    writePem('reload-ca.pem', other.pem);
     await gateway.reload((settings) => settings);
     expect(await ask()).toBe(502);
 
-    file('reload-ca.pem', 'half a file');
+    writePem('reload-ca.pem', 'half a file');
     await expect(gateway.reload((settings) => settings)).rejects.toMatchObject({
       problems: [expect.stringContaining('upstreams.default.ca')],
     });
-    file('reload-ca.pem', ca.pem);
+    writePem('reload-ca.pem', ca.pem);
     await gateway.reload((settings) => settings);
     expect(await ask()).toBe(200);
   });
@@ -254,7 +254,7 @@ describe('a reload', () => {
     const upstream = await secureUpstream(await issueServer(ca));
     const gone = await secureUpstream(await issueServer(ca));
     await new Promise((resolve) => gone.server.close(resolve));
-    const trusted = file('known-ca.pem', ca.pem);
+    const trusted = writePem('known-ca.pem', ca.pem);
     const gateway = await startGateway((settings) => ({
       ...settings,
       upstreams: {
