@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
-import { gatewaysOnRedis, through } from '../support/gateways-on-redis.ts';
+import { gatewaysOnRedis, redisUrl } from '../support/gateways-on-redis.ts';
 import { until } from '../support/until.ts';
 
-const { openOn, serve, wayTo } = gatewaysOnRedis();
+const { startGatewayOn, startServer, startRelay } = gatewaysOnRedis();
 
 const WINDOW_MS = 1_000;
 const change = (settings: SettingsInput): SettingsInput => ({
@@ -16,10 +16,10 @@ const waitMs = async (ms: number): Promise<void> => {
 };
 
 test('a refresh token spent at one replica does not work at another one that was partitioned from Redis meanwhile', async () => {
-  const redis = await serve();
-  const relay = await wayTo(redis.port);
-  const partitioned = await openOn(through(relay), {}, change);
-  const other = await openOn(through(redis), {}, change);
+  const redis = await startServer();
+  const relay = await startRelay(redis.port);
+  const partitioned = await startGatewayOn(redisUrl(relay), {}, change);
+  const other = await startGatewayOn(redisUrl(redis), {}, change);
   const grant = await other.grant();
   relay.set('black hole');
   await waitMs(WINDOW_MS);

@@ -257,7 +257,7 @@ describe('other headers', () => {
     expect(status).toBe(200);
     expect(head).not.toMatch(/gatehouse|root|x-forwarded|eyJ|x-hop|timeout=100/i);
     expect(head.match(/set-cookie: [^\r]*/gi)).toEqual(['Set-Cookie: theirs=1', 'Set-Cookie: more=2']);
-    expect(head).toMatch(/x-keptTrace: yes/i);
+    expect(head).toMatch(/x-kept: yes/i);
     expect(head).toMatch(/x-request-id: [\w-]{8,}\r/i);
   });
 
