@@ -2,7 +2,7 @@ import { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { Fault } from '../../../src/ports/fault.ts';
 import { openRedisStore, type RedisStore } from '../../../src/stores/redis/store.ts';
-import { type RedisPair, redisPair } from '../../chaos/redis-pair.ts';
+import { type RedisPair, startRedisPair } from '../../chaos/redis-pair.ts';
 import { type FaultyRelay, startFaultyRelay } from '../../support/faulty-relay.ts';
 import { testAuthenticator } from '../../support/record-keys.ts';
 import { startRedis } from '../../support/redis-server.ts';
@@ -15,7 +15,7 @@ let pair: RedisPair;
 let relay: FaultyRelay;
 let store: RedisStore;
 beforeEach(async () => {
-  pair = await redisPair();
+  pair = await startRedisPair();
   relay = await startFaultyRelay(pair.primary.port);
   store = await openRedisStore({
     authenticator: testAuthenticator(),
