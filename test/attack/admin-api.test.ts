@@ -105,10 +105,10 @@ test('a client certificate of another CA, or none, is refused on every connectio
     for (const presented of [{ cert: other.pem, key: other.keyPem }, {}]) {
       const first = await requestGrants(version, presented);
       expect(first.head).toMatch(/^HTTP\/1\.1 401 /);
-      const again = await requestGrants(version, presented, first.session);
+      const second = await requestGrants(version, presented, first.session);
       // The admin listener issues no session tickets: each connection authenticates anew.
-      expect(again.reused).toBe(false);
-      expect(again.head).toMatch(/^HTTP\/1\.1 401 /);
+      expect(second.reused).toBe(false);
+      expect(second.head).toMatch(/^HTTP\/1\.1 401 /);
     }
   expect(handledPaths).toEqual([]);
 });

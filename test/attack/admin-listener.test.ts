@@ -87,8 +87,8 @@ test('X01 many concurrent probes query the store once', async () => {
     checks += 1;
     return store.promise;
   };
-  const own = await openAdminListener({ ...options(), checks: [{ name: 'store', check }] });
-  const client = await connectRaw(own.port);
+  const listener = await openAdminListener({ ...options(), checks: [{ name: 'store', check }] });
+  const client = await connectRaw(listener.port);
   try {
     client.send('GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(50));
     await until('the probes have arrived', () => checks > 0);
@@ -98,27 +98,27 @@ test('X01 many concurrent probes query the store once', async () => {
     expect(checks).toBeLessThan(5);
   } finally {
     client.destroy();
-    await own.close();
+    await listener.close();
   }
 });
 
 test('X01 probes get responses while more slow connections are open than allowed', async () => {
-  const held: Socket[] = [];
+  const sockets: Socket[] = [];
   try {
     for (let count = 0; count < 300; count += 1) {
       const socket = connect(admin.port, '127.0.0.1');
       socket.on('error', () => {});
-      held.push(socket);
+      sockets.push(socket);
       await once(socket, 'connect');
       socket.write('GET /livez HTTP/1.1\r\nHost: a\r\nX-Slow: ');
     }
     for (const path of ['/livez', '/readyz', '/metrics'])
       expect([path, (await get(path)).status]).toEqual([path, 200]);
     // The oldest connections are closed to make room for new ones.
-    await until('the excess is closed', () => held.filter(({ closed }) => closed).length >= 300 - 256);
-    expect(held.at(-1)?.closed).toBe(false);
+    await until('the excess is closed', () => sockets.filter(({ closed }) => closed).length >= 300 - 256);
+    expect(sockets.at(-1)?.closed).toBe(false);
   } finally {
-    for (const socket of held) socket.destroy();
+    for (const socket of sockets) socket.destroy();
   }
 });
 
@@ -153,18 +153,18 @@ test('over TLS only open connections count towards the limit, and unfinished han
 });
 
 test('a connection with an unread response can still be closed to make room for a probe', async () => {
-  const held: Socket[] = [];
+  const sockets: Socket[] = [];
   try {
     for (let count = 0; count < 300; count += 1) {
       const socket = connect(admin.port, '127.0.0.1');
       socket.on('error', () => {}).pause();
-      held.push(socket);
+      sockets.push(socket);
       await once(socket, 'connect');
       socket.write('GET /readyz?verbose HTTP/1.1\r\nHost: a\r\n\r\n');
     }
     expect((await get('/livez')).status).toBe(200);
   } finally {
-    for (const socket of held) socket.destroy();
+    for (const socket of sockets) socket.destroy();
   }
 });
 
@@ -191,10 +191,10 @@ test.each([
 });
 
 test('a rejected host name is logged once, with rate-limited log lines, and the response states the remedy', async () => {
-  const own = await openAdminListener(options());
+  const listener = await openAdminListener(options());
   warned.length = 0;
   const requestWithHost = (host: string) =>
-    rawRequest(own.port, `GET /metrics HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+    rawRequest(listener.port, `GET /metrics HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
   try {
     const { status, body } = await requestWithHost('Prometheus.example:9443');
     expect([status, body]).toEqual([
@@ -213,7 +213,7 @@ test('a rejected host name is logged once, with rate-limited log lines, and the 
     for (let count = 0; count < 30; count += 1) await requestWithHost(`name-${count}.example`);
     expect(warned.length).toBeLessThan(20);
   } finally {
-    await own.close();
+    await listener.close();
   }
 });
 

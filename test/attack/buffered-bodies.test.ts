@@ -113,10 +113,10 @@ describe.each(KINDS)('%s', (kind) => {
     const proxy = await startProxySetup(kind, { connections: 1, maxPending: 0 });
     const other = await proxy.client();
     other.send(head('GET', '/public/held'));
-    await until('it has the connection', () => proxy.held() === 1);
+    await until('the held request has the connection', () => proxy.held() === 1);
     const client = await proxy.client();
     client.send(`${head('POST', '/public/1', 'Content-Length: 10')}01234`);
-    await until('it has begun', () => proxy.harness.notes.length === 2);
+    await until('the request has started', () => proxy.harness.notes.length === 2);
     client.send(`56789${head('GET', '/public/2')}`);
     const text = await client.until((all) => statuses(all).length === 2);
     expect(statuses(text)).toEqual(['HTTP/1.1 503', 'HTTP/1.1 503']);
@@ -128,7 +128,7 @@ describe.each(KINDS)('%s', (kind) => {
       const proxy = await startProxySetup(kind);
       const client = await proxy.client();
       client.send(`${head(method, '/files/1', 'Authorization: Bearer A', 'Content-Length: 10')}01234`);
-      await until('it has begun', () => proxy.harness.notes.length === 1);
+      await until('the request has started', () => proxy.harness.notes.length === 1);
       proxy.revoke();
       client.send('56789');
       expect(statuses(await client.until((text) => text.includes('request_id')))).toEqual(['HTTP/1.1 401']);
@@ -141,10 +141,10 @@ describe.each(KINDS)('%s', (kind) => {
     const proxy = await startProxySetup(kind, { connections: 1 });
     const other = await proxy.client();
     other.send(head('GET', '/public/held'));
-    await until('it has the connection', () => proxy.held() === 1);
+    await until('the held request has the connection', () => proxy.held() === 1);
     const client = await proxy.client();
     client.send(head('GET', '/files/1', 'Authorization: Bearer A'));
-    await until('it waits', () => proxy.harness.notes.length === 2);
+    await until('the request waits', () => proxy.harness.notes.length === 2);
     proxy.revoke();
     other.destroy();
     expect(statuses(await client.until((text) => text.includes('request_id')))).toEqual(['HTTP/1.1 401']);
@@ -156,7 +156,7 @@ describe.each(KINDS)('%s', (kind) => {
     const proxy = await startProxySetup(kind, { connections: 1, maxPending: 16 });
     const other = await proxy.client();
     other.send(head('GET', '/public/held'));
-    await until('it has the connection', () => proxy.held() === 1);
+    await until('the held request has the connection', () => proxy.held() === 1);
 
     const size = 8 * 1_048_576;
     const waiting = await Promise.all(
@@ -168,7 +168,7 @@ describe.each(KINDS)('%s', (kind) => {
       }),
     );
     await until(
-      'both have arrived',
+      'both bodies have arrived',
       () =>
         proxy.harness.notes.filter(({ transfer }) => transfer !== undefined && transfer.bytesIn >= size)
           .length === 2,
@@ -179,7 +179,7 @@ describe.each(KINDS)('%s', (kind) => {
     waiting[0]?.destroy();
     const slow = await proxy.client();
     slow.send(`${head('POST', '/public/slow', 'Content-Length: 1000')}0`);
-    await until('it has begun', () => proxy.harness.notes.length >= 4);
+    await until('the request has started', () => proxy.harness.notes.length >= 4);
     slow.destroy();
     other.destroy();
     await waiting[1]?.until((text) => text.endsWith('ok'));

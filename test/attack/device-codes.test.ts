@@ -224,9 +224,9 @@ describe('access', () => {
     const codes = await createCodes('report-runner', 'reports:write');
     await confirm(codes, BOB);
     expect((await exchange(codes.device_code)).json).toMatchObject({ Error: 'invalid_grant' });
-    const gone = await createCodes();
-    await confirm(gone, 'local:{00000000-0000-0000-0000-000000000000}');
-    expect((await exchange(gone.device_code)).json).toMatchObject({ Error: 'unauthorized_client' });
+    const unknownUser = await createCodes();
+    await confirm(unknownUser, 'local:{00000000-0000-0000-0000-000000000000}');
+    expect((await exchange(unknownUser.device_code)).json).toMatchObject({ Error: 'unauthorized_client' });
   });
 });
 

@@ -57,7 +57,7 @@ export const REFUSED_HEADS: Readonly<Record<string, RefusedRow>> = {
     statuses: [400],
     inputs: each(POST, [['Transfer-Encoding: chunked, identity']], END),
   },
-  'H03 a transfer coding beside chunked': {
+  'H03 a transfer coding in addition to chunked': {
     statuses: [400, 501],
     inputs: each(POST, [['Transfer-Encoding: identity, chunked']], END),
   },
@@ -90,7 +90,7 @@ export const REFUSED_HEADS: Readonly<Record<string, RefusedRow>> = {
       END,
     ),
   },
-  'H06 a transfer coding behind a space, a control character or a line break': {
+  'H06 a transfer coding after a space, a control character or a line break': {
     statuses: [400],
     inputs: each(
       POST,

@@ -52,12 +52,12 @@ for (const path of ['fast', 'full'] as const)
       }
       /** Makes the upstream send `text` instead of a response, and returns the connections that requests arrive on. */
       function holdRequests(text = ''): Socket[] {
-        const held: Socket[] = [];
+        const upstreamSockets: Socket[] = [];
         upstream.respondWith((socket) => {
           if (text !== '') socket.write(text);
-          held.push(socket);
+          upstreamSockets.push(socket);
         });
-        return held;
+        return upstreamSockets;
       }
 
       test.each([
@@ -77,14 +77,14 @@ for (const path of ['fast', 'full'] as const)
       );
 
       test('the response may begin long after the client has half-closed, and is unchanged', async () => {
-        const held = holdRequests();
+        const upstreamSockets = holdRequests();
         const client = await connectClient();
         client.socket.end(get());
-        await until('it is upstream', () => held.length === 1);
+        await until('the upstream has the request', () => upstreamSockets.length === 1);
         // The first bytes of the status line are sent while the client waits.
         await client.until((text) => text.length >= 2);
         expect('HTTP/1.1 '.startsWith(client.text())).toBe(true);
-        held[0]?.write('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate');
+        upstreamSockets[0]?.write('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate');
         expect(await client.closed()).toMatch(/^HTTP\/1\.1 200 OK\r\n[^]*\r\n\r\nlate$/);
       });
 
@@ -102,18 +102,18 @@ for (const path of ['fast', 'full'] as const)
       test('a slow request of the full path, pipelined after one of the fast path, gets its response', async () => {
         vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
         try {
-          const held = holdRequests();
+          const upstreamSockets = holdRequests();
           const client = await connectClient();
           client.socket.end(get('/files/1') + CHUNKED_GET);
-          await until('it is upstream', () => held.length >= 1);
-          held[0]?.write('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst');
+          await until('the upstream has the request', () => upstreamSockets.length >= 1);
+          upstreamSockets[0]?.write('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst');
           await client.until((text) => text.includes('first'));
-          await until('both are upstream', () => held.length === 2);
+          await until('the upstream has both requests', () => upstreamSockets.length === 2);
           for (let seconds = 0; seconds < 12; seconds += 3) {
             await vi.advanceTimersByTimeAsync(3_000);
             await new Promise(setImmediate);
           }
-          held[1]?.write('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate');
+          upstreamSockets[1]?.write('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate');
           expect(await client.closed()).toMatch(/first(?:.|\r|\n)*\r\n\r\nlate$/);
         } finally {
           vi.useRealTimers();
@@ -122,55 +122,55 @@ for (const path of ['fast', 'full'] as const)
 
       test('the upstream request is aborted when a client half-closes while its token is read and then closes', async () => {
         lateToken = Promise.withResolvers();
-        const held = holdRequests();
+        const upstreamSockets = holdRequests();
         const client = await connectClient();
         client.socket.end(get().replace('Bearer A', 'Bearer late'));
         await new Promise((resolve) => client.socket.once('finish', resolve));
         for (let iterations = 0; iterations < 20; iterations += 1) await new Promise(setImmediate);
         lateToken.resolve(bearer());
-        await until('it is upstream', () => held.length === 1);
+        await until('the upstream has the request', () => upstreamSockets.length === 1);
         client.destroy();
-        await until('the upstream connection is closed', () => held[0]?.destroyed);
+        await until('the upstream connection is closed', () => upstreamSockets[0]?.destroyed);
       });
 
       test('a chunked response arrives completely', async () => {
-        const held = holdRequests(FIRST_EVENT);
+        const upstreamSockets = holdRequests(FIRST_EVENT);
         const client = await connectClient();
         client.send(get());
         const before = await client.until((text) => text.includes('first\r\n'));
         client.socket.end();
         await client.until((text) => text.length > before.length);
-        held[0]?.write('4\r\nnext\r\n0\r\n\r\n');
+        upstreamSockets[0]?.write('4\r\nnext\r\n0\r\n\r\n');
         const text = await client.closed();
         expect(text.slice(before.length)).toMatch(/^0+4\r\nnext\r\n0\r\n\r\n$/);
       });
 
       test('the upstream request is aborted when its client closes the connection', async () => {
-        const held = holdRequests();
+        const upstreamSockets = holdRequests();
         const client = await connectClient();
         client.send(get());
-        await until('it is upstream', () => held.length === 1);
+        await until('the upstream has the request', () => upstreamSockets.length === 1);
         client.destroy();
-        await until('the upstream connection is closed', () => held[0]?.destroyed);
+        await until('the upstream connection is closed', () => upstreamSockets[0]?.destroyed);
       });
 
       test('an idle event stream is aborted upstream when its client closes the connection', async () => {
-        const held = holdRequests(FIRST_EVENT);
+        const upstreamSockets = holdRequests(FIRST_EVENT);
         const client = await connectClient();
         client.send(get());
         await client.until((text) => text.includes('first'));
         client.destroy();
-        await until('the upstream connection is closed', () => held[0]?.destroyed);
+        await until('the upstream connection is closed', () => upstreamSockets[0]?.destroyed);
       });
 
       test('the upstream request is aborted when a half-closed client closes before the response', async () => {
-        const held = holdRequests();
+        const upstreamSockets = holdRequests();
         const client = await connectClient();
         client.socket.end(get());
-        await until('it is upstream', () => held.length === 1);
+        await until('the upstream has the request', () => upstreamSockets.length === 1);
         await client.until((text) => text.length >= 2);
         client.destroy();
-        await until('the upstream connection is closed', () => held[0]?.destroyed);
+        await until('the upstream connection is closed', () => upstreamSockets[0]?.destroyed);
       });
 
       test.each([

@@ -209,7 +209,7 @@ test('X07 a hundred concurrent requests get responses; one more than SETTINGS al
   });
   const [compliant, excessive] = [await openClient(), await openClient()];
   const streams = Array.from({ length: 100 }, () => compliant.request(requestFields('/public/1')));
-  await until('all requests are at the upstream', () => waiting.length === 100);
+  await until('the upstream has all requests', () => waiting.length === 100);
   for (const respond of waiting) respond();
   await compliant.until(() => streams.every((stream) => compliant.endedCleanly(stream)));
   expect(streams.map((stream) => compliant.outcome(stream)?.status)).toEqual(streams.map(() => 200));

@@ -320,12 +320,12 @@ describe('responses over HTTP/2', () => {
       });
       const client = await openClient();
       const broken = client.request(withToken(requestFields('/files/breaks')));
-      const whole = client.request(withToken(requestFields('/files/whole')));
+      const complete = client.request(withToken(requestFields('/files/whole')));
       await client.until(() =>
         client.frames.some(({ type, stream }) => type === FRAME.reset && stream === broken),
       );
-      await client.until(() => client.endedCleanly(whole));
-      expect([client.endedCleanly(broken), client.endedCleanly(whole), client.isOver()]).toEqual([
+      await client.until(() => client.endedCleanly(complete));
+      expect([client.endedCleanly(broken), client.endedCleanly(complete), client.isOver()]).toEqual([
         false,
         true,
         false,

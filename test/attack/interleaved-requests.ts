@@ -15,7 +15,7 @@ const CONNECTIONS = 5;
 /** Longer than the gateway waits for its upstream. */
 const DEADLINE_MS = 30_000;
 
-type Kind = 'whole' | 'broken' | 'cut';
+type Kind = 'complete' | 'broken' | 'truncated';
 /** Sends the text of a response in its own way. */
 type SendMode = readonly [
   kind: Kind,
@@ -44,40 +44,46 @@ function sendSlowly(socket: Socket, pieces: readonly string[], end?: () => void)
 const pieces = (text: string, size: number): string[] => text.match(new RegExp(`[^]{1,${size}}`, 'g')) ?? [];
 
 const SEND_MODES: Readonly<Record<string, SendMode>> = {
-  'with a length': ['whole', (socket, text) => void socket.write(withLength(text))],
-  'in chunks': ['whole', (socket, text) => void socket.write(inChunks(text))],
-  'until the connection ends': ['whole', (socket, text) => void socket.end(`HTTP/1.1 200 OK\r\n\r\n${text}`)],
-  'and the connection ends': ['whole', (socket, text) => void socket.end(withLength(text))],
+  'with a length': ['complete', (socket, text) => void socket.write(withLength(text))],
+  'in chunks': ['complete', (socket, text) => void socket.write(inChunks(text))],
+  'until the connection ends': [
+    'complete',
+    (socket, text) => void socket.end(`HTTP/1.1 200 OK\r\n\r\n${text}`),
+  ],
+  'and the connection ends': ['complete', (socket, text) => void socket.end(withLength(text))],
   'with Connection: close': [
-    'whole',
+    'complete',
     (socket, text) => void socket.end(withLength(text).replace('Content', 'Connection: close\r\nContent')),
   ],
-  'after 1xx responses': ['whole', (socket, text) => void socket.write(INTERIM + withLength(text))],
+  'after 1xx responses': ['complete', (socket, text) => void socket.write(INTERIM + withLength(text))],
   'after 1xx responses, in small pieces': [
-    'whole',
+    'complete',
     (socket, text) => sendSlowly(socket, pieces(INTERIM + withLength(text), 7)),
   ],
-  'in chunks, in small pieces': ['whole', (socket, text) => sendSlowly(socket, pieces(inChunks(text), 3))],
+  'in chunks, in small pieces': ['complete', (socket, text) => sendSlowly(socket, pieces(inChunks(text), 3))],
   'in two parts': [
-    'whole',
+    'complete',
     (socket, text, randomInt) => {
-      const whole = withLength(text);
-      const cut = 1 + randomInt(whole.length - 1);
-      sendSlowly(socket, [whole.slice(0, cut), whole.slice(cut)]);
+      const complete = withLength(text);
+      const cut = 1 + randomInt(complete.length - 1);
+      sendSlowly(socket, [complete.slice(0, cut), complete.slice(cut)]);
     },
   ],
   late: [
-    'whole',
+    'complete',
     (socket, text, randomInt) =>
       void eventLoopTurns(1 + randomInt(40)).then(() => socket.destroyed || socket.write(withLength(text))),
   ],
-  'with an extra byte': ['whole', (socket, text) => void socket.write(`${withLength(text)}x`)],
-  'with an extra response': ['whole', (socket, text) => void socket.write(withLength(text) + EXTRA_RESPONSE)],
+  'with an extra byte': ['complete', (socket, text) => void socket.write(`${withLength(text)}x`)],
+  'with an extra response': [
+    'complete',
+    (socket, text) => void socket.write(withLength(text) + EXTRA_RESPONSE),
+  ],
   'in chunks, with an extra response': [
-    'whole',
+    'complete',
     (socket, text) => void socket.write(inChunks(text) + EXTRA_RESPONSE),
   ],
-  'with an extra 1xx response': ['whole', (socket, text) => void socket.write(withLength(text) + INTERIM)],
+  'with an extra 1xx response': ['complete', (socket, text) => void socket.write(withLength(text) + INTERIM)],
   'not at all': ['broken', (socket) => void socket.end()],
   'with a reset': ['broken', (socket) => void socket.resetAndDestroy()],
   'with two lengths': [
@@ -90,16 +96,16 @@ const SEND_MODES: Readonly<Record<string, SendMode>> = {
   ],
   'with an invalid head': ['broken', (socket, text) => void socket.end(`${text}\r\n\r\n`)],
   'with 1xx responses only': ['broken', (socket) => void socket.end(INTERIM)],
-  truncated: ['cut', (socket, text) => void socket.end(withLength(text).slice(0, -3))],
+  truncated: ['truncated', (socket, text) => void socket.end(withLength(text).slice(0, -3))],
   'truncated by a reset': [
-    'cut',
+    'truncated',
     (socket, text) =>
       sendSlowly(socket, [withLength(text).slice(0, -3)], () => void socket.resetAndDestroy()),
   ],
-  'in chunks that do not end': ['cut', (socket, text) => void socket.end(inChunks(text, ''))],
-  'in malformed chunks': ['cut', (socket, text) => void socket.write(inChunks(text, 'zz\r\n'))],
+  'in chunks that do not end': ['truncated', (socket, text) => void socket.end(inChunks(text, ''))],
+  'in malformed chunks': ['truncated', (socket, text) => void socket.write(inChunks(text, 'zz\r\n'))],
   'in chunks, reset before the last': [
-    'cut',
+    'truncated',
     (socket, text) => sendSlowly(socket, [inChunks(text, '')], () => void socket.resetAndDestroy()),
   ],
 };
@@ -214,7 +220,7 @@ export function testInterleaved(path: 'fast' | 'full', requests: number): void {
           else if (status === 200) {
             if (body !== `<${ownRequest.target}|${ownRequest.body}>`)
               wrong.push(`${describeRequests([ownRequest])} got ${body.slice(0, 300)}`);
-            else if (SEND_MODES[sendModes.get(ownRequest.target) ?? '']?.[0] !== 'whole')
+            else if (SEND_MODES[sendModes.get(ownRequest.target) ?? '']?.[0] !== 'complete')
               wrong.push(`${describeRequests([ownRequest])} was accepted as complete`);
             else good += 1;
           } else if (status === 502 || status === 504) failed += 1;

@@ -25,7 +25,7 @@ for (const [what, last] of [
     client.send(
       attack.write({ line: 'GET /files/1 HTTP/1.1' }) + attack.write({ line: 'GET /files/2 HTTP/1.1' }),
     );
-    await until('both are upstream', () => attack.upstream.requests.length === 2);
+    await until('the upstream has both requests', () => attack.upstream.requests.length === 2);
     client.send(last);
     expect(await client.closed()).toBe('');
     client.destroy();
@@ -48,7 +48,7 @@ for (const validCount of [1, 3])
     const client = await attack.client();
     const paths = Array.from({ length: validCount }, (_, at) => `/files/${at}`);
     client.send(paths.map((path) => attack.write({ line: `GET ${path} HTTP/1.1` })).join(''));
-    await until('all are upstream', () => attack.upstream.requests.length === validCount);
+    await until('the upstream has all requests', () => attack.upstream.requests.length === validCount);
     client.send('GET /files/9 HTTP/1.1\r\nBroken Name: x\r\n\r\n');
     client.send(attack.write({ line: 'GET /files/10 HTTP/1.1' }));
     // The upstream responds in reverse; the client still gets the responses in request order.
@@ -79,7 +79,7 @@ for (const [what, truncated] of [
     client.send(
       attack.write({ line: 'GET /files/1 HTTP/1.1' }) + attack.write({ line: 'GET /files/2 HTTP/1.1' }),
     );
-    await until('both are upstream', () => attack.upstream.requests.length === 2);
+    await until('the upstream has both requests', () => attack.upstream.requests.length === 2);
     await until('the second request is logged', () =>
       attack.gateway.log.slice(seen).some((line) => line.event === 'request' && line['path'] === '/files/2'),
     );
@@ -98,7 +98,7 @@ test('H19 a malformed request after one whose client disconnects: neither leaves
   const seen = attack.gateway.log.length;
   const client = await attack.client();
   client.send(`${attack.write({ line: 'GET /files/1 HTTP/1.1' })}GARBAGE\r\n\r\n`);
-  await until('it is upstream', () => attack.upstream.requests.length === 1);
+  await until('the upstream has the request', () => attack.upstream.requests.length === 1);
   client.destroy();
   await until('the request is logged', () =>
     attack.gateway.log.slice(seen).some((line) => line.event === 'request' && line['path'] === '/files/1'),
@@ -119,7 +119,7 @@ for (const method of ['GET', 'HEAD', 'DELETE', 'OPTIONS'])
     ]) {
       const client = await attack.client();
       client.send(attack.write({ line: `${method} /files/with-body HTTP/1.1`, ...framing }));
-      await until('it is upstream', () =>
+      await until('the upstream has the request', () =>
         attack.upstream.requests.some(({ target }) => target === '/files/with-body'),
       );
       client.send(attack.write({ line: 'GET /files/next HTTP/1.1' }));

@@ -97,7 +97,7 @@ test('S16 while the disk does not flush, tokens are verified and revocations app
   });
   expect(retried.status).toBe(200);
   if (first.status === 200) expect(retried.json['refresh_token']).toBe(first.json['refresh_token']);
-  await until('it is ready', async () => (await readiness(server)) === 200);
+  await until('the gateway is ready', async () => (await readiness(server)) === 200);
 });
 
 test('S02 S03 V05 while Redis does not write, requests fail temporarily, no client is blamed, and the gateway is not ready', async () => {
@@ -139,7 +139,7 @@ test('S02 S03 V05 while Redis does not write, requests fail temporarily, no clie
 
   await admin.call('CLIENT', 'UNPAUSE');
   await until('the refresh succeeds', async () => (await gateway.refresh(used.refresh_token)).status === 200);
-  await until('it is ready', async () => (await readiness(gateway)) === 200);
+  await until('the gateway is ready', async () => (await readiness(gateway)) === 200);
   // The revocation that failed is announced later.
   const other = await openGateway(keys);
   await until(

@@ -233,8 +233,8 @@ export function testUpstreamStreams({ bytes, aborted }: Repetitions): void {
     test('are disconnected after the idle timeout, and their upstream connections are closed', async () => {
       startedRequests = 0;
       openSilentClients(5, `/hasty/open/down?bytes=${1_024 * MIB}`);
-      await until('all have reached the upstream', () => startedRequests === 5, DEADLINE_SECONDS);
-      await until('all were disconnected', () => activeRequests === 0, DEADLINE_SECONDS);
+      await until('all requests have reached the upstream', () => startedRequests === 5, DEADLINE_SECONDS);
+      await until('all clients are disconnected', () => activeRequests === 0, DEADLINE_SECONDS);
     });
   });
 

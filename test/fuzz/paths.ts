@@ -270,8 +270,8 @@ async function parseAgain(
     const expected = describeRequests(fast.upstream);
     const parsed: string[] = [];
     for (const { bytes, unfinished } of fast.upstream.connectionStreams()) {
-      const whole = bytes.slice(0, bytes.length - unfinished.length);
-      if (whole !== '') parsed.push(...(await parser.read(whole)));
+      const finished = bytes.slice(0, bytes.length - unfinished.length);
+      if (finished !== '') parsed.push(...(await parser.read(finished)));
     }
     parsed.sort();
     requests += parsed.length;

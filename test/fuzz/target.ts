@@ -260,8 +260,8 @@ async function compare(parsers: readonly ThirdPartyParser[], upstream: Recording
   for (const parser of parsers) {
     const parsedLines: string[] = [];
     for (const { bytes, unfinished } of streams) {
-      const whole = bytes.slice(0, bytes.length - unfinished.length);
-      if (whole !== '') parsedLines.push(...(await parser.read(whole)));
+      const finished = bytes.slice(0, bytes.length - unfinished.length);
+      if (finished !== '') parsedLines.push(...(await parser.read(finished)));
     }
     parsedLines.sort();
     const at = expected.findIndex((line, index) => line !== parsedLines[index]);

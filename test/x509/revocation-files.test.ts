@@ -296,9 +296,7 @@ describe('parsing', () => {
     expect(await getProblem(toPem('X509 CRL', complete))).toBeUndefined();
     expect(await getProblem(forged)).toMatch(/is not/);
     expect(await getProblem(complete.subarray(0, -60))).toMatch(/is not a revocation list/);
-    expect(await getProblem(toPem('X509 CRL', complete).slice(0, -60))).toMatch(
-      /is cut short or damaged/,
-    );
+    expect(await getProblem(toPem('X509 CRL', complete).slice(0, -60))).toMatch(/is cut short or damaged/);
   });
 
   test('the event loop is not blocked while a CRL is read and parsed', async () => {

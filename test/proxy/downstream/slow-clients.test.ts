@@ -185,7 +185,7 @@ describe.each(KINDS)('%s', (kind) => {
   test('clients that do not read lose their upstream connection to waiting clients', async () => {
     const proxy = await startProxySetup(kind, { timeouts: { connect: 5, headers: 20, idle: 60 } });
     for (let at = 0; at < 4; at += 1) sendSlowly(proxy, 'GET /public/endless', 0, 0);
-    await until('all are forwarded', () => proxy.seen.length === 4);
+    await until('all requests are forwarded', () => proxy.seen.length === 4);
     expect(await sendOrdinary(proxy)).toBe(200);
     const evicted = proxy.harness.notes.filter(({ reason }) => reason === 'client_too_slow');
     expect(evicted.length).toBeGreaterThan(0);

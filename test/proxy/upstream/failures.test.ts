@@ -178,9 +178,9 @@ describe('an upstream that sends no response', () => {
   });
 
   test('U12 a refused connection and an unknown name are 502', async () => {
-    const gone = await startRecordingUpstream();
-    await gone.close();
-    for (const url of [gone.url, 'http://nowhere.invalid:80']) {
+    const closedUpstream = await startRecordingUpstream();
+    await closedUpstream.close();
+    for (const url of [closedUpstream.url, 'http://nowhere.invalid:80']) {
       const unreachable = await startProxyHarness({ upstream: url });
       await expectGenericError(send('/files/1', 'GET', unreachable.port), 502);
       await unreachable.close();

@@ -187,13 +187,13 @@ describe('plain and TLS upstream connections behave the same', () => {
   test.each([
     'HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n01234567890123456789',
     'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n4\r\nrest\r\n0\r\n\r\n',
-  ])('U01-U04 %j, truncated anywhere, never looks complete', async (whole) => {
+  ])('U01-U04 %j, truncated anywhere, never looks complete', async (complete) => {
     for (const [proxy, step] of [
       [proxies[0], 1],
       [proxies[1], 9],
     ] as const)
-      for (let cut = 1; cut < whole.length; cut += step) {
-        upstream.respondWith((socket) => void socket.end(whole.slice(0, cut)));
+      for (let cut = 1; cut < complete.length; cut += step) {
+        upstream.respondWith((socket) => void socket.end(complete.slice(0, cut)));
         const client = await connectRaw(proxy?.port ?? 0);
         client.send(message('GET /files/1'));
         const text = await client.until((all) => isCompleteResponse(all));
@@ -225,17 +225,17 @@ describe('one connection pool for both paths', () => {
     let faults = 0;
     upstream.respondWith((socket, { target, body }) => {
       const text = `${target}|${body}|`;
-      const whole = `HTTP/1.1 200 OK\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
+      const complete = `HTTP/1.1 200 OK\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
       const injectedFaults: readonly (() => void)[] = [
         () => void socket.end(),
         () => void socket.resetAndDestroy(),
-        () => void socket.end(whole.slice(0, -3)),
-        () => void socket.write(`${whole}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil`),
-        () => void socket.write(`${whole}x`),
-        () => void socket.write(whole, () => socket.end()),
+        () => void socket.end(complete.slice(0, -3)),
+        () => void socket.write(`${complete}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil`),
+        () => void socket.write(`${complete}x`),
+        () => void socket.write(complete, () => socket.end()),
       ];
       const inject = injectedFaults[randomInt(24)];
-      if (inject === undefined) return void socket.write(whole);
+      if (inject === undefined) return void socket.write(complete);
       faults += 1;
       return inject();
     });

@@ -200,7 +200,7 @@ describe('the handshake is authorized like any request', () => {
     ],
     ['another version', [...UPGRADE, KEY, 'Sec-WebSocket-Version: 777'], 426],
     ['no version', [...UPGRADE, KEY], 426],
-    ['another protocol beside it', ['Connection: Upgrade', 'Upgrade: websocket, h2c', KEY, VERSION], 403],
+    ['an additional protocol', ['Connection: Upgrade', 'Upgrade: websocket, h2c', KEY, VERSION], 403],
     ['two Upgrade fields', [...UPGRADE, 'Upgrade: h2c', KEY, VERSION], 403],
     ['no Connection: Upgrade', ['Upgrade: websocket', KEY, VERSION], 403],
     ['a body', [...UPGRADE, KEY, VERSION, 'Content-Length: 3', 'Connection: close'], 403],
@@ -243,15 +243,15 @@ describe('the handshake is authorized like any request', () => {
     });
     expect(client.status).toBe(101);
     const raw = upstream.handshakes[0]?.rawHeaders ?? [];
-    const valuesOf = (name: string) =>
+    const getValues = (name: string) =>
       raw.filter((_, at) => raw[at - 1]?.toLowerCase() === name && at % 2 === 1);
-    expect(valuesOf('x-forwarded-user')).toEqual(['local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}']);
-    expect(valuesOf('x-forwarded-client-id')).toEqual(['report-runner']);
-    expect(valuesOf('x-forwarded-for')).toEqual(['127.0.0.1']);
-    expect(valuesOf('connection')).toEqual(['Upgrade']);
-    expect(valuesOf('upgrade')).toEqual(['websocket']);
-    expect(valuesOf('x-plain')).toEqual(['stays']);
-    expect(valuesOf('sec-websocket-key')).toEqual([client.key]);
+    expect(getValues('x-forwarded-user')).toEqual(['local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}']);
+    expect(getValues('x-forwarded-client-id')).toEqual(['report-runner']);
+    expect(getValues('x-forwarded-for')).toEqual(['127.0.0.1']);
+    expect(getValues('connection')).toEqual(['Upgrade']);
+    expect(getValues('upgrade')).toEqual(['websocket']);
+    expect(getValues('x-plain')).toEqual(['stays']);
+    expect(getValues('sec-websocket-key')).toEqual([client.key]);
     expect(raw.join('\n')).not.toMatch(/root|6\.6\.6\.6|this hop only|Basic|Bearer/);
   });
 

@@ -36,14 +36,14 @@ beforeEach(() => {
 afterEach(() => folder.remove());
 
 const expectFault = async (opening: Promise<{ close(): Promise<void> }>): Promise<Fault> => {
-  let opened: { close(): Promise<void> };
+  let store: { close(): Promise<void> };
   try {
-    opened = await opening;
+    store = await opening;
   } catch (error) {
     if (error instanceof Fault) return error;
     throw error;
   }
-  await opened.close();
+  await store.close();
   throw new Error('the store opened');
 };
 

@@ -101,7 +101,7 @@ test('S16 on a full disk writes fail with a clear error, nothing acknowledged is
   expect(unhandled).toEqual([]);
 });
 
-test('S16 a full store recovers by itself: expired records are swept without any free space on the disk', async (context) => {
+test('S16 a full store recovers on its own: expired records are swept without any free space on the disk', async (context) => {
   const disk = mountSmallDisk('24m');
   if (disk === undefined) return context.skip('this user may not mount a tmpfs');
   let time = NOW;
