@@ -68,12 +68,12 @@ describe('refresh tokens', () => {
       accessLifetime: 3_600,
       keys,
     };
-    const after = (began: number, ended: number) =>
+    const decideAfterOutage = (began: number, ended: number) =>
       decideRefresh(grant, { ...attempt, outages: () => [{ began, ended }] }).kind;
-    expect(after(NOW + DAY, NOW + DAY + 60)).toBe('reused');
-    expect(after(NOW - 40, NOW + DAY)).toBe('reused');
+    expect(decideAfterOutage(NOW + DAY, NOW + DAY + 60)).toBe('reused');
+    expect(decideAfterOutage(NOW - 40, NOW + DAY)).toBe('reused');
     // After a small correction of the clock, a client's retry is not mistaken for a replay.
-    expect(after(NOW - 55, NOW + 2)).toBe('retried');
+    expect(decideAfterOutage(NOW - 55, NOW + 2)).toBe('retried');
   });
 
   test('a used refresh token is rejected after the clock was set back, and its grant stays valid', async () => {
@@ -105,7 +105,7 @@ test('a device that polled before the clock was set back need not wait until the
 describe('the sweeper of expired records', () => {
   test('does not trust a clock that is a year ahead for a minute, and keeps revocations', () => {
     let [now, steady] = [NOW, 0];
-    const pass = (seconds: number): void => {
+    const advance = (seconds: number): void => {
       now += seconds;
       steady += seconds * 1_000;
     };
@@ -113,10 +113,10 @@ describe('the sweeper of expired records', () => {
       () => now,
       () => steady,
     );
-    pass(60);
+    advance(60);
     expect(trusted()).toBe(now);
     now += 365 * DAY;
-    pass(60);
+    advance(60);
     // The revocation of a grant is kept for a day longer than the grant.
     expect(trusted()).toBeLessThan(NOW + DAY);
     now -= 365 * DAY;
