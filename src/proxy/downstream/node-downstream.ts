@@ -34,6 +34,7 @@ export class NodeDownstream implements Downstream, ForwardRequest {
   readonly #response: ServerResponse;
   readonly #refuse: (refusal: ProxyRefusal) => void;
   readonly #exchange: Exchange;
+  #endsByClose: boolean;
   #isHeadSent = false;
   #drains = false;
   /** What the last read brought: its position in the connection's buffer, and copies where it was in several places. */
@@ -64,6 +65,7 @@ export class NodeDownstream implements Downstream, ForwardRequest {
     this.shareKey = caller?.bearer.identity ?? getNetworkKey(context.clientAddress);
     this.config = config;
     this.notes = context.notes;
+    this.#endsByClose = request.httpVersion === '1.0';
     this.#context = context;
     this.#response = response;
     this.#refuse = refuse;
@@ -98,6 +100,12 @@ export class NodeDownstream implements Downstream, ForwardRequest {
     if (head.status > 599 && this.#context.request.httpVersion === '2')
       throw new UpstreamError('an invalid status', 'malformed_response');
     const { list } = clientFields(this, head);
+    if (head.isEndUncertain) {
+      // A last chunk would prove an end that is not known.
+      this.#endsByClose = true;
+      this.#response.shouldKeepAlive = false;
+      this.#response.useChunkedEncodingByDefault = false;
+    }
     this.#response.writeHead(head.status, ['X-Request-Id', this.id, ...list]);
     this.hasStarted = true;
   }
@@ -145,10 +153,10 @@ export class NodeDownstream implements Downstream, ForwardRequest {
     this.#refuse(refusal);
   }
 
-  /** Where only the close marks the end of the response (HTTP/1.0), a reset shows that it is not complete. */
+  /** Where only the close marks the end of the response, a reset shows that it is not complete. */
   abort(): void {
-    const { socket, httpVersion } = this.#context.request;
-    if (httpVersion === '1.0' && !('encrypted' in socket)) socket.resetAndDestroy();
+    const { socket } = this.#context.request;
+    if (this.#endsByClose && !('encrypted' in socket)) socket.resetAndDestroy();
     this.#response.destroy();
   }
 

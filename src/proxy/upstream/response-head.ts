@@ -15,6 +15,11 @@ export interface ResponseHead {
   /** Names and values in their order. */
   readonly rawHeaders: readonly string[];
   readonly framing: 'none' | 'length' | 'chunked' | 'close';
+  /**
+   * Only the close of a TLS connection ends it. Node does not report whether a close_notify was received, so that a
+   * truncated response cannot be told from a complete one (RFC 9112 §9.8).
+   */
+  readonly isEndUncertain: boolean;
   /** With framing `length`. */
   readonly length: number;
   /** The connection may be used again afterwards. */
@@ -35,7 +40,7 @@ const CONTENT_LENGTH = /^[0-9]{1,15}$/;
 export const TRAILER_FIELD = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*$/;
 
 /** `text`: the head without the empty line that ends it. Returns what is wrong with it where it cannot be accepted. */
-export function parseResponseHead(text: string, isHead: boolean): ResponseHead | string {
+export function parseResponseHead(text: string, isHead: boolean, isTls = false): ResponseHead | string {
   const lineEnd = text.indexOf('\r\n');
   const line = STATUS_LINE.exec(lineEnd < 0 ? text : text.slice(0, lineEnd));
   if (line === null) return 'a malformed status line';
@@ -100,6 +105,7 @@ export function parseResponseHead(text: string, isHead: boolean): ResponseHead |
     status,
     rawHeaders,
     framing,
+    isEndUncertain: framing === 'close' && isTls,
     length: framing === 'length' ? Number(length) : 0,
     // A server that responds to HEAD with a body would respond to the next request with it.
     isReusable: !closesConnection && !isHead && framing !== 'close',

@@ -141,7 +141,6 @@ describe('the same over plain and over TLS connections', () => {
     ['length 0', says('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')],
     ['chunks', says('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T: 1\r\n\r\n')],
     ['no chunk', says('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n')],
-    ['until the end', says('HTTP/1.1 200 OK\r\n\r\nok', true)],
     ['HTTP/1.0', says('HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok', true)],
     ['204', says('HTTP/1.1 204 No Content\r\nX-A: 1\r\n\r\n')],
     ['304', says('HTTP/1.1 304 Not Modified\r\nETag: "a"\r\nContent-Length: 5\r\n\r\n')],
