@@ -1,4 +1,4 @@
-import { foldFieldName, foldFieldNames } from '../../http/fold-field-name.ts';
+import { foldFieldName, foldFieldNames, memoizeByFieldName } from '../../http/fold-field-name.ts';
 import { MAX_FIELDS } from '../../listener/listener-options.ts';
 import { HOST_PATTERN, METHODS_WITH_BODY, type RequestHead } from '../policy/request-head.ts';
 
@@ -150,24 +150,13 @@ const UNSUPPORTED_FIELD_NAMES = [
 /** With other spellings of these names and of the parsed ones. */
 const LOOK_ALIKES = foldFieldNames([...PARSED_FIELD_NAMES, ...UNSUPPORTED_FIELD_NAMES]);
 
-const cachedKinds = new Map<string, FieldKind>();
-const MAX_CACHED_KINDS = 1_000;
-
-/** Clients repeat the same names. The cache is bounded, so that made-up names cannot fill memory. */
-function getFieldKind(name: string): FieldKind {
-  const known = cachedKinds.get(name);
-  if (known !== undefined) return known;
-  const kind = classifyField(name.toLowerCase());
-  if (cachedKinds.size < MAX_CACHED_KINDS && name.length <= 64) cachedKinds.set(name, kind);
-  return kind;
-}
-
-function classifyField(name: string): FieldKind {
-  if (PARSED_FIELD_NAMES.has(name)) return name as FieldKind;
+const getFieldKind = memoizeByFieldName((name: string): FieldKind => {
+  const lower = name.toLowerCase();
+  if (PARSED_FIELD_NAMES.has(lower)) return lower as FieldKind;
   // Some servers take `Content_Length` for `Content-Length`.
   const folded = foldFieldName(name);
   return LOOK_ALIKES.has(folded) || folded.startsWith('proxy') ? 'unsupported' : 'plain';
-}
+});
 
 /** Methods with a body have a length or chunks; the others have neither. */
 export const hasExpectedFraming = (method: string, { contentLength, framing }: ParsedFields): boolean =>

@@ -1,3 +1,4 @@
+import { sliceTrimmed } from '../../http/fold-field-name.ts';
 import { isEventStream } from '../policy/upstream-rewriter.ts';
 
 /** What of a response's header fields is forwarded, kept with the head: upstreams often send the same head again. */
@@ -57,7 +58,7 @@ export function parseResponseHead(text: string, isHead: boolean, isTls = false):
     const colon = block.indexOf(':', at);
     const end = block.indexOf('\r', colon);
     const name = block.slice(at, colon);
-    const value = readValue(block, colon + 1, end);
+    const value = sliceTrimmed(block, colon + 1, end);
     at = end + 2;
     rawHeaders.push(name, value);
     switch (name.length) {
@@ -116,16 +117,6 @@ export function parseResponseHead(text: string, isHead: boolean, isTls = false):
     clientFields: undefined,
   };
 }
-
-/** RFC 9110 §5.5: without spaces and tabs around it. `trim` would remove more: a byte of UTF-8 can look like another kind of space. */
-function readValue(block: string, from: number, end: number): string {
-  let [first, last] = [from, end];
-  while (first < last && isBlank(block.charCodeAt(first))) first += 1;
-  while (last > first && isBlank(block.charCodeAt(last - 1))) last -= 1;
-  return block.slice(first, last);
-}
-
-const isBlank = (code: number): boolean => code === 0x20 || code === 0x09;
 
 const equalsName = (name: string, wanted: string): boolean =>
   name === wanted || name.toLowerCase() === wanted;

@@ -4,7 +4,7 @@ import { Readable } from 'node:stream';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { MessageBody } from '../../../src/proxy/downstream/message-body.ts';
 import type { BodyError } from '../../../src/proxy/request-body.ts';
-import { openConnectionPool } from '../../../src/proxy/upstream/connection-pool.ts';
+import { ConnectionPool } from '../../../src/proxy/upstream/connection-pool.ts';
 import { randomBelow } from '../../fuzz/mutations.ts';
 import { type HarnessOptions, type ProxyHarness, startProxyHarness } from '../../support/proxy-harness.ts';
 import { connectRaw, isCompleteResponse, rawRequest } from '../../support/raw-client.ts';
@@ -342,7 +342,7 @@ describe('an incomplete body', () => {
       const upstream = await startRecordingUpstream();
       cleanups.push(() => upstream.close());
       const tls = { serverName: undefined, secureContext: undefined };
-      const pool = openConnectionPool(upstream.url, tls, () => {});
+      const pool = new ConnectionPool(upstream.url, tls, () => {});
       cleanups.push(() => pool.destroy());
       const connection = pool.acquire(true);
       const request = Object.assign(new Readable({ read() {} }), { complete: false });

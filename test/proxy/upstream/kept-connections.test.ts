@@ -2,7 +2,7 @@ import type { Socket } from 'node:net';
 import { createSecureContext, createServer, type Server, type TLSSocket } from 'node:tls';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import type { ResponseHandler, UpstreamConnection } from '../../../src/proxy/upstream/connection.ts';
-import { type ConnectionPool, openConnectionPool } from '../../../src/proxy/upstream/connection-pool.ts';
+import { ConnectionPool } from '../../../src/proxy/upstream/connection-pool.ts';
 import { createCa, EKU, issue } from '../../support/pki.ts';
 import { startProxyHarness } from '../../support/proxy-harness.ts';
 import { rawRequest } from '../../support/raw-client.ts';
@@ -35,7 +35,7 @@ async function startTlsPool(response: string, notAfter?: Date): Promise<TlsPool>
   const { port, close } = await listenTcp(server);
   const tls = { serverName: 'localhost', secureContext: createSecureContext({ ca: ca.pem }) };
   let free = 0;
-  const pool = openConnectionPool(`https://127.0.0.1:${port}`, tls, () => {
+  const pool = new ConnectionPool(`https://127.0.0.1:${port}`, tls, () => {
     free += 1;
   });
   onTestFinished(async () => {
