@@ -31,7 +31,7 @@ import {
 } from './policy/refusals.ts';
 import { type RequestHead, readRequestHead } from './policy/request-head.ts';
 import { createHostMatcher, createServedHosts, type HostSettings } from './policy/served-hosts.ts';
-import { createUpstreamRewriter } from './policy/upstream-rewriter.ts';
+import { UpstreamRewriter } from './policy/upstream-rewriter.ts';
 import { UpstreamRegistry } from './upstream/registry.ts';
 import type { UpstreamSettings } from './upstream/settings.ts';
 
@@ -83,7 +83,7 @@ export class ReverseProxy {
         ...deps.headers,
         reserved: Object.values(deps.upstreams).flatMap(({ assertion }) => assertion?.header ?? []),
       }),
-      rewriter: createUpstreamRewriter(deps),
+      rewriter: new UpstreamRewriter(deps),
       maxBodyBytes: deps.maxBodyBytes,
       isTrustedPeer: deps.isTrustedPeer,
       streams: deps.streams ?? new LiveStreams(deps),

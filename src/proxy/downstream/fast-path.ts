@@ -10,7 +10,7 @@ import type { SpanContext } from '../../observability/tracing.ts';
 import { FastConnection } from './fast-connection.ts';
 import type { FastPathConfig } from './fast-path-config.ts';
 import { HeaderCache } from './header-cache.ts';
-import type { FallbackReason } from './request-parser.ts';
+import { FALLBACK_REASONS, type FallbackReason } from './request-parser.ts';
 
 interface FastPathOptions {
   readonly limits: Pick<ListenerLimits, 'headers' | 'url' | 'headerTimeout'>;
@@ -47,18 +47,10 @@ export function createFastPath(options: FastPathOptions): FastPath {
   const reasons = new WeakMap<object, FallbackReason>();
   const counts: FastPath['counts'] = {
     served: 0,
-    fallbacks: {
-      head: 0,
-      body: 0,
-      size: 0,
-      framing: 0,
-      connection: 0,
-      service: 0,
-      refused: 0,
-      upstream: 0,
-      host: 0,
-      disabled: 0,
-    },
+    fallbacks: Object.fromEntries(FALLBACK_REASONS.map((reason) => [reason, 0])) as Record<
+      FallbackReason,
+      number
+    >,
   };
   const fastPath: FastPathContext = {
     ...options,

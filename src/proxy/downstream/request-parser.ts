@@ -21,19 +21,21 @@ const UNSUPPORTED_BYTES = /[^\x20-\x7e\r\n]|(?:^|[^\r])\n|\r(?!\n|$)/;
 export const HEAD_END = '\r\n\r\n';
 
 /** Why a request falls back to the full path; counted by reason. */
-export type FallbackReason =
-  | 'head'
-  | 'body'
-  | 'size'
-  | 'framing'
-  | 'connection'
-  | 'service'
-  | 'refused'
-  | 'upstream'
-  | 'host'
-  | 'disabled';
+export type FallbackReason = (typeof FALLBACK_REASONS)[number];
+export const FALLBACK_REASONS = [
+  'head',
+  'body',
+  'size',
+  'framing',
+  'connection',
+  'service',
+  'refused',
+  'upstream',
+  'host',
+  'disabled',
+] as const;
 
-export interface RequestLine {
+interface RequestLine {
   /** One of the constants below, not a slice of the input: V8 compares identical strings by their address. */
   readonly method: (typeof METHODS)[number];
   readonly target: string;
@@ -167,7 +169,7 @@ const CHUNK_SIZE = /^[0-9A-Fa-f]{1,6}$/;
 const MAX_CHUNK_SIZE_LINE = 8;
 const CRLF = Buffer.from('\r\n', 'latin1');
 
-export interface ChunkedContent {
+interface ChunkedContent {
   readonly content: Buffer;
   /** Where the body ends in the bytes that were decoded. */
   readonly end: number;
