@@ -10,8 +10,8 @@ import { createPages } from '../pages/router.ts';
 import { sessionCookieName } from '../pages/session.ts';
 import { createTheme } from '../pages/views/theme.ts';
 import type { FastPathConfig } from '../proxy/downstream/fast-path-config.ts';
-import { createForwardAuth } from '../proxy/policy/forward-auth.ts';
-import { createProxy, type Proxy } from '../proxy/proxy.ts';
+import { ForwardAuth } from '../proxy/policy/forward-auth.ts';
+import { ReverseProxy } from '../proxy/proxy.ts';
 import { createAssertionSigner } from '../tokens/assertion.ts';
 import { createTokenIssuer } from '../tokens/issuer.ts';
 import type { Keyring } from '../tokens/keyring.ts';
@@ -229,7 +229,7 @@ const buildHeaderSettings = (settings: Settings) => ({
   cookie: sessionCookieName(getPagesOrigin(settings).url),
 });
 
-function createRequestProxy(buildContext: BuildContext): Proxy {
+function createRequestProxy(buildContext: BuildContext): ReverseProxy {
   const { settings, processState, keyring, certificates, grantDeps } = buildContext;
   const { store, now, log, metrics } = processState;
   const { integrations, tokenIssuer } = grantDeps;
@@ -237,38 +237,39 @@ function createRequestProxy(buildContext: BuildContext): Proxy {
   for (const { name } of rules) metrics.registerRule(name);
   for (const name of Object.keys(settings.upstreams)) metrics.upstream(name);
   const signAssertion = createAssertionSigner(keyring, settings.publicUrl);
-  return withStartError(() =>
-    createProxy({
-      rules,
-      upstreams: settings.upstreams,
-      registry: processState.upstreams,
-      signAssertion: (caller, audience) => signAssertion(caller, audience, now()),
-      publicUrl: settings.publicUrl,
-      pagesHost: getPagesOrigin(settings).host,
-      hosts: settings.hosts,
-      realm: REALM,
-      headers: buildHeaderSettings(settings),
-      maxBodyBytes: settings.limits.body,
-      readAccessToken: (token, at) => tokenIssuer.readAccessToken(token, at),
-      revocations: store.revocations,
-      getIntegration: (clientId) => integrations.get(clientId),
-      getCertificate: (context) => certificates.validate(certificates.get(context)),
-      isCertificateAmbiguous: certificates.isAmbiguous,
-      isTrustedPeer: settings.trustedProxies.includes,
-      streams: processState.streams,
-      endStreams: settings.tokens.endStreams,
-      now,
-      log,
-    }),
+  return withStartError(
+    () =>
+      new ReverseProxy({
+        rules,
+        upstreams: settings.upstreams,
+        registry: processState.upstreams,
+        signAssertion: (caller, audience) => signAssertion(caller, audience, now()),
+        publicUrl: settings.publicUrl,
+        pagesHost: getPagesOrigin(settings).host,
+        hosts: settings.hosts,
+        realm: REALM,
+        headers: buildHeaderSettings(settings),
+        maxBodyBytes: settings.limits.body,
+        readAccessToken: (token, at) => tokenIssuer.readAccessToken(token, at),
+        revocations: store.revocations,
+        getIntegration: (clientId) => integrations.get(clientId),
+        getCertificate: (context) => certificates.validate(certificates.get(context)),
+        isCertificateAmbiguous: certificates.isAmbiguous,
+        isTrustedPeer: settings.trustedProxies.includes,
+        streams: processState.streams,
+        endStreams: settings.tokens.endStreams,
+        now,
+        log,
+      }),
   );
 }
 
 function createForwardAuthEndpoint(
   { settings, processState: { now, log }, certificates }: BuildContext,
-  { policy }: Proxy,
-): ReturnType<typeof createForwardAuth> {
+  { policy }: ReverseProxy,
+): ForwardAuth {
   const servicePaths = new ServicePaths(settings);
-  return createForwardAuth({
+  return new ForwardAuth({
     policy,
     realm: REALM,
     headers: buildHeaderSettings(settings),

@@ -4,6 +4,14 @@ import { runInNewContext } from 'node:vm';
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
 
+/** Bytes of buffers that are still held when all garbage has gone. */
+export function buffersAfterCollection(): number {
+  collect();
+  // Buffers are freed in another thread; the next collection waits for it.
+  collect();
+  return process.memoryUsage().arrayBuffers;
+}
+
 /** Bytes that are still held when all garbage has gone. */
 export function heapAfterCollection(): number {
   collect();

@@ -5,7 +5,7 @@ import type { VerifiedToken } from '../../src/domain/verified-token.ts';
 import type { RequestNotes } from '../../src/http/request-context.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { createFastPath, type FastPath } from '../../src/proxy/downstream/fast-path.ts';
-import { createProxy, type ProxyDeps } from '../../src/proxy/proxy.ts';
+import { type ProxyDeps, ReverseProxy } from '../../src/proxy/proxy.ts';
 import type { UpstreamSettings } from '../../src/proxy/upstream/settings.ts';
 import { startTestListener } from './listener.ts';
 import { createCa, type IssuedCertificate, issueServer } from './pki.ts';
@@ -140,7 +140,7 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
   const integrations = new Map([
     ['report-runner', integration('report-runner', 'files:read,write;reports:read')],
   ]);
-  const proxy = createProxy({
+  const proxy = new ReverseProxy({
     rules: RULES,
     upstreams: {
       default: {
