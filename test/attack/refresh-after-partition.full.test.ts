@@ -3,7 +3,7 @@ import type { SettingsInput } from '../../src/config/schema.ts';
 import { gatewaysOnRedis, through } from '../support/gateways-on-redis.ts';
 import { until } from '../support/until.ts';
 
-const { openOn, serve, wayTo } = gatewaysOnRedis();
+const { startGatewayOn, serve, startRelay } = gatewaysOnRedis();
 
 const WINDOW_MS = 1_000;
 const change = (settings: SettingsInput): SettingsInput => ({
@@ -17,9 +17,9 @@ const passed = async (ms: number): Promise<void> => {
 
 test('a refresh token that was spent at one replica does not work at another one that was cut off from Redis meanwhile', async () => {
   const redis = await serve();
-  const relay = await wayTo(redis.port);
-  const cutOff = await openOn(through(relay), {}, change);
-  const other = await openOn(through(redis), {}, change);
+  const relay = await startRelay(redis.port);
+  const cutOff = await startGatewayOn(through(relay), {}, change);
+  const other = await startGatewayOn(through(redis), {}, change);
   const grant = await other.grant();
   relay.set('black hole');
   await passed(WINDOW_MS);

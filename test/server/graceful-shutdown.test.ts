@@ -15,7 +15,7 @@ describe('an orderly end', () => {
       ...old.map((one) =>
         one.request({ path: '/held' }).then(({ status, text }) => ({ status, body: text })),
       ),
-      ...old.map(() => streams.ask('/held')),
+      ...old.map(() => streams.get('/held')),
     ];
     const idle = client();
     const { socket: connection } = await idle.request({ path: '/health' });
@@ -45,7 +45,7 @@ describe('an orderly end', () => {
     const { server, folder, held, client } = await startHeldGateway(1, { preStop: '0s', drain: '20s' });
     const one = client();
     const streams = http2Client(folder, server);
-    expect((await streams.ask('/health')).status).toBe(200);
+    expect((await streams.get('/health')).status).toBe(200);
     const running = one.request({ path: '/held' });
     await until('it is at the upstream', () => held.length === 1);
     server.signal('SIGTERM');

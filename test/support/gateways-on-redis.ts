@@ -20,13 +20,12 @@ export const call = async (gateway: TestGateway, { access_token: token }: TokenG
 export const revoke = (gateway: TestGateway, { access_token: token }: TokenGrant): Promise<Reply> =>
   gateway.api('/authsvc/Revoke/Token', token);
 
-/** Gateways with the same keys on Redis, for the tests of one file; each test's own are closed after it. */
+/** Gateways with the same keys on Redis, for the tests of one file. They are closed after each test. */
 export function gatewaysOnRedis() {
   const folder = tempFolder('redis-gateways');
   const keys = folder.file('keys.json');
   writeKeyringFile(keys, createKeyringFile('EdDSA'), { replace: false });
   const cleanups: (() => unknown)[] = [];
-  /** Closes it after the test. */
   const closeLater = (close: () => unknown): void => void cleanups.push(close);
   let common: RedisServer;
   beforeAll(async () => {
@@ -41,9 +40,9 @@ export function gatewaysOnRedis() {
   });
 
   const serve = async (...settings: string[]): Promise<RedisServer> => {
-    const one = await startRedis(['--repl-diskless-sync-delay', '0', ...settings]);
-    closeLater(() => one.stop());
-    return one;
+    const redis = await startRedis(['--repl-diskless-sync-delay', '0', ...settings]);
+    closeLater(() => redis.stop());
+    return redis;
   };
   const at = (port: number): Redis => {
     const redis = new Redis(port, '127.0.0.1');
@@ -70,7 +69,7 @@ export function gatewaysOnRedis() {
     return relay;
   };
   let prefixes = 0;
-  /** Two gateways on the common Redis, alone with each other. */
+  /** Two gateways on the common Redis with a key prefix of their own. */
   const two = async (
     change?: (settings: SettingsInput) => SettingsInput,
   ): Promise<readonly [TestGateway, TestGateway]> => {
@@ -81,7 +80,10 @@ export function gatewaysOnRedis() {
       await startGatewayOn(through(common), store, change),
     ];
   };
-  const startPair = async (): Promise<{ readonly primary: RedisServer; readonly replica: RedisServer }> => {
+  const startReplicatedPair = async (): Promise<{
+    readonly primary: RedisServer;
+    readonly replica: RedisServer;
+  }> => {
     const primary = await serve();
     const replica = await serve('--replicaof', '127.0.0.1', String(primary.port));
     await soon(async () => expect(await at(primary.port).info('replication')).toMatch(/state=online/));
@@ -93,9 +95,9 @@ export function gatewaysOnRedis() {
     common: () => common,
     serve,
     at,
-    openOn: startGatewayOn,
-    wayTo: startRelay,
+    startGatewayOn,
+    startRelay,
     two,
-    pairOf: startPair,
+    startReplicatedPair,
   };
 }

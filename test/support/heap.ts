@@ -4,7 +4,7 @@ import { runInNewContext } from 'node:vm';
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
 
-/** Bytes that are still held when all garbage has gone. */
+/** Heap bytes in use after a full garbage collection. */
 export function heapAfterCollection(): number {
   collect();
   return process.memoryUsage().heapUsed;

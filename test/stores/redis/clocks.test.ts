@@ -10,7 +10,7 @@ import {
 import { call, gatewaysOnRedis, revoke, soon, through } from '../../support/gateways-on-redis.ts';
 import { ALICE, type TokenGrant } from '../../support/test-gateway.ts';
 
-const { at, folder, openOn, serve, two } = gatewaysOnRedis();
+const { at, folder, startGatewayOn, serve, two } = gatewaysOnRedis();
 
 describe('S15 clocks', () => {
   test('with a clock that is 40 s off tokens are checked but not issued; it is logged, and ends when the clock is right again', async () => {
@@ -90,14 +90,14 @@ describe('S15 clocks', () => {
 
   test('V09 S15 a token that was revoked by a process whose clock is ahead stays revoked when Redis and all processes lose their data', async () => {
     const redis = await serve();
-    const ahead = await openOn(through(redis));
+    const ahead = await startGatewayOn(through(redis));
     ahead.clock.advance(20);
     const revoked = await ahead.grant();
     expect(await call(ahead, revoked)).toBe(200);
     expect((await revoke(ahead, revoked)).status).toBe(200);
     await ahead.close();
     await at(redis.port).flushall();
-    const restarted = await openOn(through(redis));
+    const restarted = await startGatewayOn(through(redis));
     restarted.clock.advance(20);
     expect(await call(restarted, revoked)).toBe(401);
     expect(await call(restarted, await restarted.grant())).toBe(200);

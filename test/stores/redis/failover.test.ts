@@ -2,12 +2,12 @@ import { expect, test } from 'vitest';
 import { call, gatewaysOnRedis, revoke, soon, through } from '../../support/gateways-on-redis.ts';
 import type { Reply, TokenGrant } from '../../support/test-gateway.ts';
 
-const { common, serve, at, openOn, wayTo, pairOf } = gatewaysOnRedis();
+const { common, serve, at, startGatewayOn, startRelay, startReplicatedPair } = gatewaysOnRedis();
 
 test('S04 two gateways leave a primary that was demoted: the first refresh afterwards succeeds', async () => {
-  const { primary, replica } = await pairOf();
-  const relays = [await wayTo(primary.port), await wayTo(primary.port)] as const;
-  const [one, other] = [await openOn(through(relays[0])), await openOn(through(relays[1]))];
+  const { primary, replica } = await startReplicatedPair();
+  const relays = [await startRelay(primary.port), await startRelay(primary.port)] as const;
+  const [one, other] = [await startGatewayOn(through(relays[0])), await startGatewayOn(through(relays[1]))];
   const [kept, ended] = [await one.grant(), await one.grant()];
   expect((await revoke(other, ended)).status).toBe(200);
   await soon(async () => {
@@ -33,13 +33,16 @@ test('S04 two gateways leave a primary that was demoted: the first refresh after
 });
 
 test('S09 of two primaries the old one confirms no beat: a gateway that still uses it accepts no token, and later learns what it missed', async () => {
-  const { primary, replica } = await pairOf();
+  const { primary, replica } = await startReplicatedPair();
   const old = at(primary.port);
   await old.config('SET', 'min-replicas-to-write', '1');
   await old.config('SET', 'min-replicas-max-lag', '1');
-  const relayA = await wayTo(primary.port);
-  const relayB = await wayTo(primary.port);
-  const [a, b] = [await openOn(through(relayA), { maxStaleness: '3s' }), await openOn(through(relayB))];
+  const relayA = await startRelay(primary.port);
+  const relayB = await startRelay(primary.port);
+  const [a, b] = [
+    await startGatewayOn(through(relayA), { maxStaleness: '3s' }),
+    await startGatewayOn(through(relayB)),
+  ];
   const [kept, ended] = [await a.grant(), await a.grant()];
   await soon(async () => expect(await at(replica.port).dbsize()).toBe(await old.dbsize()));
   await at(replica.port).replicaof('NO', 'ONE');
@@ -61,7 +64,7 @@ test('S09 of two primaries the old one confirms no beat: a gateway that still us
 
 test('S10 after Redis was emptied no grant is reported as unknown before the loss is logged, and no revoked token is accepted', async () => {
   const own = await serve();
-  const [one, other] = [await openOn(through(own)), await openOn(through(own))];
+  const [one, other] = [await startGatewayOn(through(own)), await startGatewayOn(through(own))];
   const [kept, ended] = [await one.grant(), await one.grant()];
   await revoke(one, ended);
   await at(own.port).flushall();
@@ -82,10 +85,10 @@ test('S10 after Redis was emptied no grant is reported as unknown before the los
 });
 
 test('S13 a slow Redis delays grants, but no bearer check', async () => {
-  const relay = await wayTo(common().port);
+  const relay = await startRelay(common().port);
   const store = { prefix: 'slow' };
-  const patient = await openOn(through(relay), store);
-  const gateway = await openOn(through(relay), store, undefined, 250);
+  const patient = await startGatewayOn(through(relay), store);
+  const gateway = await startGatewayOn(through(relay), store, undefined, 250);
   const grant = await patient.grant();
   relay.delayResponses(20, 40);
   const refreshed = await Promise.all(Array.from({ length: 20 }, () => patient.refresh(grant.refresh_token)));

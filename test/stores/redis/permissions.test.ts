@@ -11,7 +11,7 @@ import { startRedisCluster } from '../../support/redis-server.ts';
 import { testGrant } from '../../support/store-fixtures.ts';
 import { ALICE, type TestGateway } from '../../support/test-gateway.ts';
 
-const { closeLater, serve, at, openOn, pairOf } = gatewaysOnRedis();
+const { closeLater, serve, at, startGatewayOn, startReplicatedPair } = gatewaysOnRedis();
 
 const PAGE = readFileSync(join(import.meta.dirname, '../../../docs/storage.md'), 'utf8');
 /** The rules after the name, as docs/storage.md has them. */
@@ -60,7 +60,7 @@ describe('S11 with exactly the rights that are documented', () => {
   test('one server', async () => {
     const own = await serve();
     await at(own.port).call('ACL', 'SETUSER', 'gatehouse', ...rulesOf());
-    await everything(await openOn(`redis://gatehouse:PASSWORD@127.0.0.1:${own.port}`, {}, rated));
+    await everything(await startGatewayOn(`redis://gatehouse:PASSWORD@127.0.0.1:${own.port}`, {}, rated));
     expect(documented).toHaveLength(15);
     expect(await undocumented(own.port)).toEqual([]);
     expect(await at(own.port).dbsize()).toBeGreaterThan(8);
@@ -68,7 +68,7 @@ describe('S11 with exactly the rights that are documented', () => {
   });
 
   test('a primary and its replica, every write confirmed', async () => {
-    const { primary } = await pairOf();
+    const { primary } = await startReplicatedPair();
     await at(primary.port).call('ACL', 'SETUSER', 'gatehouse', ...rulesOf());
     const store = await openRedisStore({
       url: `redis://gatehouse:PASSWORD@127.0.0.1:${primary.port}`,
@@ -97,7 +97,7 @@ describe('S11 with exactly the rights that are documented', () => {
     for (const { port } of cluster.nodes)
       await at(port).call('ACL', 'SETUSER', 'gatehouse', ...rulesOf(' +cluster'));
     const url = cluster.url.replace('://', '://gatehouse:PASSWORD@');
-    await everything(await openOn(url, {}, rated));
+    await everything(await startGatewayOn(url, {}, rated));
     for (const { port } of cluster.nodes) expect(await denied(port)).toEqual([]);
   });
 });
