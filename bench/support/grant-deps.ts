@@ -31,7 +31,7 @@ export function loadSettingsIn(folder: string): Settings {
   return loaded.settings;
 }
 
-/** The grant core as the gateway builds it, without the gateway: the same store, keys, people and rules. */
+/** The grant core as the gateway builds it: the same store, keys, users and rules. */
 export async function openGrantDeps(
   folder: string,
   log: Logger,
@@ -74,10 +74,10 @@ export async function openGrantDeps(
   };
 }
 
-/** A command may take long here: thousands are sent at once, and the machine has little to spare. */
+/** Thousands of commands are sent at once, so one may take long. */
 const COMMAND_TIMEOUT_MS = 30_000;
 
-/** With the keys that the settings name. */
+/** Uses the keys of the settings. */
 export function createAuthenticator(settings: Settings): KeyedRecordAuthenticator {
   const authenticator = createRecordAuthenticator({ now, unauthenticated: 'refuse' });
   authenticator.setKeyring(openSealingKeys(readKeyFile(settings)));
