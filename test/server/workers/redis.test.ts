@@ -19,7 +19,7 @@ afterAll(async () => {
   await server.stop();
 });
 
-test('two machines with two workers each run on one Redis, take no lock from each other, and leave in order', async () => {
+test('two processes with two workers each run on one Redis and stop cleanly', async () => {
   const [one, two] = await Promise.all([
     startServe(folder, { set: ['listen.workers=2'] }),
     startServe(folder, { set: ['listen.workers=2'] }),
@@ -30,13 +30,13 @@ test('two machines with two workers each run on one Redis, take no lock from eac
   expect(await Promise.all([one.stop(), two.stop()])).toEqual([0, 0]);
 });
 
-test('an unsuitable Redis ends the start with exit code 78 and a reason', async () => {
-  const unfit = await startRedis(['--maxmemory-policy', 'allkeys-random']);
+test('the start fails with a reason if Redis has an unsuitable configuration', async () => {
+  const unsuitable = await startRedis(['--maxmemory-policy', 'allkeys-random']);
   try {
-    await expect(startServe(folder, { set: [`store.url=${unfit.url}`] })).rejects.toThrow(
+    await expect(startServe(folder, { set: [`store.url=${unsuitable.url}`] })).rejects.toThrow(
       /store\.url: its maxmemory-policy is allkeys-random/,
     );
   } finally {
-    await unfit.stop();
+    await unsuitable.stop();
   }
 });
