@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import {
   containersOf,
-  gatehouseOf,
+  findGatehouse,
   golden,
   MATRIX,
   type Manifest,
@@ -91,7 +91,7 @@ describe.each(MATRIX)('%s', (name) => {
   });
 
   test('A6 every port of a Service or policy exists in gatehouse’s container', () => {
-    const ports = gatehouseOf(objects).ports ?? [];
+    const ports = findGatehouse(objects).ports ?? [];
     expect(ports.map((port) => port.name)).toEqual(['gatehouse', 'gh-admin']);
     const services = ofKind(objects, 'Service').filter(
       (service) => !service.metadata.name.endsWith('valkey'),
@@ -125,9 +125,9 @@ describe.each(MATRIX)('%s', (name) => {
 
 describe('A6 one container for gateway and sidecar', () => {
   const bodies = {
-    gateway: gatehouseOf(golden('redis')),
-    native: gatehouseOf(golden('sidecar')),
-    plain: gatehouseOf(golden('sidecar-plain')),
+    gateway: findGatehouse(golden('redis')),
+    native: findGatehouse(golden('sidecar')),
+    plain: findGatehouse(golden('sidecar-plain')),
   };
 
   test('the container body is the same, except for the restart policy of a native sidecar', () => {

@@ -5,7 +5,7 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { stringify } from 'yaml';
 import { formatProblems, loadSettings } from '../../src/config/load.ts';
 import { createKeyringFile, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
-import { type Container, gatehouseOf, golden, MATRIX, ofKind } from '../chart/manifests.ts';
+import { type Container, findGatehouse, golden, MATRIX, ofKind } from '../chart/manifests.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import { sendRequest } from '../support/https-client.ts';
 import { createCa, issueServer } from '../support/pki.ts';
@@ -75,7 +75,7 @@ async function requestStatus(url: string, ca?: string): Promise<number> {
 async function runPod(
   name: string,
 ): Promise<{ server: ServeProcess; ports: Map<number, number>; ca: string; container: Container }> {
-  const container = gatehouseOf(golden(name));
+  const container = findGatehouse(golden(name));
   const [https, admin] = container.ports ?? [];
   if (https === undefined || admin === undefined) throw new Error('expected two ports');
   let text = readConfiguration(name) ?? '';

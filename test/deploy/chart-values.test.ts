@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { GENERATED } from '../../tools/chart/generate.ts';
 import { valueLines } from '../../tools/chart/readme.ts';
-import { CHART, MATRIX, valuesOf } from '../chart/manifests.ts';
+import { CHART, MATRIX, readValues } from '../chart/manifests.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 const readChartFile = (file: string): string => readFileSync(join(CHART, file), 'utf8');
@@ -58,7 +58,7 @@ describe('A2 values.schema.json', () => {
   });
 
   test.each(MATRIX)('accepts %s', (name) => {
-    expect(validateValues(valuesOf(name))).toEqual([]);
+    expect(validateValues(readValues(name))).toEqual([]);
   });
 
   test('accepts the values in docs/kubernetes.md', () => {

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { formatProblems, loadSettings } from '../../src/config/load.ts';
-import { containersOf, gatehouseOf, golden, only, podSpecs, readManifests } from '../chart/manifests.ts';
+import { containersOf, findGatehouse, golden, only, podSpecs, readManifests } from '../chart/manifests.ts';
 
 const KUSTOMIZE = join(import.meta.dirname, '../../deploy/kustomize');
 const read = (file: string): string => readFileSync(join(KUSTOMIZE, file), 'utf8');
@@ -27,8 +27,8 @@ test('A7 an unlabelled workload is unchanged', () => {
 });
 
 test('A7 the container is that of the chart, except for the image', () => {
-  const { image: _, ...container } = gatehouseOf(built);
-  const { image: __, ...chart } = gatehouseOf(golden('sidecar'));
+  const { image: _, ...container } = findGatehouse(built);
+  const { image: __, ...chart } = findGatehouse(golden('sidecar'));
   expect(container).toEqual(chart);
 });
 
@@ -37,7 +37,7 @@ test('A7 every pod of the base is hardened like those of the chart', () => {
   expect(base).toHaveLength(1);
   for (const { spec } of base)
     for (const container of containersOf(spec))
-      expect(container.securityContext).toEqual(gatehouseOf(golden('embedded')).securityContext);
+      expect(container.securityContext).toEqual(findGatehouse(golden('embedded')).securityContext);
 });
 
 test.each(['base', 'examples/existing-app'])(
@@ -47,7 +47,7 @@ test.each(['base', 'examples/existing-app'])(
     const loaded = loadSettings({ text, env: {}, overrides: [], cwd: '/' });
     expect(loaded.ok ? '' : formatProblems(loaded)).toBe('');
     const { ports = [], volumeMounts = [] } =
-      name === 'base' ? gatehouseOf(readManifests(read('base/resources.yaml'))) : gatehouseOf(built);
+      name === 'base' ? findGatehouse(readManifests(read('base/resources.yaml'))) : findGatehouse(built);
     const settings = parse(text) as { listen: { port: number }; admin: { port: number } };
     expect(ports.map(({ containerPort }) => containerPort)).toEqual([
       settings.listen.port,

@@ -13,7 +13,7 @@ import { until } from '../support/until.ts';
 let gateway: TestGateway;
 let agent: Agent;
 let base = '';
-/** Three providers: `corp` for most tests, another issuer, and browser without claims in the ID token. */
+/** Three providers: `corp` for most tests, another issuer, and one without claims in the ID token. */
 let corp: OpenIdProvider;
 let other: OpenIdProvider;
 let quiet: OpenIdProvider;

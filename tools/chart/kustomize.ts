@@ -7,7 +7,7 @@ import { program } from './install.ts';
 /** Generates deploy/kustomize from the chart, so that both have the same container and hardening. */
 const at = (path: string): string => fileURLToPath(new URL(`../../${path}`, import.meta.url));
 const NOTE =
-  '# Made from the chart by `node tools/chart/kustomize.ts`. Change the chart, or patch it in an overlay.\n';
+  '# Generated from the chart by `node tools/chart/kustomize.ts`. Change the chart, or patch it in an overlay.\n';
 
 function render(values: string): readonly Document.Parsed[] {
   const args = ['template', 'gatehouse', at('helm/gatehouse'), '--skip-tests', '-f', at(values)];

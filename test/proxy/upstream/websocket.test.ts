@@ -236,15 +236,15 @@ describe('the handshake is authorised like any request', () => {
     });
     expect(client.status).toBe(101);
     const raw = upstream.handshakes[0]?.rawHeaders ?? [];
-    const valuesOf = (name: string) =>
+    const readValues = (name: string) =>
       raw.filter((_, at) => raw[at - 1]?.toLowerCase() === name && at % 2 === 1);
-    expect(valuesOf('x-forwarded-user')).toEqual(['local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}']);
-    expect(valuesOf('x-forwarded-client-id')).toEqual(['report-runner']);
-    expect(valuesOf('x-forwarded-for')).toEqual(['127.0.0.1']);
-    expect(valuesOf('connection')).toEqual(['Upgrade']);
-    expect(valuesOf('upgrade')).toEqual(['websocket']);
-    expect(valuesOf('x-plain')).toEqual(['stays']);
-    expect(valuesOf('sec-websocket-key')).toEqual([client.key]);
+    expect(readValues('x-forwarded-user')).toEqual(['local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}']);
+    expect(readValues('x-forwarded-client-id')).toEqual(['report-runner']);
+    expect(readValues('x-forwarded-for')).toEqual(['127.0.0.1']);
+    expect(readValues('connection')).toEqual(['Upgrade']);
+    expect(readValues('upgrade')).toEqual(['websocket']);
+    expect(readValues('x-plain')).toEqual(['stays']);
+    expect(readValues('sec-websocket-key')).toEqual([client.key]);
     expect(raw.join('\n')).not.toMatch(/root|6\.6\.6\.6|this hop only|Basic|Bearer/);
   });
 
