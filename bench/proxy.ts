@@ -354,7 +354,7 @@ async function measureConnections(): Promise<void> {
   await stopAll([candidate]);
 }
 
-/** Prints the CPU time by part and function; the profile is written beside the results. */
+/** Prints the CPU time by part and function; the profile is written to bench/results. */
 async function profile(): Promise<void> {
   const gateway = await startGateway({
     fastPath: !given['full-path'],

@@ -115,9 +115,9 @@ test('a backup does not overwrite a file', async () => {
 
 test('a restore without the key file is rejected; without MAC verification, it warns about the missing file', async () => {
   const file = backupFile();
-  const refused = await restore(file);
-  expect(refused.code).toBe(78);
-  expect(refused.stderr).toBe(
+  const rejected = await restore(file);
+  expect(rejected.code).toBe(78);
+  expect(rejected.stderr).toBe(
     `gatehouse: keys.file: ${join(machine, 'data/keys.json')} is missing; put the key file from the time of the backup there; the backup is verified with it\n`,
   );
   const { code, stderr } = await restore(file, '--unauthenticated');
@@ -130,9 +130,9 @@ test('a restore without the key file is rejected; without MAC verification, it w
 test('a restore with other keys than those of the backup is rejected; without MAC verification, it warns', async () => {
   const file = backupFile();
   expect((await runCommand(['keys', 'new', join(machine, 'data/keys.json')])).code).toBe(0);
-  const refused = await restore(file);
-  expect(refused.code).toBe(69);
-  expect(refused.stderr).toMatch(/it was made with the key \w+, which keys\.file does not have/);
+  const rejected = await restore(file);
+  expect(rejected.code).toBe(69);
+  expect(rejected.stderr).toMatch(/it was made with the key \w+, which keys\.file does not have/);
   const { code, stdout, stderr } = await restore(file, '--unauthenticated', '--output', 'json');
   expect([code, stderr]).toEqual([0, '']);
   const { warnings } = JSON.parse(stdout) as { warnings: string[] };

@@ -114,8 +114,8 @@ test.each(COMMANDS)('%s: a key that does not match the certificate is exit code 
     ['alice-key.pem', 'alice-key.pem', 'the certificate is not PEM'],
     ['alice.pem', 'alice.pem', 'the private key is not PEM'],
   ] as const) {
-    const pair = ['--cacert', 'ca.pem', '--cert', cert, '--key', key];
-    const { code, stderr } = await runAgainst(args(`https://localhost:${secure}`, ...pair));
+    const tlsArgs = ['--cacert', 'ca.pem', '--cert', cert, '--key', key];
+    const { code, stderr } = await runAgainst(args(`https://localhost:${secure}`, ...tlsArgs));
     expect({ key, code }).toEqual({ key, code: 78 });
     expect(stderr).toContain(argv);
     expect(stderr).toMatch(/^[^\n]+\n$/);

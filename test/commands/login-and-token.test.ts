@@ -141,7 +141,7 @@ test('an unreachable server: exit code 69, and the tokens are kept', async () =>
 });
 
 test('a rejected login is reported with the error of the service', async () => {
-  const refused = await runClient(
+  const rejected = await runClient(
     'login',
     ...connectionArgs(),
     ...certificate,
@@ -150,8 +150,8 @@ test('a rejected login is reported with the error of the service', async () => {
     '-p',
     'wide',
   );
-  expect(refused.code).toBe(77);
-  expect(refused.stderr).toMatch(/^gatehouse: [^\n]*admin:all[^\n]* \(invalid_scope\)\n$/);
+  expect(rejected.code).toBe(77);
+  expect(rejected.stderr).toMatch(/^gatehouse: [^\n]*admin:all[^\n]* \(invalid_scope\)\n$/);
   expect(existsSync(file('kept/wide.json'))).toBe(false);
 });
 

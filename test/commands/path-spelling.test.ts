@@ -78,7 +78,7 @@ test('explain reports that a host is not listed and is rejected', async () => {
   const file = writeConfiguration();
   const warned = await run('explain', file, 'GET', '/x', '--host', 'evil.test');
   expect(warned.stdout).toContain('the host is not listed in hosts.allowed: a warning is logged');
-  const refused = await run(
+  const rejected = await run(
     'explain',
     file,
     'GET',
@@ -87,7 +87,7 @@ test('explain reports that a host is not listed and is rejected', async () => {
     'evil.test',
     ...setArgs('hosts.others=refuse'),
   );
-  expect(refused.stdout).toContain('rejected (421): evil.test is not listed in hosts.allowed');
+  expect(rejected.stdout).toContain('rejected (421): evil.test is not listed in hosts.allowed');
   const listed = await run(
     'explain',
     file,

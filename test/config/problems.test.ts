@@ -457,7 +457,7 @@ describe('secrets', () => {
     ).toMatchObject([{ path, message: 'is set in addition to passwordHash; remove one of them' }]);
   });
 
-  test('no problem message contains a secret, whatever its source', () => {
+  test('no problem message contains a secret, from any source', () => {
     const secret = 'hunter2-very-secret';
     const reported = [
       loadProblems(withUser(`passwordHash: ${secret}`)),

@@ -368,9 +368,9 @@ describe('client_credentials', () => {
   });
 
   test('wire 9: each token has its own grant, which ends with the token and can be revoked separately', async () => {
-    const one = await oauth.clientCredentials();
+    const issued = await oauth.clientCredentials();
     const other = await oauth.clientCredentials();
-    const token = String(one.json['access_token']);
+    const token = String(issued.json['access_token']);
     const { gid } = decodeJwt(token).claims;
     const found = await gateway.server.store.grants.read(String(gid));
     expect(found?.record.refreshUntil).toBe(found?.record.accessExpires);

@@ -17,7 +17,7 @@ const refreshGrant = async (token: string): Promise<TokenGrant> => {
   return reply.json as unknown as TokenGrant;
 };
 
-test('seed 3: a pending device code stays pending: HTTP 400 authorization_pending, however often it is polled', async () => {
+test('seed 3: a pending device code stays pending: HTTP 400 authorization_pending, regardless of how often it is polled', async () => {
   const steps = createDeviceClient(gateway);
   const codes = await steps.requestCodes();
   for (let polls = 0; polls < 3; polls += 1) {

@@ -201,7 +201,7 @@ describe('401 invalid_client', () => {
     );
   });
 
-  test('wire 3: a removed CA is no longer trusted at once, on the same connection', async () => {
+  test('wire 3: a removed CA is not trusted from the next call on, on the same connection', async () => {
     const other = await createCa({ name: 'Other CA' });
     writeFileSync(join(gateway.folder, 'other.pem'), other.pem);
     expect((await requestGrant(files, gateway.users.alice)).status).toBe(200);

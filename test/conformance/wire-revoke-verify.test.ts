@@ -135,11 +135,11 @@ describe('5 GET Revoke/Token', () => {
   });
 
   test('wire 5: two Authorization headers are rejected and revoke nothing', async () => {
-    const [one, other] = [await gateway.grant(), await gateway.grant()];
-    const authorization = [`Bearer ${one.access_token}`, `Bearer ${other.access_token}`];
+    const [first, second] = [await gateway.grant(), await gateway.grant()];
+    const authorization = [`Bearer ${first.access_token}`, `Bearer ${second.access_token}`];
     expect((await revoke('', { headers: { authorization } })).status).toBe(400);
-    expect(await isGrantValid(one)).toBe(true);
-    expect(await isGrantValid(other)).toBe(true);
+    expect(await isGrantValid(first)).toBe(true);
+    expect(await isGrantValid(second)).toBe(true);
   });
 
   test('wire 5: if the store is unreachable, 503 with Retry-After, never 200, and this process rejects the token at once', async () => {

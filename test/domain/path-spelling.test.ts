@@ -59,13 +59,13 @@ describe('a path that is another spelling of a stricter rule', () => {
       expect([path, findRule(literal, path)]).toEqual([path, undefined]);
     expect(findRule(literal, '/straße')).toBe('/straße');
     expect(findRule(literal, '/bücher')).toBe('/**');
-    for (const [one, other] of [
+    for (const [spelling, other] of [
       ['ς', 'Σ'],
       ['ﬁ', 'FI'],
       ['Å', 'å'],
       ['é', 'E\u0301'],
     ] as const)
-      expect(foldCase(one)).toBe(foldCase(other));
+      expect(foldCase(spelling)).toBe(foldCase(other));
   });
 
   test('is recognised with ;parameters, empty segments and encoded slashes', () => {
@@ -84,10 +84,10 @@ describe('a path that is another spelling of a stricter rule', () => {
     ])
       expect([path, findRule(open, path)]).toEqual([path, undefined]);
     expect(findRule(open, '/x;y%2Fz/a%2Fb')).toBe('/**');
-    const one = [rule('/admin/x', 'admin:manage'), rule('/*', 'public', { encodedSlash: true })];
+    const rules = [rule('/admin/x', 'admin:manage'), rule('/*', 'public', { encodedSlash: true })];
     for (const path of ['/admin%2Fx', '/Admin%2FX', '/admin%2Fx%2F', '/ADMIN;y%2Fx'])
-      expect([path, findRule(one, path)]).toEqual([path, undefined]);
-    expect(findRule(one, '/Admin%2Fy')).toBe('/*');
+      expect([path, findRule(rules, path)]).toEqual([path, undefined]);
+    expect(findRule(rules, '/Admin%2Fy')).toBe('/*');
   });
 
   test('may be matched by a rule that is as strict', () => {
@@ -285,10 +285,10 @@ test('no rule accepts a request that another rule rejects in a spelling that the
       } else if (asSent !== undefined) {
         // A request is rejected only because of a stricter rule.
         const stricter = rules.some(
-          (one) =>
-            isWeaker(asSent, one) &&
-            !matchesRule(one, input, segments) &&
-            all.some((spelling) => matchesRule(one, input, spelling)),
+          (stricter) =>
+            isWeaker(asSent, stricter) &&
+            !matchesRule(stricter, input, segments) &&
+            all.some((spelling) => matchesRule(stricter, input, spelling)),
         );
         expect(stricter).toBe(true);
       }

@@ -212,8 +212,8 @@ test('metrics of several processes are merged: counters are summed, gauges aggre
     });
     return metrics.snapshot();
   };
-  const [one, two, gone] = await Promise.all([make(3, 0.5), make(5, 2), make(11, 9)]);
-  const text = formatExposition(mergeSnapshots([one, two, dropGauges(gone)]));
+  const [first, second, exited] = await Promise.all([make(3, 0.5), make(5, 2), make(11, 9)]);
+  const text = formatExposition(mergeSnapshots([first, second, dropGauges(exited)]));
   const label = 'rule="a \\"rule\\"\\\\ with\\nodd signs"';
   expect(text).toContain(`gatehouse_http_requests_total{${label},method="GET",code="200"} 16\n`);
   expect(text).toContain(`gatehouse_http_request_duration_seconds_bucket{${label},le="0.0025"} 16\n`);

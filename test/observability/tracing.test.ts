@@ -129,16 +129,16 @@ test('traces are sampled by trace id, consistently across replicas, and only tru
       log: createLogger({ level: 'error', format: 'json', write: () => {} }),
       metrics: createMetrics(),
     });
-  const [one, two] = [tracer(0.25), tracer(0.25)];
+  const [tracerA, tracerB] = [tracer(0.25), tracer(0.25)];
   const ids = Array.from({ length: 4_000 }, () => crypto.randomUUID().replaceAll('-', ''));
   const parent = (id: string, flags = '01'): string => `00-${id}-00f067aa0ba902b7-${flags}`;
-  const chosen = ids.filter((id) => one.startSpan(parent(id), false) !== undefined);
+  const chosen = ids.filter((id) => tracerA.startSpan(parent(id), false) !== undefined);
   expect(chosen.length).toBeGreaterThan(800);
   expect(chosen.length).toBeLessThan(1_200);
-  expect(ids.filter((id) => two.startSpan(parent(id), false) !== undefined)).toEqual(chosen);
+  expect(ids.filter((id) => tracerB.startSpan(parent(id), false) !== undefined)).toEqual(chosen);
   const left = ids.find((id) => !chosen.includes(id)) ?? '';
-  expect(one.startSpan(parent(left, '01'), true)).toMatchObject({ parentSpan: '00f067aa0ba902b7' });
-  expect(one.startSpan(parent(left, '00'), true)).toBeUndefined();
+  expect(tracerA.startSpan(parent(left, '01'), true)).toMatchObject({ parentSpan: '00f067aa0ba902b7' });
+  expect(tracerA.startSpan(parent(left, '00'), true)).toBeUndefined();
   expect(tracer(1).startSpan('nonsense', false)).toMatchObject({ parentSpan: '' });
 });
 

@@ -71,9 +71,9 @@ describe('guessing codes', () => {
     }
     const again = pages.browser({ address: '203.0.113.1' });
     await again.get(BASE);
-    const refused = await again.submit(BASE, { user_code: pending.user_code });
-    expect(refused.status).toBe(429);
-    expect(refused.headers['retry-after']).toBe('12');
+    const rejected = await again.submit(BASE, { user_code: pending.user_code });
+    expect(rejected.status).toBe(429);
+    expect(rejected.headers['retry-after']).toBe('12');
     const other = pages.browser({ address: '203.0.113.2' });
     expect((await other.reachReview(pending.user_code)).text).toContain('Alice Example');
     pages.gateway.clock.advance(12);
@@ -83,11 +83,14 @@ describe('guessing codes', () => {
 
   test('D08 addresses in one IPv6 /64 count as one address', async () => {
     await pages.reconfigure(withRates({ codeGuesses: '1/m' }));
-    const [one, two] = [pages.browser({ address: '2001:db8::1' }), pages.browser({ address: '2001:db8::2' })];
-    await one.get(BASE);
-    expect((await one.submit(BASE, { user_code: WRONG })).status).toBe(400);
-    await two.get(BASE);
-    expect((await two.submit(BASE, { user_code: WRONG })).status).toBe(429);
+    const [first, second] = [
+      pages.browser({ address: '2001:db8::1' }),
+      pages.browser({ address: '2001:db8::2' }),
+    ];
+    await first.get(BASE);
+    expect((await first.submit(BASE, { user_code: WRONG })).status).toBe(400);
+    await second.get(BASE);
+    expect((await second.submit(BASE, { user_code: WRONG })).status).toBe(429);
   });
 
   test('D08 concurrent guesses from many addresses do not exceed the shared limit', () =>
@@ -181,8 +184,8 @@ describe('guessing codes', () => {
     await pages.reconfigure(withRates({ page: '3/m' }));
     const browser = pages.browser();
     for (let visits = 1; visits <= 3; visits += 1) expect((await browser.get(BASE)).status).toBe(200);
-    const refused = await browser.get(BASE);
-    expect([refused.status, refused.headers['retry-after']]).toEqual([429, '20']);
+    const rejected = await browser.get(BASE);
+    expect([rejected.status, rejected.headers['retry-after']]).toEqual([429, '20']);
   });
 
   test('an address that tries to sign in too often gets 429, and the request stays open', async () => {
@@ -194,8 +197,8 @@ describe('guessing codes', () => {
     const same = pages.browser({ address: '203.0.113.1' });
     await same.get(BASE);
     await same.submit(BASE, { user_code: pending.user_code });
-    const refused = await same.signIn();
-    expect([refused.status, refused.headers['retry-after']]).toEqual([429, '3']);
+    const rejected = await same.signIn();
+    expect([rejected.status, rejected.headers['retry-after']]).toEqual([429, '3']);
     expect(await pages.readState(pending)).toBe('pending');
   });
 });
@@ -212,8 +215,8 @@ describe('forged forms', () => {
   test('D12 a form without its token is rejected', async () => {
     const { pending, alice } = await openReviewForm();
     for (const body of ['', 'form_token=', 'form_token=x', 'approve=yes']) {
-      const refused = await alice.send('POST', `${BASE}/approve`, body, { origin: pages.url });
-      expect(refused.status).toBe(403);
+      const rejected = await alice.send('POST', `${BASE}/approve`, body, { origin: pages.url });
+      expect(rejected.status).toBe(403);
     }
     expect(await pages.readState(pending)).toBe('pending');
   });
@@ -275,8 +278,8 @@ describe('forged forms', () => {
     const second = await pages.requestCodes();
     await alice.get(BASE);
     await alice.submit(BASE, { user_code: second.user_code });
-    const refused = await alice.send('POST', `${BASE}/approve`, `form_token=${token}`);
-    expect(refused.status).toBe(403);
+    const rejected = await alice.send('POST', `${BASE}/approve`, `form_token=${token}`);
+    expect(rejected.status).toBe(403);
     expect(await pages.readState(pending)).toBe('pending');
     expect(await pages.readState(second)).toBe('pending');
   });
@@ -511,9 +514,9 @@ describe('over TLS', () => {
     const browser = pages.browser({ certificate: await make() });
     await browser.get(BASE);
     await browser.submit(BASE, { user_code: pending.user_code });
-    const refused = await browser.submit(`${BASE}/certificate`);
-    expect(refused.status).toBe(403);
-    expect(refused.text).toContain('You can’t sign in with this certificate');
+    const rejected = await browser.submit(`${BASE}/certificate`);
+    expect(rejected.status).toBe(403);
+    expect(rejected.text).toContain('You can’t sign in with this certificate');
     expect(pages.gateway.auditEvents('sign_in_failed')).toMatchObject([{ reason }]);
     expect(await pages.readState(pending)).toBe('pending');
     const review = await browser.signIn();

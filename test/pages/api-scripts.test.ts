@@ -39,8 +39,8 @@ describe('pages on the origin of the API', () => {
   test('D19 no service worker can be registered', async () => {
     const { openApi, pages } = attack();
     expect(await registerWorker(await openApi())).toContain('bad HTTP response code (403)');
-    const [refused] = pages.gateway.log.filter(({ reason }) => reason === 'service_worker_script');
-    expect(refused).toMatchObject({ event: 'request', status: 403 });
+    const [rejected] = pages.gateway.log.filter(({ reason }) => reason === 'service_worker_script');
+    expect(rejected).toMatchObject({ event: 'request', status: 403 });
   });
 
   test('D19 an existing service worker cannot read the pages', async () => {
@@ -51,8 +51,8 @@ describe('pages on the origin of the API', () => {
     await pages.reconfigure((settings) => settings);
     await victim.goto(`${attack().own}${BASE}`);
     expect(await getHeading(victim)).toBe('Request not accepted');
-    const [refused] = pages.gateway.log.filter(({ reason }) => reason === 'not_a_navigation');
-    expect(refused).toMatchObject({ event: 'request', status: 403 });
+    const [rejected] = pages.gateway.log.filter(({ reason }) => reason === 'not_a_navigation');
+    expect(rejected).toMatchObject({ event: 'request', status: 403 });
   });
 
   test('docs/security.md: a document of the API with COOP and COEP can access pages of the same origin', async () => {
@@ -94,7 +94,7 @@ describe('pages on their own host', () => {
     expect(await pages.readState(pending)).toBe('confirmed');
   });
 
-  test('D19 a service worker of the API never sees the pages', async () => {
+  test('D19 a service worker of the API cannot intercept the pages', async () => {
     const { separate, reviewing, openApi, victim } = attack();
     await separate();
     const { own } = attack();

@@ -215,12 +215,12 @@ function submitForm(action: string): void {
 
 /** Opens the review page in a popup from a script, and tries to click Approve in it. */
 export async function openAndClick(page: Page, own: string): Promise<string> {
-  const opened = page.context().waitForEvent('page');
+  const popupOpened = page.context().waitForEvent('page');
   await page.evaluate((url) => {
     const scope = globalThis as unknown as { open(url: string): unknown; opened: unknown };
     scope.opened = scope.open(url);
   }, `${own}${BASE}/review`);
-  const popup = await opened;
+  const popup = await popupOpened;
   await popup.waitForLoadState('load');
   expect(await getHeading(popup)).toBe('Approve this request?');
   const tryClick = (): Promise<string> =>

@@ -71,7 +71,7 @@ test('D08 guesses from a hundred networks at three gateways share one limit, and
     expect((await user.guess(atIndex(all, index), String(codes.json['user_code']))).status).toBe(303);
 
   let wrong = 0;
-  let refused = 0;
+  let rejected = 0;
   const began = performance.now();
   const guess = async (number: number): Promise<void> => {
     for (let address = number; address < 100; address += 10) {
@@ -80,7 +80,7 @@ test('D08 guesses from a hundred networks at three gateways share one limit, and
       for (let iterations = 0; iterations < 2; iterations += 1) {
         const { status } = await attacker.guess(atIndex(all, address + iterations), 'WRNG-CDXX');
         if (status === 400) wrong += 1;
-        if (status === 429) refused += 1;
+        if (status === 429) rejected += 1;
       }
     }
   };
@@ -89,7 +89,7 @@ test('D08 guesses from a hundred networks at three gateways share one limit, and
   const elapsed = (performance.now() - began) / 1_000;
   expect(wrong).toBeGreaterThanOrEqual(60);
   expect(wrong).toBeLessThanOrEqual(60 + Math.ceil(elapsed / 60));
-  expect(wrong + refused).toBe(200);
+  expect(wrong + rejected).toBe(200);
 
   // The first request may have expired on a slow machine.
   const late = await atIndex(all, 0).post(

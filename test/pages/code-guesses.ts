@@ -37,9 +37,9 @@ export async function guessConcurrently(pages: PagesHarness, rounds: number): Pr
 export async function approveAfterSignIn(pages: PagesHarness, pending: PendingRequest): Promise<void> {
   const user = pages.browser();
   await user.get(BASE);
-  const refused = await user.submit(BASE, { user_code: pending.user_code });
-  expect(refused.status).toBe(429);
-  expect(refused.text).toContain(`href="${BASE}/sign-in"`);
+  const rejected = await user.submit(BASE, { user_code: pending.user_code });
+  expect(rejected.status).toBe(429);
+  expect(rejected.text).toContain(`href="${BASE}/sign-in"`);
   await user.open(`${BASE}/sign-in`);
   const again = await user.signIn();
   expect(again.text).toContain(`value="${pending.user_code}"`);

@@ -77,13 +77,13 @@ describe.each([
       ['POST', '/approve'],
       ['POST', '/sign-in'],
     ] as const) {
-      const refused = await requestAt(API, `${BASE}${place}`, {
+      const rejected = await requestAt(API, `${BASE}${place}`, {
         method,
         headers: { 'content-type': 'application/x-www-form-urlencoded' },
       });
-      expect(refused.status, `${method} ${place}`).toBe(421);
-      expect(refused.text).not.toContain('form_token');
-      expect(refused.headers['set-cookie']).toBeUndefined();
+      expect(rejected.status, `${method} ${place}`).toBe(421);
+      expect(rejected.text).not.toContain('form_token');
+      expect(rejected.headers['set-cookie']).toBeUndefined();
     }
   });
 
@@ -98,8 +98,8 @@ describe.each([
     const { access_token: token } = await gateway.grant();
     const before = gateway.upstream.requests.length;
     for (const host of [PAGES, `${PAGES}:443`, PAGES.toUpperCase(), `${PAGES}.`]) {
-      const refused = await requestAt(host, path, { headers: { authorization: `Bearer ${token}` } });
-      expect(refused.status, host).toBe(421);
+      const rejected = await requestAt(host, path, { headers: { authorization: `Bearer ${token}` } });
+      expect(rejected.status, host).toBe(421);
     }
     expect(gateway.upstream.requests).toHaveLength(before);
   });
@@ -108,8 +108,8 @@ describe.each([
     const headers = { origin: 'https://elsewhere.example', 'access-control-request-method': 'GET' };
     const allowed = await requestAt(API, '/open/x', { method: 'OPTIONS', headers });
     expect(allowed.headers['access-control-allow-origin']).toBe('https://elsewhere.example');
-    const refused = await requestAt(PAGES, '/open/x', { method: 'OPTIONS', headers });
-    expect([refused.status, refused.headers['access-control-allow-origin']]).toEqual([421, undefined]);
+    const rejected = await requestAt(PAGES, '/open/x', { method: 'OPTIONS', headers });
+    expect([rejected.status, rejected.headers['access-control-allow-origin']]).toEqual([421, undefined]);
   });
 
   test('forward-auth rejects a request for the host of the pages, and one without a host', async () => {
@@ -158,9 +158,9 @@ describe.each([
     'a service worker script (%s) is rejected',
     async (name) => {
       const before = gateway.upstream.requests.length;
-      const refused = await gateway.request({ path: '/health', headers: { [name]: 'script' } });
-      expect(refused.status).toBe(403);
-      expect(refused.json).toMatchObject({ error: 'service_worker_not_allowed' });
+      const rejected = await gateway.request({ path: '/health', headers: { [name]: 'script' } });
+      expect(rejected.status).toBe(403);
+      expect(rejected.json).toMatchObject({ error: 'service_worker_not_allowed' });
       const request = await gateway.request({
         path: '/authsvc/check',
         headers: { [name]: 'script', 'x-forwarded-method': 'GET', 'x-forwarded-uri': '/health' },
@@ -189,10 +189,10 @@ describe.each([
       },
     ],
   ])('a page is not served to %s', async (_what, headers) => {
-    const refused = await gateway.request({ path: BASE, headers });
-    expect(refused.status).toBe(403);
-    expect(refused.text).not.toContain('form_token');
-    expect(refused.headers['set-cookie']).toBeUndefined();
+    const rejected = await gateway.request({ path: BASE, headers });
+    expect(rejected.status).toBe(403);
+    expect(rejected.text).not.toContain('form_token');
+    expect(rejected.headers['set-cookie']).toBeUndefined();
   });
 
   test.each(['none', 'same-origin', 'same-site', 'cross-site'])(

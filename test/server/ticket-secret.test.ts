@@ -85,36 +85,39 @@ async function startProcess(
 const keys = createKeyringFile('EdDSA');
 
 describe('the session ticket secret', () => {
-  test('is the same in all processes on one store, and is stored encrypted', async () => {
+  test('is the same in all processes on processA store, and is stored encrypted', async () => {
     const shared = createSharedStore();
-    const [one, two, three] = await Promise.all([
+    const [processA, processB, processC] = await Promise.all([
       startProcess(shared, () => keys),
       startProcess(shared, () => keys),
       startProcess(shared, () => keys),
     ]);
-    expect(new Set([one.hex(), two.hex(), three.hex()]).size).toBe(1);
-    expect(one.current()).toHaveLength(32);
-    expect(one.log).toEqual([]);
+    expect(new Set([processA.hex(), processB.hex(), processC.hex()]).size).toBe(1);
+    expect(processA.current()).toHaveLength(32);
+    expect(processA.log).toEqual([]);
     const [name = ''] = shared.names;
     expect(new Set(shared.names)).toEqual(new Set([name]));
     expect(name.startsWith(TRANSIENT_NOTE_PREFIX)).toBe(true);
     const note = JSON.stringify((await shared.stored.read(name))?.record);
     for (const form of ['hex', 'base64', 'base64url', 'latin1'] as const)
-      expect(note).not.toContain(one.current().toString(form).slice(0, 20));
+      expect(note).not.toContain(processA.current().toString(form).slice(0, 20));
   });
 
   test('changes for all processes at the end of the period, and the old secret is erased from memory and store', async () => {
     const shared = createSharedStore();
-    const [one, two] = [await startProcess(shared, () => keys), await startProcess(shared, () => keys)];
-    const first = one.current();
-    const before = one.hex();
+    const [processA, processB] = [
+      await startProcess(shared, () => keys),
+      await startProcess(shared, () => keys),
+    ];
+    const first = processA.current();
+    const before = processA.hex();
     const [name = ''] = shared.names;
     shared.advance(ROTATION_SECONDS / 2 + 1);
-    one.check();
-    expect(one.hex()).not.toBe(before);
-    two.check();
-    await soon(() => expect(two.hex()).toBe(one.hex()));
-    expect(one.hex()).not.toBe(before);
+    processA.check();
+    expect(processA.hex()).not.toBe(before);
+    processB.check();
+    await soon(() => expect(processB.hex()).toBe(processA.hex()));
+    expect(processA.hex()).not.toBe(before);
     expect(first.every((byte) => byte === 0)).toBe(true);
     shared.advance(300);
     expect(await shared.stored.read(name)).toBeUndefined();
@@ -122,78 +125,87 @@ describe('the session ticket secret', () => {
 
   test('of the next period is fetched in advance, so that the rotation works while the store is unreachable', async () => {
     const shared = createSharedStore();
-    const [one, two] = [await startProcess(shared, () => keys), await startProcess(shared, () => keys)];
-    const before = one.hex();
+    const [processA, processB] = [
+      await startProcess(shared, () => keys),
+      await startProcess(shared, () => keys),
+    ];
+    const before = processA.hex();
     shared.advance(ROTATION_SECONDS / 2 - 60);
-    for (const rotation of [one, two]) rotation.check();
+    for (const rotation of [processA, processB]) rotation.check();
     await soon(() => expect(new Set(shared.names).size).toBe(2));
-    expect([one.hex(), two.hex()]).toEqual([before, before]);
+    expect([processA.hex(), processB.hex()]).toEqual([before, before]);
     await soon(async () => expect(await shared.stored.read(shared.names.at(-1) ?? '')).toBeDefined());
     // The fetched secret is stored in the next event-loop iteration.
     await new Promise(setImmediate);
     shared.setUnreachable(true);
     shared.advance(61);
-    for (const rotation of [one, two]) rotation.check();
-    expect(one.hex()).toBe(two.hex());
-    expect(one.hex()).not.toBe(before);
+    for (const rotation of [processA, processB]) rotation.check();
+    expect(processA.hex()).toBe(processB.hex());
+    expect(processA.hex()).not.toBe(before);
     // No other secret was used in between.
-    expect(one.used).toEqual([before, one.hex()]);
-    expect(one.log).toEqual([]);
+    expect(processA.used).toEqual([before, processA.hex()]);
+    expect(processA.log).toEqual([]);
   });
 
-  test('is private to the process while the store is unreachable, never the old one, and shared again afterwards', async () => {
+  test('is private to the process while the store is unreachable, never the old processA, and shared again afterwards', async () => {
     const shared = createSharedStore();
-    const [one, two] = [await startProcess(shared, () => keys), await startProcess(shared, () => keys)];
-    const before = one.hex();
+    const [processA, processB] = [
+      await startProcess(shared, () => keys),
+      await startProcess(shared, () => keys),
+    ];
+    const before = processA.hex();
     shared.setUnreachable(true);
     shared.advance(ROTATION_SECONDS / 2 + 1);
-    for (const rotation of [one, two]) rotation.check();
-    expect(new Set([before, one.hex(), two.hex()]).size).toBe(3);
-    await soon(() => expect(one.log).toEqual(['session_tickets_not_shared']));
+    for (const rotation of [processA, processB]) rotation.check();
+    expect(new Set([before, processA.hex(), processB.hex()]).size).toBe(3);
+    await soon(() => expect(processA.log).toEqual(['session_tickets_not_shared']));
     shared.setUnreachable(false);
     shared.advance(6);
-    for (const rotation of [one, two]) rotation.check();
-    await soon(() => expect(one.hex()).toBe(two.hex()));
-    expect(one.used).not.toContain(Buffer.alloc(32).toString('hex'));
-    expect(one.used.filter((secret) => secret === before)).toHaveLength(1);
-    await soon(() => expect(one.log).toEqual(['session_tickets_not_shared', 'session_tickets_shared']));
+    for (const rotation of [processA, processB]) rotation.check();
+    await soon(() => expect(processA.hex()).toBe(processB.hex()));
+    expect(processA.used).not.toContain(Buffer.alloc(32).toString('hex'));
+    expect(processA.used.filter((secret) => secret === before)).toHaveLength(1);
+    await soon(() => expect(processA.log).toEqual(['session_tickets_not_shared', 'session_tickets_shared']));
   });
 
   test('exists from the start even if the store is unreachable', async () => {
     const shared = createSharedStore();
     shared.setUnreachable(true);
-    const one = await startProcess(shared, () => keys);
-    expect(one.current().some((byte) => byte !== 0)).toBe(true);
-    expect(one.log).toEqual(['session_tickets_not_shared']);
+    const processA = await startProcess(shared, () => keys);
+    expect(processA.current().some((byte) => byte !== 0)).toBe(true);
+    expect(processA.log).toEqual(['session_tickets_not_shared']);
   });
 
   test('changes after a key rotation, when the new key becomes active', async () => {
     const shared = createSharedStore();
     let file = keys;
-    const [one, two] = [await startProcess(shared, () => file), await startProcess(shared, () => file)];
-    const before = one.hex();
+    const [processA, processB] = [
+      await startProcess(shared, () => file),
+      await startProcess(shared, () => file),
+    ];
+    const before = processA.hex();
     file = rotateKeyring(keys, { alg: 'EdDSA', now: shared.now(), publishBefore: 600 });
-    for (const rotation of [one, two]) rotation.check();
-    expect([one.hex(), two.hex()]).toEqual([before, before]);
+    for (const rotation of [processA, processB]) rotation.check();
+    expect([processA.hex(), processB.hex()]).toEqual([before, before]);
     shared.advance(601);
-    one.check();
-    expect(one.hex()).not.toBe(before);
-    two.check();
-    await soon(() => expect(one.hex()).toBe(two.hex()));
-    expect(two.hex()).not.toBe(before);
+    processA.check();
+    expect(processA.hex()).not.toBe(before);
+    processB.check();
+    await soon(() => expect(processA.hex()).toBe(processB.hex()));
+    expect(processB.hex()).not.toBe(before);
   });
 
   test('cannot be decrypted with other keys, and a replaced record is not accepted', async () => {
     const shared = createSharedStore();
-    const one = await startProcess(shared, () => keys);
+    const processA = await startProcess(shared, () => keys);
     const [name = ''] = shared.names;
     const [sealing] = openSealingKeys(keys).sealingKeys;
     if (sealing === undefined) throw new Error('the keyring has no sealing key');
     const sealedSecret = (await shared.stored.read(name))?.record['sealed'] ?? '';
-    expect(decryptSecret(sealing, name, sealedSecret)?.toString('hex')).toBe(one.hex());
+    expect(decryptSecret(sealing, name, sealedSecret)?.toString('hex')).toBe(processA.hex());
     const [other] = openSealingKeys(createKeyringFile('EdDSA')).sealingKeys;
     expect(other && decryptSecret(other, name, sealedSecret)).toBeUndefined();
-    const ofOtherPeriod = encryptSecret(sealing, `${name}0`, one.current());
+    const ofOtherPeriod = encryptSecret(sealing, `${name}0`, processA.current());
     const bytes = Buffer.from(sealedSecret, 'base64url');
     const forged = Array.from(bytes.keys(), (at) => {
       const copy = Buffer.from(bytes);
@@ -208,7 +220,7 @@ describe('the session ticket secret', () => {
         read: async () => ({ record: { sealed }, version: '1' as never, now: 0 }),
       };
       const victim = await startProcess({ notes: tampered, now: shared.now }, () => keys);
-      expect(victim.hex()).not.toBe(one.hex());
+      expect(victim.hex()).not.toBe(processA.hex());
       expect(victim.log).toEqual(['session_tickets_not_shared']);
     }
   });
@@ -216,54 +228,54 @@ describe('the session ticket secret', () => {
   test('is private to the process if not shared, changes with the period, and never reaches the store', async () => {
     const shared = createSharedStore();
     const isShared = () => false;
-    const [one, two] = [
+    const [processA, processB] = [
       await startProcess(shared, () => keys, isShared),
       await startProcess(shared, () => keys, isShared),
     ];
-    const before = one.hex();
-    expect(two.hex()).not.toBe(before);
-    one.check();
-    expect(one.hex()).toBe(before);
+    const before = processA.hex();
+    expect(processB.hex()).not.toBe(before);
+    processA.check();
+    expect(processA.hex()).toBe(before);
     shared.advance(ROTATION_SECONDS);
-    one.check();
-    expect(one.hex()).not.toBe(before);
+    processA.check();
+    expect(processA.hex()).not.toBe(before);
     expect(shared.names).toEqual([]);
   });
 
   test('changes between private and shared when the setting is reloaded', async () => {
     const shared = createSharedStore();
     let isShared = true;
-    const one = await startProcess(
+    const processA = await startProcess(
       shared,
       () => keys,
       () => isShared,
     );
-    const two = await startProcess(shared, () => keys);
-    const common = one.hex();
+    const processB = await startProcess(shared, () => keys);
+    const common = processA.hex();
     isShared = false;
-    one.check();
-    expect(one.hex()).not.toBe(common);
+    processA.check();
+    expect(processA.hex()).not.toBe(common);
     isShared = true;
-    one.check();
-    await soon(() => expect(one.hex()).toBe(two.hex()));
+    processA.check();
+    await soon(() => expect(processA.hex()).toBe(processB.hex()));
   });
 
   test('is not shared without an active key, and still works', async () => {
     const shared = createSharedStore();
     let file = keys;
-    const one = await startProcess(shared, () => file);
-    const before = one.hex();
+    const processA = await startProcess(shared, () => file);
+    const before = processA.hex();
     const ended = { retireAt: shared.now() - 1 };
     file = {
       ...keys,
       signing: keys.signing.map((key) => ({ ...key, ...ended })),
       sealing: keys.sealing.map((key) => ({ ...key, ...ended })),
     };
-    one.check();
-    const alone = one.hex();
+    processA.check();
+    const alone = processA.hex();
     expect(alone).not.toBe(before);
-    one.check();
-    expect(one.hex()).toBe(alone);
-    expect(one.log).toEqual(['session_tickets_not_shared']);
+    processA.check();
+    expect(processA.hex()).toBe(alone);
+    expect(processA.log).toEqual(['session_tickets_not_shared']);
   });
 });

@@ -69,7 +69,7 @@ export function gatewaysOnRedis() {
     return relay;
   };
   let prefixes = 0;
-  /** Two gateways on the common Redis with a key prefix of their own. */
+  /** Two gateways on the common Redis with their own key prefix. */
   const two = async (
     change?: (settings: SettingsInput) => SettingsInput,
   ): Promise<readonly [TestGateway, TestGateway]> => {

@@ -56,7 +56,7 @@ export interface LeafOptions {
   readonly commonName?: string | readonly string[];
   /** Other attributes of the subject, after the common names. */
   readonly subject?: x509.JsonNameParams;
-  /** The whole subject, as DER (see `derName`). */
+  /** The complete subject, as DER (see `derName`). */
   readonly subjectDer?: Buffer;
   readonly emails?: readonly string[];
   readonly userPrincipalNames?: readonly string[];

@@ -84,7 +84,7 @@ export interface ProxyHarness {
 export interface HarnessOptions extends Partial<Omit<ProxyDeps, 'upstreams'>> {
   readonly upstream: string | readonly string[];
   readonly upstreamSettings?: Partial<UpstreamSettings>;
-  /** Upstreams beside `default`. */
+  /** Additional upstreams. */
   readonly extraUpstreams?: Readonly<Record<string, UpstreamSettings>>;
   /** Access tokens and their contents. */
   readonly tokens?: Readonly<Record<string, VerifiedToken>>;

@@ -244,7 +244,7 @@ const percentile = (values: readonly number[], part: number): number =>
 
 function slope(samples: readonly Sample[]): number {
   const mean = (values: readonly number[]): number =>
-    values.reduce((sum, one) => sum + one, 0) / values.length;
+    values.reduce((sum, value) => sum + value, 0) / values.length;
   const x = mean(samples.map(({ second }) => second));
   const y = mean(samples.map(({ anonymousMiB }) => anonymousMiB));
   const variance = samples.reduce((sum, { second }) => sum + (second - x) ** 2, 0);

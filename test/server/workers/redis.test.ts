@@ -20,14 +20,14 @@ afterAll(async () => {
 });
 
 test('two processes with two workers each run on one Redis and stop cleanly', async () => {
-  const [one, two] = await Promise.all([
+  const [first, second] = await Promise.all([
     startServe(folder, { set: ['listen.workers=2'] }),
     startServe(folder, { set: ['listen.workers=2'] }),
   ]);
-  for (const { adminPort } of [one, two])
+  for (const { adminPort } of [first, second])
     expect((await fetch(`http://127.0.0.1:${adminPort}/readyz`)).status).toBe(200);
-  expect(one.workers).toHaveLength(2);
-  expect(await Promise.all([one.stop(), two.stop()])).toEqual([0, 0]);
+  expect(first.workers).toHaveLength(2);
+  expect(await Promise.all([first.stop(), second.stop()])).toEqual([0, 0]);
 });
 
 test('the start fails with a reason if Redis has an unsuitable configuration', async () => {
