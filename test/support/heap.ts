@@ -12,7 +12,7 @@ export function buffersAfterCollection(): number {
   return process.memoryUsage().arrayBuffers;
 }
 
-/** Bytes that are still held when all garbage has gone. */
+/** Heap bytes in use after a full garbage collection. */
 export function heapAfterCollection(): number {
   collect();
   return process.memoryUsage().heapUsed;
