@@ -10,13 +10,13 @@ import type { InterceptedConnection, InterceptedSession } from '../../listener/c
 import { type AwaitedPart, probeHalfClosed } from '../../listener/half-close.ts';
 import { KEEP_ALIVE_SECONDS, STALLED_RESPONSE_SECONDS } from '../../listener/listener-options.ts';
 import { errorFields } from '../../observability/logger.ts';
+import { getNetworkKey } from '../body-buffering.ts';
 import { Exchange, type ForwardRequest } from '../exchange.ts';
 import { type AccessDecision, type AccessRequest, authorize, noteDecision } from '../policy/authorize.ts';
 import { getCorsFields } from '../policy/cors.ts';
 import { createRefusalResponse, getLogReason, type ProxyRefusal } from '../policy/refusals.ts';
 import { type AllowedRequest, getUpstreamPath } from '../policy/upstream-rewriter.ts';
 import { type BodySource, RequestBody } from '../request-body.ts';
-import { getNetworkKey } from '../slow-clients.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { FastPathContext } from './fast-path.ts';
 import type { FastPathConfig } from './fast-path-config.ts';

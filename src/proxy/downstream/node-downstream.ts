@@ -1,15 +1,15 @@
 import type { ServerResponse } from 'node:http';
 import type { RequestContext } from '../../http/request-context.ts';
+import { getNetworkKey } from '../body-buffering.ts';
 import { type Downstream, Exchange, type ForwardConfig, type ForwardRequest } from '../exchange.ts';
 import { discardBody, type ProxyRefusal } from '../policy/refusals.ts';
 import type { RequestHead } from '../policy/request-head.ts';
 import { type AllowedRequest, getUpstreamPath } from '../policy/upstream-rewriter.ts';
 import { clientFields } from '../response-fields.ts';
-import { getNetworkKey } from '../slow-clients.ts';
 import { UpstreamError } from '../upstream/connection.ts';
 import type { ResponseHead } from '../upstream/response-head.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import { MessageBody } from './message-body.ts';
+import { MessageBody } from './node-request-body.ts';
 
 /** Up to this size, a body that is sent with its head is sent as text: Node then writes both at once. */
 const TEXT_BODY = 16_384;

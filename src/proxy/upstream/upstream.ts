@@ -1,6 +1,7 @@
 import { createDeadlines } from '../../lib/deadlines.ts';
-import type { BodyRateLimits } from '../slow-clients.ts';
+import type { BodyRateLimits } from '../body-buffering.ts';
 import { ConnectionPool } from './connection-pool.ts';
+import { Slots } from './connection-slots.ts';
 import { watchHealth } from './health.ts';
 import {
   DEFAULT_BODY_BUFFER,
@@ -9,7 +10,6 @@ import {
   DEFAULT_MIN_RATE,
   type UpstreamSettings,
 } from './settings.ts';
-import { Slots } from './slots.ts';
 import type { Target, Targets } from './targets.ts';
 import { createUpstreamSecureContext, type UpstreamTlsFiles } from './tls-files.ts';
 

@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { createServer } from 'node:net';
 import { Readable } from 'node:stream';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { MessageBody } from '../../../src/proxy/downstream/message-body.ts';
+import { MessageBody } from '../../../src/proxy/downstream/node-request-body.ts';
 import type { BodyError } from '../../../src/proxy/request-body.ts';
 import { ConnectionPool } from '../../../src/proxy/upstream/connection-pool.ts';
 import { randomBelow } from '../../fuzz/mutations.ts';
