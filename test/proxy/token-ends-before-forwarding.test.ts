@@ -1,5 +1,5 @@
 import { connect, createServer, type Socket } from 'node:net';
-import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { RequestReader } from '../../src/proxy/downstream/request-reader.ts';
 import { eventLoopTurns } from '../support/event-loop-turns.ts';
 import { bearer, type HarnessOptions, NOW, startProxyHarness } from '../support/proxy-harness.ts';
@@ -119,6 +119,10 @@ describe.each(['fast', 'full'] as const)('%s path', (proxyPath) => {
 });
 
 describe('a chunked body that arrives in parts on the fast path', () => {
+  // Deadlines are not checked, so a slow machine does not make it fall back to the full path.
+  beforeEach(() => void vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] }));
+  afterEach(() => void vi.useRealTimers());
+
   /** Sends each part when the one before it has been read. */
   async function sendParts(client: RawClient, parts: readonly string[]): Promise<void> {
     const add = vi.spyOn(RequestReader.prototype, 'add');
