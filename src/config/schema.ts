@@ -9,6 +9,7 @@ import { pagesRules, pagesSection, signInRules, signInSection } from './sections
 import { routeRules, routeSection } from './sections/routes.ts';
 import { storeSection } from './sections/store.ts';
 import { deviceSection, keysSection, tokensSection } from './sections/tokens.ts';
+import { trustedIssuerRules, trustedIssuerSection } from './sections/trusted-issuers.ts';
 import { headerRules, headersSection, upstreamSection } from './sections/upstreams.ts';
 import { isOrigin, pathRelativeTo, peers } from './units.ts';
 
@@ -50,6 +51,10 @@ export function createSections(folder: string) {
       .record(customName, directorySection(path))
       .prefault({})
       .meta({ description: 'Directories of users and workloads, by a name that you choose.' }),
+    trustedIssuers: z.record(customName, trustedIssuerSection(path)).prefault({}).meta({
+      description:
+        'Identity providers whose access tokens are accepted on the routes that list them in `issuers`, by a name that you choose.',
+    }),
     introspection: introspectionSection().prefault({}).meta({
       description:
         'Who may introspect access tokens (oauth2/introspect, RFC 7662). If both settings are omitted, introspection is off.',
@@ -94,6 +99,7 @@ export const CROSS_CHECKS: readonly CrossCheck[] = [
   ...signInRules,
   ...integrationRules,
   ...routeRules,
+  ...trustedIssuerRules,
   ...headerRules,
   ...pagesRules,
 ];

@@ -43,6 +43,8 @@ export interface AccessRule {
   readonly methods?: ReadonlySet<string>;
   readonly requirement: Requirement;
   readonly clients?: ReadonlySet<string>;
+  /** Whose tokens are accepted: `own`, and names of trusted issuers. Omitted: only gatehouse's own. */
+  readonly issuers?: ReadonlySet<string>;
   readonly upstream: string;
   /** How the API compares paths; unknown if omitted. */
   readonly paths?: PathComparison;

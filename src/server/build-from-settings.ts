@@ -67,6 +67,7 @@ export function buildRules(settings: Settings): AccessRule[] {
       ...(route.host !== undefined && { host: route.host }),
       ...(route.methods !== undefined && { methods: new Set(route.methods) }),
       ...(route.clients !== undefined && { clients: new Set(route.clients) }),
+      ...(route.issuers !== undefined && { issuers: new Set(route.issuers) }),
       ...(route.stripPrefix !== undefined && { stripPrefix: route.stripPrefix }),
       ...(route.cors !== undefined && { cors: buildCorsPolicy(route.cors) }),
       websocket: route.websocket,

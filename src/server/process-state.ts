@@ -15,6 +15,7 @@ import { createLiveStreams, type LiveStreams } from '../proxy/policy/live-stream
 import { createUpstreamRegistry, type UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import { createMemoryLimits } from '../stores/memory-limits.ts';
 import { type CrlFiles, createCrlFiles } from '../x509/crl-files.ts';
+import { IssuerKeysRegistry } from './trusted-issuers.ts';
 import { createSharedRateLimit } from './workers/shared-rate-limit.ts';
 
 /** What survives a reload: the store, rate limits, upstream connections. */
@@ -37,6 +38,7 @@ export interface ProcessState {
   readonly streams: LiveStreams;
   readonly upstreams: UpstreamRegistry;
   readonly crlFiles: CrlFiles;
+  readonly issuerKeys: IssuerKeysRegistry;
   /** Replaced only when its rate has changed. */
   getLimiter(name: RateName, rate: Rate | undefined): RateLimiter;
   /** Keyed digest for the names of rate-limit buckets, with the current keys. */
@@ -106,6 +108,7 @@ export function createProcessState({
     streams,
     upstreams,
     crlFiles,
+    issuerKeys: new IssuerKeysRegistry(log),
     async stop() {
       await outageTracker.stop();
       streams.stop();

@@ -14,6 +14,7 @@ import { createAssertionSigner } from '../tokens/assertion.ts';
 import { createTokenIssuer } from '../tokens/issuer.ts';
 import type { Keyring } from '../tokens/keyring.ts';
 import { createSealer } from '../tokens/sealer.ts';
+import { createTrustedTokenReader, type TrustedIssuers } from '../tokens/trusted-issuers/trusted-issuers.ts';
 import {
   type CertificateFiles,
   CertificateFilesError,
@@ -34,6 +35,7 @@ import type { ProcessState } from './process-state.ts';
 import { createServicePathMatcher } from './service-paths.ts';
 import { createServiceRouter } from './service-router.ts';
 import { StartError } from './start-error.ts';
+import { openTrustedIssuers } from './trusted-issuers.ts';
 
 /** Everything built from one configuration. A request uses the same one from beginning to end. */
 export interface RuntimeConfig {

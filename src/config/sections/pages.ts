@@ -3,7 +3,7 @@ import { LANGUAGES, type LocalizedText } from '../../domain/language.ts';
 import { normalizeHost } from '../../domain/rule-matcher.ts';
 import { parseScope } from '../../domain/scope.ts';
 import { crossCheck } from '../cross-check.ts';
-import { durationBetween, isOrigin, LOOPBACK_HOST, type PathSchema } from '../units.ts';
+import { durationBetween, issuerUrl, isOrigin, type PathSchema } from '../units.ts';
 import { createDirectoryCheck } from './identity.ts';
 
 /** One text for all languages, or one per language. */
@@ -103,17 +103,6 @@ export const pagesSection = (path: PathSchema) =>
       .meta({ description: 'Offer a page on which users see and revoke the grants they have approved.' }),
   });
 
-const isHttpsOrLoopback = (text: string): boolean => {
-  if (!URL.canParse(text)) return false;
-  const { protocol, hostname, username, password, hash, search } = new URL(text);
-  if ([username, password, hash, search].some((part) => part.length > 0)) return false;
-  return protocol === 'https:' || (protocol === 'http:' && LOOPBACK_HOST.test(hostname));
-};
-
-/** Issuers of Entra ID that are shared by all tenants: any tenant could assert any user name. */
-const MULTI_TENANT_ISSUER =
-  /^https:\/\/login\.microsoftonline\.com(?::443)?\/+(?:common|organizations|consumers)(?:\/|$)/i;
-
 const CLAIM_ATTRIBUTES = ['subject', 'userName', 'email', 'commonName', 'userPrincipalName', 'id'] as const;
 
 /** `signIn`: further sign-in methods on the pages. */
@@ -124,14 +113,9 @@ export const signInSection = (path: PathSchema) =>
         z.string().regex(/^[a-z0-9][a-z0-9-]{0,31}$/, 'must be lower-case letters, digits and dashes'),
         z.strictObject({
           title: localizedText(60).meta({ description: 'Name on the button: “Sign in with …”.' }),
-          issuer: z
-            .string()
-            .refine(isHttpsOrLoopback, 'must be an https URL (http only for this machine)')
-            .refine(
-              (text) => !MULTI_TENANT_ISSUER.test(text),
-              'must name your tenant: this issuer is shared by all tenants, and each could assert any user name',
-            )
-            .meta({ description: 'Issuer of the provider; its metadata is read from there.' }),
+          issuer: issuerUrl.meta({
+            description: 'Issuer of the provider; its metadata is read from there.',
+          }),
           clientId: z
             .string()
             .min(1)

@@ -39,7 +39,18 @@ export const routeSection = () =>
       .array(z.string().min(1))
       .min(1)
       .exactOptional()
-      .meta({ description: 'Only tokens of these integrations.' }),
+      .meta({
+        description:
+          'Only tokens of these integrations, or of clients of trusted issuers (`<issuer>/<client id>`).',
+      }),
+    issuers: z
+      .array(z.string().min(1))
+      .min(1)
+      .exactOptional()
+      .meta({
+        description:
+          'Whose tokens are accepted: `own` (gatehouse) and names in `trustedIssuers`. If omitted, only `own`.',
+      }),
     upstream: z
       .string()
       .default('default')
@@ -113,7 +124,8 @@ export const routeRules = [
     if (clients.has(undefined)) return;
     routes.forEach((route, index) =>
       route?.clients?.forEach((client, at) => {
-        if (!clients.has(client))
+        // `<issuer>/<client id>` is a client of a trusted issuer.
+        if (!clients.has(client) && !client.includes('/'))
           report(
             ['routes', index, 'clients', at],
             `no such integration: "${client}"${formatKnownNames(clients as Set<string>)}`,

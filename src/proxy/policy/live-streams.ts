@@ -43,7 +43,8 @@ export interface LiveStreams {
 }
 
 export interface StreamRules {
-  readonly isKnownClient: (clientId: string) => boolean;
+  /** Are the integration, or the trusted issuer, and the key of this token still configured? */
+  readonly isKnownClient: (bearer: VerifiedToken) => boolean;
   /** Is this client certificate (DER) accepted now? */
   readonly isCertificateAccepted: (der: Uint8Array) => boolean;
 }
@@ -112,7 +113,7 @@ class StreamList implements LiveStreams {
     return findTokenFault(bearer, {
       now,
       revoked: this.#options.revocations.isRevoked(bearer),
-      clientKnown: this.#rules.isKnownClient(bearer.clientId),
+      clientKnown: this.#rules.isKnownClient(bearer),
       certificate: () => this.#getBoundCertificate(bearer),
     });
   }

@@ -1,5 +1,5 @@
 import type { Profile } from '../../domain/profile.ts';
-import { parseScope, type Scope } from '../../domain/scope.ts';
+import type { Scope } from '../../domain/scope.ts';
 import { isJsonObject, type Json, type JsonObject } from '../../lib/strict-json.ts';
 
 /**
@@ -79,18 +79,7 @@ export function mapScope(claims: JsonObject, paths: readonly string[], { map, al
   return granted;
 }
 
-/** Throws an `Error` with the word whose scope is malformed. */
-export function createScopeMapping(
-  map: Readonly<Record<string, string>>,
-  always: string | undefined,
-): ScopeMapping {
-  const parse = (text: string, of: string): Scope => {
-    const parsed = parseScope(text, { allowSpaces: true });
-    if (!parsed.ok) throw new Error(`the scope of ${of} is malformed`);
-    return parsed.value;
-  };
-  return {
-    map: new Map(Object.entries(map).map(([word, text]) => [word, parse(text, `"${word}"`)])),
-    always: always === undefined ? undefined : parse(always, 'every token'),
-  };
-}
+export const createScopeMapping = (
+  scopes: Readonly<Record<string, Scope>>,
+  always?: Scope,
+): ScopeMapping => ({ map: new Map(Object.entries(scopes)), always });
